@@ -19,30 +19,29 @@ PRESENT = {
     "admin": (0, 2, 11),
     "benchmarks": (0, 0, 4),
     "broker": (0, 4, 0),
-    "cli": (8, 3, 19),
+    "cli": (4, 3, 19),
     "crash": (7, 1, 0),
-    "end_to_end": (17, 0, 2),
+    "end_to_end": (15, 0, 2),
     "failover": (12, 0, 0),
     "failover_clients": (1, 1, 0),
-    "hostile": (7, 0, 0),
+    "hostile": (6, 0, 0),
     "pipeline": (17, 6, 15),
     "plugins": (0, 3, 0),
     "policy": (1, 15, 4),
     "property": (0, 2, 0),
-    "replication": (4, 7, 15),
+    "replication": (2, 7, 15),
     "security": (0, 3, 3),
     "selector": (0, 0, 3),
     "server": (3, 10, 16),
     "session": (0, 15, 5),
     "settings": (0, 1, 1),
-    "shipping": (1, 0, 0),
     "stomp": (0, 1, 1),
     "store": (0, 11, 20),
     "tests": (3, 3, 0),
 }
 
 #: Modules of the product that tests import.
-IMPORTED = 244
+IMPORTED = 243
 
 
 @cache

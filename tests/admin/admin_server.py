@@ -5,25 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.client import HTTPResponse
 from io import BytesIO
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-from argon2 import PasswordHasher
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
-from stompring.admin.http import AdminSite, admin_site
-from stompring.broker.queue import Queue
+from stompring.admin.http import admin_site
 from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
@@ -32,7 +28,6 @@ from stompring.settings.model import (
     BrokerConfiguration,
     QueueConfiguration,
     RoutingType,
-    SecuritySettingEntry,
 )
 
 from ..security.hashers import QUICK
@@ -49,9 +44,7 @@ BEGIN = 1_700_000_000
 class Threads:
     """A thread pool that does everything at once."""
 
-    def callInThreadWithCallback(
-        self, done: Callable[[bool, object], None], work: Callable[..., object], *a: object
-    ) -> None:
+    def callInThreadWithCallback(self, done, work, *a):
         """See IThreadPool."""
         try:
             result = work(*a)
@@ -66,11 +59,11 @@ class TestReactor(MemoryReactorClock):
 
     __test__ = False
 
-    def getThreadPool(self) -> Threads:
+    def getThreadPool(self):
         """See IReactorThreads."""
         return Threads()
 
-    def callFromThread(self, call: Callable[..., object], *arguments: object) -> None:
+    def callFromThread(self, call, *arguments):
         """See IReactorThreads."""
         call(*arguments)
 
@@ -78,16 +71,16 @@ class TestReactor(MemoryReactorClock):
 class Wire(StringTransport):
     """A transport with the parts of TCP that the listeners ask for."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         super().__init__(
             hostAddress=IPv4Address("TCP", "127.0.0.1", port),
             peerAddress=IPv4Address("TCP", "127.0.0.1", 50_000),
         )
 
-    def setTcpNoDelay(self, enabled: bool) -> None:
+    def setTcpNoDelay(self, enabled):
         """See ITCPTransport."""
 
-    def setTcpKeepAlive(self, enabled: bool) -> None:
+    def setTcpKeepAlive(self, enabled):
         """See ITCPTransport."""
 
 
@@ -100,21 +93,21 @@ class Reply:
     body: bytes
 
     @property
-    def json(self) -> Any:
+    def json(self):
         return json.loads(self.body)
 
     @property
-    def text(self) -> str:
+    def text(self):
         return self.body.decode()
 
 
 class _Received:
     """What http.client wants of a socket."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self._data = data
 
-    def makefile(self, mode: str) -> BytesIO:
+    def makefile(self, mode):
         return BytesIO(self._data)
 
 
@@ -147,7 +140,7 @@ class StoreFigures:
     free: int = 22
 
     @property
-    def itself(self) -> StoreFigures:
+    def itself(self):
         """Whatever part is asked for."""
         return self
 
@@ -161,10 +154,10 @@ class AdminServer:
 
     def __init__(
         self,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
-        hasher: PasswordHasher = QUICK,
-        **configuration: Any,
-    ) -> None:
+        settings=None,
+        hasher=QUICK,
+        **configuration,
+    ):
         self.reactor = TestReactor()
         self.reactor.advance(BEGIN)
         base = BrokerConfiguration(
@@ -197,13 +190,13 @@ class AdminServer:
         self.directory = self.broker.directory
         self.headers: dict[str, str | None] = {}  # of every request
 
-    def set_store_figures(self) -> None:
+    def set_store_figures(self):
         """As with persistence, as far as numbers go."""
         figures: Any = self.figures
         service = self.service
         service.store = service.paging = service.dispatch = service.disk_monitor = figures
 
-    def set_listener_figures(self) -> None:
+    def set_listener_figures(self):
         """As with TLS and the PROXY protocol, as far as numbers go."""
         certificate = SimpleNamespace(
             file="b.pem", subject="CN=broker", not_after=datetime.fromtimestamp(BEGIN, UTC)
@@ -215,23 +208,21 @@ class AdminServer:
         )
         self.service.listener_stack = listeners
 
-    def queue(
-        self, name: str = "q", address: str | None = None, routing_type: RoutingType = ANYCAST, **more: Any
-    ) -> Queue:
+    def queue(self, name="q", address=None, routing_type=ANYCAST, **more):
         return self.directory.create_queue(QueueConfiguration(name, address or name, routing_type, **more))
 
-    def advance(self, seconds: float = 0, times: int = 1) -> None:
+    def advance(self, seconds=0, times=1):
         """Let time pass, so many times."""
         for _ in range(times):
             self.reactor.advance(seconds)
 
     # ---- HTTP
 
-    def serve(self, site: AdminSite) -> None:
+    def serve(self, site):
         """Answer requests by another site from now on."""
         self._http, self._other_site = site, True
 
-    def channel(self) -> tuple[IProtocol, Wire]:
+    def channel(self):
         """A new connection to the HTTP listener."""
         wire, channel = Wire(HTTP_PORT), self._http.buildProtocol(None)
         channel.makeConnection(wire)
@@ -239,13 +230,13 @@ class AdminServer:
 
     def begin(
         self,
-        method: str,
-        path: str,
-        body: object = None,
+        method,
+        path,
+        body=None,
         *,
-        raw: bytes | None = None,
-        headers: Mapping[str, str | None] | None = None,
-    ) -> tuple[Any, Wire]:
+        raw=None,
+        headers=None,
+    ):
         """A connection with a request that has come whole; see `ask`."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
@@ -264,14 +255,14 @@ class AdminServer:
 
     def ask(
         self,
-        method: str,
-        path: str,
-        body: object = None,
+        method,
+        path,
+        body=None,
         *,
-        raw: bytes | None = None,
-        headers: Mapping[str, str | None] | None = None,
-        step: float = 0,
-    ) -> Reply:
+        raw=None,
+        headers=None,
+        step=0,
+    ):
         """The answer to a request; ``body`` goes as JSON, ``raw`` as it is; a header of ``None`` is left out.
 
         The answer must be as the OpenAPI document describes it.
@@ -290,7 +281,7 @@ class AdminServer:
         raise AssertionError(f"no whole answer to {method} {path}: {wire.value()[:2000]!r}")
 
     @staticmethod
-    def parse(data: bytes, method: str = "GET") -> Reply:
+    def parse(data, method="GET"):
         """One whole answer; what follows it is a fault."""
         response = HTTPResponse(_Received(data), method=method)  # type: ignore[arg-type]
         response.begin()
@@ -298,27 +289,25 @@ class AdminServer:
         assert response.fp is None or response.fp.read() == b"", "bytes after the end of the answer"
         return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
-    def done(self, method: str, path: str, body: object = None, **more: Any) -> Reply:
+    def done(self, method, path, body=None, **more):
         """The answer to a request, which succeeds as the OpenAPI document says."""
         reply = self.ask(method, path, body, **more)
         assert reply.status < 300, (reply.status, reply.body)
         return reply
 
-    def get(self, path: str, **more: Any) -> Any:
+    def get(self, path, **more):
         """The JSON of a successful GET."""
         return self.done("GET", path, **more).json
 
-    def shown(self, queue: str = "q") -> Any:
+    def shown(self, queue="q"):
         """A queue."""
         return self.get(path("queues", queue))
 
-    def messages(self, queue: str = "q") -> Any:
+    def messages(self, queue="q"):
         """The messages of a queue."""
         return self.get(path("queues", queue, "messages"))["data"]
 
-    def refused(
-        self, status: int, method: str, path: str, body: object = None, **more: Any
-    ) -> dict[str, Any]:
+    def refused(self, status, method, path, body=None, **more):
         """The problem document of a request that is refused so."""
         reply = self.ask(method, path, body, **more)
         assert reply.status == status, (reply.status, reply.body)
@@ -330,7 +319,7 @@ class AdminServer:
 
     # ---- STOMP
 
-    def stomp(self, websocket: bool = False, /, **headers: str) -> Stomp:
+    def stomp(self, websocket=False, /, **headers):
         """A connected client."""
         protocol, wire = self._stomp.buildProtocol(None), Wire(STOMP_PORT)
         protocol.makeConnection(wire)
@@ -349,7 +338,7 @@ HANDSHAKE = (
 class Stomp:
     """A STOMP client in memory."""
 
-    def __init__(self, reactor: TestReactor, protocol: Any, wire: Wire, websocket: bool = False) -> None:
+    def __init__(self, reactor, protocol, wire, websocket=False):
         self.reactor = reactor
         self.protocol = protocol
         self.wire = wire
@@ -358,10 +347,10 @@ class Stomp:
             protocol.dataReceived(HANDSHAKE)
 
     @property
-    def session(self) -> Any:
+    def session(self):
         return self.protocol.session
 
-    def send(self, command: str, body: bytes = b"", **headers: str) -> None:
+    def send(self, command, body=b"", **headers):
         """Send a frame; ``_`` in the name of a header is ``-``."""
         named = {
             name.replace("_", "-") if "AMQ" not in name else name: value for name, value in headers.items()
@@ -373,33 +362,31 @@ class Stomp:
         self.protocol.dataReceived(piece_bytes(BINARY, frame) if self.websocket else frame)
         self.reactor.advance(0)
 
-    def put(self, body: bytes = b"x", to: str = "/queue/q", **headers: str) -> None:
+    def put(self, body=b"x", to="/queue/q", **headers):
         """SEND."""
         self.send("SEND", body, destination=to, **headers)
 
-    def subscribe(self, destination: str = "/queue/q", id: str = "1", **headers: str) -> None:
+    def subscribe(self, destination="/queue/q", id="1", **headers):
         """SUBSCRIBE."""
         self.send("SUBSCRIBE", destination=destination, id=id, **headers)
 
     @property
-    def acks(self) -> list[str]:
+    def acks(self):
         """The ``ack`` headers of all messages so far."""
         return re.findall(r"\nack:(\S+)\n", self.received.decode("latin-1"))
 
-    def close(self) -> None:
+    def close(self):
         """The connection is gone."""
         self.protocol.connectionLost(Failure(ConnectionDone()))
         self.reactor.advance(0)
 
     @property
-    def received(self) -> bytes:
+    def received(self):
         """Everything that came so far."""
         return self.wire.value()
 
 
-def secured(
-    directory: Path, passwords: Mapping[str, str], roles: str, *entries: SecuritySettingEntry, **more: Any
-) -> AdminServer:
+def secured(directory, passwords, roles, *entries, **more):
     """A server with these users, and these lines in its file of roles."""
     users, granted = directory / "users.properties", directory / "roles.properties"
     users.write_text("".join(f"{name} = {QUICK.hash(each)}\n" for name, each in passwords.items()))
@@ -413,16 +400,16 @@ def secured(
     )
 
 
-def login_header(user: str, password: str) -> dict[str, str | None]:
+def login_header(user, password):
     """The header of a request by a user."""
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
-def path(*segments: str) -> str:
+def path(*segments):
     """A path of the API with its names encoded."""
     return "/api/v1/" + "/".join(quote(segment, safe="") for segment in segments)
 
 
-def pick(shown: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
+def pick(shown, *names):
     """Some values of what was answered."""
     return tuple(shown[name] for name in names)

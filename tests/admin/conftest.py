@@ -2,24 +2,22 @@
 
 import pytest
 
-from stompring.broker.queue import Queue
-
-from .admin_server import AdminServer, Stomp
+from .admin_server import AdminServer
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     """A service without queues."""
     return AdminServer()
 
 
 @pytest.fixture
-def client(server: AdminServer) -> Stomp:
+def client(server):
     """A client that is connected."""
     return server.stomp()
 
 
 @pytest.fixture
-def queue(server: AdminServer) -> Queue:
+def queue(server):
     """A queue of the service: ``q``, of the address of that name."""
     return server.queue()

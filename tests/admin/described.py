@@ -31,7 +31,7 @@ class Answer(Protocol):
     body: bytes
 
 
-def resolved(node: Any) -> Any:
+def resolved(node):
     """What a ``$ref`` refers to."""
     while "$ref" in node:
         target: Any = DOCUMENT
@@ -42,7 +42,7 @@ def resolved(node: Any) -> Any:
 
 
 @cache
-def _validator(path: str, method: str, status: int, media_type: str) -> Draft202012Validator:
+def _validator(path, method, status, media_type):
     """Of the schema of one answer; ``#`` in it is the whole document."""
     schema = resolved(DOCUMENT["paths"][path][method]["responses"][str(status)])["content"][media_type][
         "schema"
@@ -51,7 +51,7 @@ def _validator(path: str, method: str, status: int, media_type: str) -> Draft202
     return Draft202012Validator(json.loads(text), registry=REGISTRY)
 
 
-def check(method: str, where: str, answer: Answer) -> None:
+def check(method, where, answer):
     """An answer to a request of a route is one of those described, and looks as described."""
     where = where.partition("?")[0]
     path = next((path for path, pattern in PATHS.items() if pattern.fullmatch(where)), None)

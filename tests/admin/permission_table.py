@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from stompring.admin.access import MANAGEMENT
@@ -16,7 +15,7 @@ from stompring.security.access_control import Permissions
 from stompring.session.permissions import FOR_OTHERS
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, SecuritySettingEntry
 
-from .admin_server import Reply, Stomp, login_header, path, secured
+from .admin_server import Reply, login_header, path, secured
 
 P = PermissionType
 BOTH = frozenset(RoutingType)
@@ -35,7 +34,7 @@ class Kind:
     address: str  # {connection} stands for the id of the other connection
     queue: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return self.name
 
 
@@ -56,7 +55,7 @@ NOT_MANAGED = tuple(kind for kind in KINDS if kind is not MANAGED)
 class Scene:
     """One broker with one address of each kind. On other addresses all users have every permission except manage."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.server = secured(
             directory,
             dict.fromkeys(("anna", "bert", "root"), "x"),
@@ -73,7 +72,7 @@ class Scene:
         self.names: dict[str, str] = {}
         self.restore()
 
-    def restore(self) -> None:
+    def restore(self):
         """Restore all addresses and queues as before the first operation."""
         directory = self.directory
         if not self.owner.session.subscriptions:
@@ -99,37 +98,37 @@ class Scene:
                 directory.create_queue(QueueConfiguration(durable, name, RoutingType.MULTICAST))
         assert self.fill(INTERNAL.queue) in directory.queues
 
-    def state(self) -> object:
+    def state(self):
         """The state that refused operations must not change. (A refusal makes a notification.)"""
         queues = [queue for queue in self.directory.queues.values() if queue.address.name != NOTIFICATIONS]
         counts = {queue.name: (queue.message_count, queue.paused) for queue in queues}
         return set(self.directory.queues), set(self.directory.addresses), counts
 
-    def kind_of(self, address: str) -> str:
+    def kind_of(self, address):
         """The name of the kind of an address."""
         return next((kind.name for kind in KINDS if self.fill(kind.address) == address), address)
 
-    def fill(self, text: str) -> str:
+    def fill(self, text):
         """A name of the table with the id of the other connection."""
         return text.format(**self.names) if "{" in text else text
 
     # ---- the doors
 
-    def grant(self, permissions: frozenset[PermissionType]) -> None:
+    def grant(self, permissions):
         """Grant anna these permissions on each kind of address, and no others there."""
         self.authority.use(Permissions(entries(permissions)))
 
-    def ask(self, method: str, where: str, body: object = None) -> Reply:
+    def ask(self, method, where, body=None):
         """A request of anna over HTTP."""
         return self.server.ask(method, where, body, headers=login_header("anna", "x"))
 
-    def connect(self, user: str = "anna", client_id: str = "c", websocket: bool = False) -> Stomp:
+    def connect(self, user="anna", client_id="c", websocket=False):
         """A connection over STOMP."""
         client = self.server.stomp(websocket, **{"login": user, "passcode": "x", "client-id": client_id})
         assert b"CONNECTED" in client.received, client.received
         return client
 
-    def refused(self, act: Callable[[], object]) -> bool:
+    def refused(self, act):
         """Whether the rule refuses an operation: it counts refusals, and an answer names the reason."""
         before = self.authority.rejections.total()
         found = act()
@@ -145,7 +144,7 @@ class Scene:
         return by_rule or b" is internal: " in found
 
 
-def entries(permissions: frozenset[PermissionType]) -> tuple[SecuritySettingEntry, ...]:
+def entries(permissions):
     """Security-settings by which anna has these permissions on the kinds of addresses, and all of them elsewhere."""
     granted = {each: frozenset(("root", "anna") if each in permissions else ("root",)) for each in P}
     matches = {*(kind.match for kind in KINDS), "mops.#"}
@@ -167,10 +166,10 @@ class Operation:
     internal: bool  # whether internal addresses have it
     kinds: tuple[Kind, ...] = KINDS
 
-    def __str__(self) -> str:
+    def __str__(self):
         return self.name
 
-    def allowed(self, permissions: frozenset[PermissionType], kind: Kind) -> bool:
+    def allowed(self, permissions, kind):
         """The rule."""
         if kind is INTERNAL and not self.internal:
             return False
@@ -185,18 +184,18 @@ class Operation:
 
 
 def _http(
-    method: str,
-    route: str,
-    *needs: PermissionType,
-    body: dict[str, Any] | None = None,
-    query: str = "",
-    internal: bool = True,
-    note: str = "",
-    kinds: tuple[Kind, ...] = KINDS,
-) -> Operation:
+    method,
+    route,
+    *needs,
+    body=None,
+    query="",
+    internal=True,
+    note="",
+    kinds=KINDS,
+):
     """A route with the queue or the address as its ``{name}``; ``Q`` and ``A`` stand for them in the body."""
 
-    def act(scene: Scene, kind: Kind) -> Reply:
+    def act(scene, kind):
         queue, address = scene.fill(kind.queue), scene.fill(kind.address)
         name = address if "/addresses/" in route else queue
         name = "source" if note and "/queues/" in route else name
@@ -209,7 +208,7 @@ def _http(
     return Operation(text, frozenset(needs), act, (method, route), True, internal, kinds)
 
 
-def _retry(scene: Scene, kind: Kind) -> Reply:
+def _retry(scene, kind):
     """Of a dead letter that names the kind of address as its origin: an administrator has imported it."""
     client = scene.connect("root")
     client.send(
@@ -340,16 +339,16 @@ PUBLIC = (("GET", "/health/live"), ("GET", "/health/ready"))
 
 
 def _stomp(
-    name: str,
-    act: Callable[[Stomp, str, str], None],
-    *needs: PermissionType,
-    client_id: str = "",
-    kinds: tuple[Kind, ...] = KINDS,
-) -> Iterator[Operation]:
+    name,
+    act,
+    *needs,
+    client_id="",
+    kinds=KINDS,
+):
     """Frames of one connection: ``act`` sends them, with address and queue; ``name`` begins with the command."""
 
-    def over(websocket: bool) -> Callable[[Scene, Kind], bytes]:
-        def tried(scene: Scene, kind: Kind) -> bytes:
+    def over(websocket):
+        def tried(scene, kind):
             address, queue = scene.fill(kind.address), scene.fill(kind.queue)
             named = queue.partition(".") if client_id == "Q" else (kind.name, "", "")
             client = scene.connect("anna", named[0], websocket)
@@ -368,29 +367,29 @@ MULTICAST = {"subscription-type": "MULTICAST"}
 DURABLY = {**MULTICAST, "durable-subscription-name": "e"}
 
 
-def _subscribe(client: Stomp, destination: str, **more: str) -> None:
+def _subscribe(client, destination, **more):
     client.send("SUBSCRIBE", **{"id": "1", "destination": destination, **more})
 
 
-def _subscription(name: str, destination: str, *needs: PermissionType, **headers: str) -> Iterator[Operation]:
+def _subscription(name, destination, *needs, **headers):
     """A SUBSCRIBE to a destination, of the address ``{a}`` and the queue ``{q}``."""
     return _stomp(
         f"SUBSCRIBE {name}", lambda c, a, q: _subscribe(c, destination.format(a=a, q=q), **headers), *needs
     )
 
 
-def _in_transaction(client: Stomp, address: str, queue: str) -> None:
+def _in_transaction(client, address, queue):
     client.send("BEGIN", transaction="t")
     client.put(to=address, transaction="t")
     client.send("COMMIT", transaction="t")
 
 
-def _unsubscribe(client: Stomp, address: str, queue: str) -> None:
+def _unsubscribe(client, address, queue):
     _subscribe(client, address, **MULTICAST)
     client.send("UNSUBSCRIBE", id="1")
 
 
-def _request(client: Stomp, address: str, queue: str) -> None:
+def _request(client, address, queue):
     client.send("SEND", **{"destination": MANAGEMENT, "reply-to": address, "_AMQ_ResourceName": "broker"})
 
 

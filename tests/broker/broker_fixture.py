@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import Any
 
 from twisted.internet.task import Clock
 
 from stompring.broker import publish
-from stompring.broker.address import Address
 from stompring.broker.broker import Broker
-from stompring.broker.consumer import Consumer, Matches
+from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message, Traits
-from stompring.broker.queue import Queue
-from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import Reference
-from stompring.broker.storage import Entries, Storage
-from stompring.broker.transaction import Transaction
+from stompring.broker.storage import Entries
 from stompring.policy.hooks import Policies
 from stompring.settings.model import (
     AddressSettingEntry,
@@ -33,7 +27,7 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 BEGIN = 1_700_000_000
 
 
-def turn(clock: Clock, seconds: float = 0) -> None:
+def turn(clock, seconds=0):
     """One turn of the reactor, after ``seconds``: what is due, but nothing that is only asked for meanwhile."""
     clock.rightNow += seconds
     for call in [call for call in clock.calls if call.getTime() <= clock.rightNow]:
@@ -48,11 +42,11 @@ class BrokerFixture:
 
     def __init__(
         self,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
-        storage: Storage | None = None,
-        reactor: Clock | None = None,
-        **configuration: Any,
-    ) -> None:
+        settings=None,
+        storage=None,
+        reactor=None,
+        **configuration,
+    ):
         if reactor is None:
             reactor = Clock()
             reactor.advance(BEGIN)
@@ -65,21 +59,19 @@ class BrokerFixture:
         self.directory = self.broker.directory
 
     @property
-    def now(self) -> int:
+    def now(self):
         return self.broker.clock.refresh()
 
-    def queue(
-        self, name: str = "q", address: str | None = None, routing_type: RoutingType = ANYCAST, **more: Any
-    ) -> Queue:
+    def queue(self, name="q", address=None, routing_type=ANYCAST, **more):
         return self.directory.create_queue(QueueConfiguration(name, address or name, routing_type, **more))
 
-    def address(self, name: str) -> Address:
+    def address(self, name):
         """The address of that name, made where it is missing."""
         if name not in self.directory.addresses:
             self.directory.create_address(name, frozenset({ANYCAST, MULTICAST}))
         return self.directory.addresses[name]
 
-    def message(self, address: str = "q", body: bytes = b"", **traits: Any) -> Message:
+    def message(self, address="q", body=b"", **traits):
         now = self.now
         expires = traits.pop("expires", 0)
         headers: dict[str, str] = traits.pop("headers", {})
@@ -91,28 +83,28 @@ class BrokerFixture:
 
     def send(
         self,
-        address: str = "q",
-        body: bytes = b"",
+        address="q",
+        body=b"",
         *,
-        due: int = 0,
-        recurrence: Recurrence | None = None,
-        **traits: Any,
-    ) -> Message:
+        due=0,
+        recurrence=None,
+        **traits,
+    ):
         message = self.message(address, body, **traits)
         publish.send(message, due, recurrence)
         return message
 
-    def slice_finely(self) -> None:
+    def slice_finely(self):
         """From now on work on many messages has one step in a turn of the reactor."""
         for background in (self.broker.background, self.broker.scans):
             background.least = 1
             background.now = count().__next__
 
-    def one_turn(self, seconds: float = 0) -> None:
+    def one_turn(self, seconds=0):
         """See `turn`."""
         turn(self.clock, seconds)
 
-    def settle_down(self) -> None:
+    def settle_down(self):
         """Everything that has to be done by now is done."""
         for _ in range(10_000):
             if not self.clock.calls or self.clock.calls[0].getTime() > self.clock.seconds():
@@ -120,7 +112,7 @@ class BrokerFixture:
             self.clock.advance(0)
         raise AssertionError("it never comes to rest")
 
-    def pass_time(self, milliseconds: int) -> None:
+    def pass_time(self, milliseconds):
         """Let time go by; everything happens at its own time."""
         until = self.clock.seconds() + milliseconds / 1000
         self.clock.advance(0)
@@ -137,13 +129,13 @@ class Taker(Consumer):
 
     def __init__(
         self,
-        credit: int | None = None,
+        credit=None,
         *,
-        auto: bool = False,
-        matches: Matches | None = None,
-        key: object = None,
-        log: list[tuple[Taker, int]] | None = None,
-    ) -> None:
+        auto=False,
+        matches=None,
+        key=None,
+        log=None,
+    ):
         super().__init__(matches, key if key is not None else matches)
         self.credit = credit
         self.auto = self.settles_on_delivery = auto
@@ -154,7 +146,7 @@ class Taker(Consumer):
         self.cancel_reason: str | None = None
         self.willing = credit is None or credit > 0
 
-    def deliver_message(self, message: Message) -> None:
+    def deliver_message(self, message):
         if self.auto:
             if message.traits.retained >= self.queue.retains_from:
                 entries = Entries(self.queue, self.consumer_name)
@@ -167,14 +159,14 @@ class Taker(Consumer):
             self.unsettled.append(ref)
             self._note(message, ref.deliveries)
 
-    def deliver_reference(self, ref: Reference) -> None:
+    def deliver_reference(self, ref):
         if not self.auto:
             self.unsettled.append(ref)
         self._note(ref.message, ref.deliveries)
         if self.auto:
             self.queue.settle(ref)
 
-    def _note(self, message: Message, deliveries: int) -> None:
+    def _note(self, message, deliveries):
         self.got.append(message)
         self.deliveries.append(deliveries)
         self.log.append((self, message.number))
@@ -183,21 +175,21 @@ class Taker(Consumer):
             if self.credit <= 0:
                 self.queue.dispatcher.pause_consumer(self)
 
-    def cancelled(self, reason: str) -> None:
+    def cancelled(self, reason):
         self.cancel_reason = reason
         unsettled, self.unsettled = self.unsettled, []
         self.queue.remove_consumer(self, unsettled)
 
     # ---- what a client would do
 
-    def give_credit(self, credit: int = 1) -> None:
+    def give_credit(self, credit=1):
         if self.credit is not None:
             self.credit += credit
             if self.credit <= 0:
                 return
         self.queue.dispatcher.resume_consumer(self)
 
-    def release(self, refs: Iterable[Reference] | None = None) -> list[Reference]:
+    def release(self, refs=None):
         released = list(self.unsettled if refs is None else refs)
         for ref in released:
             self.unsettled.remove(ref)
@@ -205,7 +197,7 @@ class Taker(Consumer):
                 self.credit += 1
         return released
 
-    def reclaim(self, refs: list[Reference]) -> list[Reference]:
+    def reclaim(self, refs):
         """A transaction with them was rolled back; those that are nobody's now."""
         if self not in self.queue.consumers:
             return refs
@@ -216,52 +208,52 @@ class Taker(Consumer):
                 self.queue.dispatcher.pause_consumer(self)
         return []
 
-    def ack_in(self, transaction: Transaction, refs: Iterable[Reference] | None = None) -> None:
+    def ack_in(self, transaction, refs=None):
         released = self.release(refs)
         transaction.acknowledge(released, lambda: self.reclaim(released))
 
-    def nack_in(self, transaction: Transaction, refs: Iterable[Reference] | None = None) -> None:
+    def nack_in(self, transaction, refs=None):
         released = self.release(refs)
         transaction.refuse(released, self, lambda: self.reclaim(released))
 
-    def ack(self, *refs: Reference) -> None:
+    def ack(self, *refs):
         for ref in self.release(refs or None):
             self.queue.settle(ref)
         self.give_credit(0)
 
-    def nack(self, *refs: Reference) -> None:
+    def nack(self, *refs):
         self.queue.requeue(self.release(refs or None), self, failed=True)
         self.give_credit(0)
 
-    def close(self, *, failed: bool = False) -> None:
+    def close(self, *, failed=False):
         unsettled, self.unsettled = self.unsettled, []
         self.queue.remove_consumer(self, unsettled, failed=failed)
 
     @property
-    def bodies(self) -> list[bytes]:
+    def bodies(self):
         return [message.body for message in self.got]
 
 
-def join(queue: Queue, credit: int | None = None, **more: Any) -> Taker:
+def join(queue, credit=None, **more):
     """A new consumer of ``queue``."""
     taker = Taker(credit, **more)
     queue.add_consumer(taker)
     return taker
 
 
-def bodies(queue: Queue) -> list[bytes]:
+def bodies(queue):
     """What is pending, in the order of delivery."""
     return [ref.message.body for ref in queue.dispatcher.in_order()]
 
 
-def header_is(name: bytes, value: bytes) -> Callable[[Message], bool]:
-    def matches(message: Message) -> bool:
+def header_is(name, value):
+    def matches(message):
         return message.header(name) == value
 
     return matches
 
 
-def assert_nothing_held(world: BrokerFixture, *queues: Queue) -> None:
+def assert_nothing_held(world, *queues):
     """Every count of what is held is back at zero."""
     for queue in queues or world.directory.queues.values():
         held = {

@@ -50,7 +50,7 @@ class Sent:
     length: bool = True  # whether the SEND has a content-length, which makes it a bytes message for Artemis
 
     @property
-    def arrives(self) -> dict[str, str | None]:
+    def arrives(self):
         """Headers of the MESSAGE."""
         return {**self.headers, **self.changed}
 
@@ -103,7 +103,7 @@ PRODUCED = [
 ]
 
 
-def fill(artemis: ArtemisInstance, *, all_of_it: bool = True) -> None:
+def fill(artemis, *, all_of_it=True):
     """Send it; not all of it leaves out what takes long: all but one run of Artemis's producer, and an expiry."""
     client = artemis.client("sender")
     for sent in [*STOMP, *SCHEDULED]:
@@ -126,7 +126,7 @@ def fill(artemis: ArtemisInstance, *, all_of_it: bool = True) -> None:
             time.sleep(1)
 
 
-def _browse(artemis: ArtemisInstance, queue: str) -> bool:
+def _browse(artemis, queue):
     reader = artemis.client()
     reader.subscribe(queue, **{"subscription-type": "ANYCAST"})
     try:
@@ -139,7 +139,7 @@ def _browse(artemis: ArtemisInstance, queue: str) -> bool:
     return True
 
 
-def _topic(artemis: ArtemisInstance) -> None:
+def _topic(artemis):
     """Two durable subscriptions, of which one has a selector and one has acknowledged the first message."""
     subscriptions: list[tuple[str, dict[str, str]]] = [
         ("all", {}),
@@ -174,7 +174,7 @@ NEWS = {
 }
 
 
-def make_export(distribution: Path, root: Path, file: Path, *, all_of_it: bool = True) -> None:
+def make_export(distribution, root, file, *, all_of_it=True):
     """Run a broker below ``root`` and export it to ``file``."""
     artemis = ArtemisInstance(distribution, root / "artemis", PARAMETERS, SETTINGS)
     with artemis:

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
 
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.cli.main import main
 
@@ -29,20 +29,20 @@ COMMAND = [sys.executable, "-m", "stompring"]
 Arguments = Sequence[str | Path]
 
 
-def environment(home: Path | None = None, **more: str) -> dict[str, str]:
+def environment(home=None, **more):
     """Of a user whose home directory is ``home``, without contexts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     nowhere = str(home or ROOT / "tests" / "no-such-home")
     return {**kept, "PYTHONPATH": python_path(ROOT), "HOME": nowhere, "XDG_CONFIG_HOME": nowhere, **more}
 
 
-def words(arguments: Arguments) -> list[str]:
+def words(arguments):
     """The first argument as a shell takes it apart, and the others as they are."""
     line, *others = map(str, arguments)
     return [*shlex.split(line), *others]
 
 
-def invoke(*arguments: str | Path, typed: str | bytes = "", code: int | None = 0) -> Result:
+def invoke(*arguments, typed="", code=0):
     """Run a command in this process, in the environment of the tests. ``code`` is as for `run`."""
     done = CliRunner().invoke(main, words(arguments), input=typed)
     assert code is None or done.exit_code == code, (done.exit_code, done.output, done.exception)
@@ -50,12 +50,12 @@ def invoke(*arguments: str | Path, typed: str | bytes = "", code: int | None = 0
 
 
 def run(
-    *arguments: str | Path,
-    stdin: bytes = b"",
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    code: int | None = 0,
-) -> subprocess.CompletedProcess[bytes]:
+    *arguments,
+    stdin=b"",
+    env=None,
+    cwd=None,
+    code=0,
+):
     """Run a command in this process. ``code`` is the expected exit code, None for any."""
     wanted = dict(env or environment())
     runner = CliRunner(env={name: wanted.get(name) for name in {*os.environ, *wanted}})
@@ -68,12 +68,12 @@ def run(
 
 
 def pipe(
-    *arguments: str | Path,
-    stdin: bytes = b"",
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    code: int | None = 0,
-) -> subprocess.CompletedProcess[bytes]:
+    *arguments,
+    stdin=b"",
+    env=None,
+    cwd=None,
+    code=0,
+):
     """Run a command in a process with pipes. ``code`` is the expected exit code, None for any."""
     done = subprocess.run(
         [*COMMAND, *words(arguments)],
@@ -90,9 +90,7 @@ def pipe(
     return done
 
 
-def start(
-    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.Popen[bytes]:
+def start(*arguments, env=None, cwd=None):
     """Start a command and leave it running."""
     return subprocess.Popen(
         [*COMMAND, *words(arguments)],
@@ -105,14 +103,14 @@ def start(
     )
 
 
-def readable(descriptor: int, seconds: float) -> bool:
+def readable(descriptor, seconds):
     """Whether there is something to read within a time. Unlike select.select it takes any descriptor."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(max(seconds, 0) * 1000))
 
 
-def on_terminal(*arguments: str | Path, env: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+def on_terminal(*arguments, env=None):
     """Run a command with a terminal for input and output; returns its exit code and what the terminal got."""
     master, slave = pty.openpty()
     process = subprocess.Popen(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
 from ..management import Management
-from ..stomp_client import StompClient
 from ..store.populated_directory import PopulatedDirectory, populate
 from . import command
 from .remote_cli import Cli
@@ -29,18 +26,18 @@ class Stopped:
     live: dict[tuple[str, ...], Result]  # what commands said while it ran
 
 
-def invoke(line: str, *others: str | Path, **more: Any) -> Result:
+def invoke(line, *others, **more):
     """``stompring data …``."""
     return command.invoke(f"data {line}", *others, **more)
 
 
-def told(line: str, *others: str | Path, **more: Any) -> Any:
+def told(line, *others, **more):
     """The JSON that ``stompring data …`` prints."""
     return json.loads(invoke(line, *others, **more).stdout)
 
 
 @pytest.fixture(scope="session")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+def stopped(tmp_path_factory):
     """Made once: do not touch (see `data`)."""
     with populate(tmp_path_factory.mktemp("filled")) as (filled, broker):
         management = Management(broker.http_port)
@@ -59,31 +56,31 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
 
 
 @pytest.fixture
-def cli(broker: Any, tmp_path: Path) -> Cli:
+def cli(broker, tmp_path):
     """Commands for the test's broker."""
     return Cli(broker.http_port, tmp_path / "home")
 
 
 @pytest.fixture
-def to(broker: Any) -> str:
+def to(broker):
     """The option that names the test's broker."""
     return f"--broker stomp://127.0.0.1:{broker.port}"
 
 
 @pytest.fixture
-def client(connect: Callable[[], StompClient]) -> StompClient:
+def client(connect):
     """A client of the test's broker."""
     return connect()
 
 
 @pytest.fixture
-def queue(name: str) -> str:
+def queue(name):
     """A queue that no other test uses."""
     return name
 
 
 @pytest.fixture
-def filled(stopped: Stopped, tmp_path: Path) -> PopulatedDirectory:
+def filled(stopped, tmp_path):
     """A copy that a test may damage."""
     data = tmp_path / "data"
     shutil.copytree(stopped.filled.data, data)

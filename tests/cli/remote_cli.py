@@ -14,7 +14,6 @@ import termios
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner
 
@@ -38,12 +37,12 @@ class Ran:
     stderr: str = ""
 
     @property
-    def json(self) -> Any:
+    def json(self):
         """What ``--json`` prints."""
         return json.loads(self.stdout)
 
     @property
-    def rows(self) -> list[dict[str, str]]:
+    def rows(self):
         """A table in a pipe."""
         head, *lines = self.stdout.splitlines()
         return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
@@ -58,16 +57,16 @@ class Cli:
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
-    def server(self) -> str:
+    def server(self):
         """The URL of the broker."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def management(self) -> Management:
+    def management(self):
         """The broker itself."""
         return Management(self.port)
 
-    def _settings(self, **others: str) -> dict[str, str]:
+    def _settings(self, **others):
         """What the commands find in the environment."""
         return {
             "XDG_CONFIG_HOME": str(self.home),
@@ -76,12 +75,12 @@ class Cli:
             **others,
         }
 
-    def env(self, **others: str) -> dict[str, str]:
+    def env(self, **others):
         """The environment of a process."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         return {**kept, "PYTHONPATH": python_path(ROOT), **self._settings(**others)}
 
-    def run(self, *line: str, typed: str = "", status: int | None = 0, **environment: str) -> Ran:
+    def run(self, *line, typed="", status=0, **environment):
         """Run a command in this process, not on a terminal. Its exit status must be ``status``, unless that is None."""
         foreign: dict[str, str | None] = {name: None for name in os.environ if name.startswith(FOREIGN)}
         runner = CliRunner(env={**foreign, **self._settings(**environment)})
@@ -92,7 +91,7 @@ class Cli:
         assert "Traceback" not in ran.stderr, ran.stderr
         return Ran(ran.exit_code, ran.stdout, ran.stderr)
 
-    def pipe(self, *line: str, typed: str = "", status: int = 0, **environment: str) -> Ran:
+    def pipe(self, *line, typed="", status=0, **environment):
         """Run a command in a process with pipes."""
         ran = subprocess.run(
             [*COMMAND, *words(line)],
@@ -106,7 +105,7 @@ class Cli:
         assert ran.returncode == status, (line, ran.returncode, ran.stdout, ran.stderr)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
-    def start(self, *line: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *line, **environment):
         """Start a command in pipes."""
         return subprocess.Popen(
             [*COMMAND, *words(line)],
@@ -119,7 +118,7 @@ class Cli:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
         )
 
-    def terminal(self, *line: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
+    def terminal(self, *line, columns=80, rows=24, **environment):
         """Start a command on a terminal."""
         return Terminal(
             [*COMMAND, *words(line)], self.env(TERM="xterm-256color", **environment), columns, rows
@@ -129,7 +128,7 @@ class Cli:
 class Terminal:
     """A command on a pseudo-terminal."""
 
-    def __init__(self, words: list[str], env: dict[str, str], columns: int, rows: int) -> None:
+    def __init__(self, words, env, columns, rows):
         self.pid, self._descriptor = pty.fork()
         if not self.pid:
             try:
@@ -141,25 +140,25 @@ class Terminal:
         self.output = ""
         self.status: int | None = None
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         if self.status is None:
             os.kill(self.pid, 9)
             os.waitpid(self.pid, 0)
         os.close(self._descriptor)
 
     @property
-    def text(self) -> str:
+    def text(self):
         """The output without escape sequences."""
         return SEQUENCES.sub("", self.output).replace("\r\n", "\n")
 
-    def type(self, text: str) -> None:
+    def type(self, text):
         """Type text."""
         os.write(self._descriptor, text.encode())
 
-    def interrupt(self) -> None:
+    def interrupt(self):
         """Press Ctrl-C, again if the command has not ended 5 s later.
 
         Python misses a signal that arrives between its last look for one and the read of the answer.
@@ -171,11 +170,11 @@ class Terminal:
                 if not self._read(deadline - time.monotonic()):
                     return
 
-    def resize(self, columns: int, rows: int) -> None:
+    def resize(self, columns, rows):
         """Change the size; the command gets SIGWINCH."""
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def _read(self, seconds: float) -> bool:
+    def _read(self, seconds):
         if not readable(self._descriptor, seconds):
             return True
         try:
@@ -185,7 +184,7 @@ class Terminal:
         self.output += data.decode("utf-8", "replace")
         return bool(data)
 
-    def expect(self, pattern: str, after: int = 0) -> int:
+    def expect(self, pattern, after=0):
         """Wait until the pattern is in the output beyond a position of `text`; returns the position after it."""
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -195,7 +194,7 @@ class Terminal:
             if left <= 0 or not self._read(left):
                 raise AssertionError(f"{pattern!r} does not appear:\n{self.text}")
 
-    def wait(self, status: int | None = 0) -> str:
+    def wait(self, status=0):
         """The text of all output, once the command has ended with this status."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self._read(deadline - time.monotonic()):
@@ -206,6 +205,6 @@ class Terminal:
         return self.text
 
 
-def field_lines(ran: Ran) -> dict[str, Any]:
+def field_lines(ran):
     """``field<TAB>value`` lines."""
     return dict(line.split("\t", 1) for line in ran.stdout.splitlines())

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, expect, sync_playwright
+from playwright.sync_api import Page, Request, expect, sync_playwright
 
 from ..broker_process import PATIENCE
 from ..end_to_end.page import chromium
@@ -34,7 +32,7 @@ addEventListener('unhandledrejection', (event) => console.error(`unhandled rejec
 
 
 @contextmanager
-def launch() -> Iterator[Browser]:
+def launch():
     """A browser, closed afterwards."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
@@ -56,7 +54,7 @@ class ConsolePage:
     ``faults`` are those so far; `allow` excludes those that a test provokes.
     """
 
-    def __init__(self, browser: Browser, port: int, opened: ExitStack, **options: Any) -> None:
+    def __init__(self, browser, port, opened, **options):
         self.port = port
         self.root = f"http://127.0.0.1:{port}"
         self.faults: list[str] = []
@@ -84,54 +82,54 @@ class ConsolePage:
 
     # ---- faults
 
-    def allow(self, pattern: str) -> None:
+    def allow(self, pattern):
         """Faults in which the regular expression is found are expected."""
         self._allowed.append(pattern)
 
-    def check(self) -> None:
+    def check(self):
         """Fail on the faults so far that are not allowed."""
         left = [fault for fault in self.faults if not any(re.search(one, fault) for one in self._allowed)]
         assert not left, "\n".join(left)
 
-    def _on_console(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message):
         if message.type in ("error", "warning"):
             place = message.location.get("url", "")
             self.faults.append(f"console {message.type}: {message.text} ({place})")
 
-    def _on_request(self, request: Request) -> None:
+    def _on_request(self, request):
         self.requests.append(f"{request.method} {request.url}")
         self._running.add(request)
         parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob") and parts.hostname not in ("127.0.0.1", "localhost"):
             self.faults.append(f"request to a third party: {request.url}")
 
-    def _on_end(self, request: Request) -> None:
+    def _on_end(self, request):
         self._running.discard(request)
 
-    def _on_websocket(self, socket: WebSocket) -> None:
+    def _on_websocket(self, socket):
         if urlsplit(socket.url).hostname not in ("127.0.0.1", "localhost"):
             self.faults.append(f"WebSocket to a third party: {socket.url}")
 
-    def _on_dialog(self, dialog: Any) -> None:
+    def _on_dialog(self, dialog):
         self.faults.append(f"dialog of the browser: {dialog.message}")
         dialog.dismiss()
 
     # ---- what a user does
 
-    def open(self, route: str = "#/") -> Page:
+    def open(self, route="#/"):
         """Load a page of the console, anew."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.root}/{route}")
         return self.page
 
-    def go(self, route: str) -> Page:
+    def go(self, route):
         """Go to another page of the console, which is loaded only if it was not yet."""
         if self.page.url == "about:blank":
             return self.open(route)
         self.page.evaluate("route => { location.hash = route; }", route)
         return self.page
 
-    def leave(self) -> None:
+    def leave(self):
         """The test is over: fail on its faults, and be ready for the next one."""
         if self.page.url != "about:blank":
             self.page.evaluate(LEAVE)
@@ -144,7 +142,7 @@ class ConsolePage:
         finally:
             self.faults, self.requests, self._allowed = [], [], []
 
-    def overflow(self) -> int:
+    def overflow(self):
         """Pixels by which the page is wider than the window."""
         return int(
             self.page.evaluate(
@@ -153,7 +151,7 @@ class ConsolePage:
         )
 
 
-def violations(console: ConsolePage) -> list[str]:
+def violations(console):
     """What axe-core finds on the page as it is, one line per element."""
     if not console.page.evaluate("() => 'axe' in window"):
         console.page.evaluate(AXE.read_text(encoding="utf-8"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..conftest import StartBroker
+from ..broker_process import PATIENCE
 from .browser import AXE, ConsolePage, chromium, launch, violations
 
 expect.set_options(timeout=PATIENCE * 1000)
@@ -24,7 +22,7 @@ Axe = Callable[[ConsolePage], list[str]]
 
 # Of the package, not the session: Playwright keeps an event loop running in its thread meanwhile.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def browser():
     """The browser that the tests share."""
     if chromium() is None:
         pytest.skip("Chromium is not installed")
@@ -33,12 +31,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_console(browser: Browser) -> Iterator[OpenConsole]:
+def open_console(browser):
     """Opens tabs, each without anything of the others; the test fails on any fault of theirs."""
     with ExitStack() as opened:
         pages: list[ConsolePage] = []
 
-        def new(port: int, **options: Any) -> ConsolePage:
+        def new(port, **options):
             pages.append(ConsolePage(browser, port, opened, **options))
             return pages[-1]
 
@@ -50,12 +48,12 @@ def open_console(browser: Browser) -> Iterator[OpenConsole]:
 class Tabs:
     """Tabs that the tests of a module share, one for each user."""
 
-    def __init__(self, browser: Browser, opened: ExitStack) -> None:
+    def __init__(self, browser, opened):
         self._browser = browser
         self._opened = opened
         self._tabs: dict[str, ConsolePage] = {}
 
-    def get(self, port: int, user: str = "") -> ConsolePage:
+    def get(self, port, user=""):
         """The tab of the user, a new one if the broker is another."""
         tab = self._tabs.get(user)
         if tab is None or tab.port != port or tab.page.is_closed():
@@ -64,7 +62,7 @@ class Tabs:
             tab = self._tabs[user] = ConsolePage(self._browser, port, self._opened)
         return tab
 
-    def leave(self, failed: bool) -> None:
+    def leave(self, failed):
         """A test is over; after one that failed the tabs are closed."""
         for tab in self._tabs.values():
             if failed:
@@ -74,14 +72,14 @@ class Tabs:
 
 
 @pytest.fixture(scope="module")
-def tabs_of_module(browser: Browser) -> Iterator[Tabs]:
+def tabs_of_module(browser):
     """The tabs of a module."""
     with ExitStack() as opened:
         yield Tabs(browser, opened)
 
 
 @pytest.fixture
-def tabs(request: pytest.FixtureRequest, tabs_of_module: Tabs) -> Iterator[Tabs]:
+def tabs(request, tabs_of_module):
     """The tabs of the module; the test fails on any fault of theirs."""
     failed = request.session.testsfailed
     yield tabs_of_module
@@ -89,13 +87,13 @@ def tabs(request: pytest.FixtureRequest, tabs_of_module: Tabs) -> Iterator[Tabs]
 
 
 @pytest.fixture
-def console(tabs: Tabs, broker: BrokerProcess) -> ConsolePage:
+def console(tabs, broker):
     """The tab of the module, with the test's broker."""
     return tabs.get(broker.http_port)
 
 
 @pytest.fixture
-def axe() -> Axe:
+def axe():
     """Finds violations by axe-core, which no other way leads to: a test without it is skipped."""
     if not AXE.exists():
         pytest.skip("axe-core is not installed: npm ci in tests/console")
@@ -103,6 +101,6 @@ def axe() -> Axe:
 
 
 @pytest.fixture
-def empty(start_broker: StartBroker) -> BrokerProcess:
+def empty(start_broker):
     """A broker without queues."""
     return start_broker()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from ..broker_document import anycast, broker_xml, multicast
 from ..broker_process import BrokerProcess
@@ -34,7 +32,7 @@ ADDRESSES = (
 )
 
 
-def document(secure: bool = False, permissions: str | None = None) -> str:
+def document(secure=False, permissions=None):
     """Its broker.xml."""
     return broker_xml(
         settings=SETTINGS,
@@ -48,10 +46,10 @@ def document(secure: bool = False, permissions: str | None = None) -> str:
     )
 
 
-def fill(port: int, opened: ExitStack, **login: str) -> None:
+def fill(port, opened, **login):
     """Messages of every kind, and clients that stay connected until ``opened`` ends."""
 
-    def client(**headers: str) -> StompClient:
+    def client(**headers):
         one = StompClient(port)
         opened.callback(one.close)
         one.connect({**login, **{name.replace("_", "-"): value for name, value in headers.items()}})
@@ -106,7 +104,7 @@ def fill(port: int, opened: ExitStack, **login: str) -> None:
 
 
 @contextmanager
-def demo(directory: Path) -> Iterator[BrokerProcess]:
+def demo(directory):
     """The broker, filled."""
     config = directory / "broker.xml"
     config.write_text(document(), encoding="utf-8")

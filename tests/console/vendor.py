@@ -52,11 +52,11 @@ LIBRARIES = (
 )
 
 
-def sha256(data: bytes) -> str:
+def sha256(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def vendored(library: Library) -> bytes:
+def vendored(library):
     """The file as it is vendored. Raises `ValueError` if a text to replace is missing."""
     text = (PACKAGES / library.package / library.source).read_text()
     for old, new in library.replaced:
@@ -67,7 +67,7 @@ def vendored(library: Library) -> bytes:
     return ("\n".join(kept).rstrip("\n") + "\n" + library.added).encode()
 
 
-def record(library: Library, data: bytes) -> dict[str, str]:
+def record(library, data):
     """The entry of a file in vendor.json."""
     package = json.loads((PACKAGES / library.package / "package.json").read_text())
     return {
@@ -81,7 +81,7 @@ def record(library: Library, data: bytes) -> dict[str, str]:
     }
 
 
-def main() -> None:
+def main():
     VENDOR.mkdir(exist_ok=True)
     records = []
     for library in LIBRARIES:

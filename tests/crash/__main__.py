@@ -19,7 +19,7 @@ from .campaign import Campaign
 OF_ONE_DIRECTORY = 25
 
 
-def main() -> int:
+def main():
     """Run campaigns until enough was killed; stops at the first broken promise."""
     left = int(os.environ.get("STOMPRING_KILLS", "500"))
     seed = int(os.environ.get("STOMPRING_SEED", str(int(time.time()))))
@@ -43,7 +43,7 @@ def main() -> int:
     return 0
 
 
-def _tell(line: str) -> None:
+def _tell(line):
     print(line, flush=True)
 
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping
 from http.client import HTTPException
-from typing import Any
 
 from ..management import Answered
-from .connection import Connection, ConnectionBroken, within
-from .context import Context
-from .ledger import Ledger, State
+from .connection import ConnectionBroken, within
+from .ledger import State
 from .topology import CLIENT_ID
 
 #: The attributes of a queue that are compared; a queue that is not there has none.
@@ -37,37 +34,37 @@ class Bindings:
     where it was not. ``compared`` are the attributes that count.
     """
 
-    def __init__(self, kind: str = "queue", compared: tuple[str, ...] = ATTRIBUTES) -> None:
+    def __init__(self, kind="queue", compared=ATTRIBUTES):
         self.kind = kind
         self.compared = compared
         self.allowed: dict[str, set[Attributes]] = {}
         #: Not durable, and to be deleted at once. Where the client ended in between, they last as long as the broker.
         self.passing: set[str] = set()
 
-    def asked(self, name: str, attributes: Attributes) -> None:
+    def asked(self, name, attributes):
         """A change was asked for."""
         self.allowed.setdefault(name, {None}).add(attributes)
 
-    def promised(self, name: str, attributes: Attributes) -> None:
+    def promised(self, name, attributes):
         """A change is safe."""
         self.allowed[name] = {attributes}
 
-    def absent(self, names: tuple[str, ...]) -> list[str]:
+    def absent(self, names):
         """Those of ``names`` that are surely not there."""
         return [
             name for name in names if name not in self.passing and self.allowed.get(name, {None}) == {None}
         ]
 
-    def present(self, names: tuple[str, ...]) -> list[str]:
+    def present(self, names):
         """Those that surely are."""
         return [name for name in names if None not in self.allowed.get(name, {None})]
 
-    def certain(self, names: tuple[str, ...]) -> dict[str, tuple[object, ...]]:
+    def certain(self, names):
         """Those of them that look one way only, and how: no answer to a change was lost."""
         looks = {name: tuple(self.allowed[name]) for name in self.present(names)}
         return {name: found[0] for name, found in looks.items() if len(found) == 1 and found[0] is not None}
 
-    def audit(self, ledger: Ledger, found: Mapping[str, Mapping[str, Any]]) -> None:
+    def audit(self, ledger, found):
         """Compare with what is there; that is from now on what must be there."""
         for name, allowed in self.allowed.items():
             there = self._attributes_of(found[name]) if name in found else None
@@ -78,7 +75,7 @@ class Bindings:
             self.allowed[name] = {there}
         self.passing.clear()
 
-    def _attributes_of(self, found: Mapping[str, Any]) -> Attributes:
+    def _attributes_of(self, found):
         values = (found[name] for name in self.compared)
         return tuple(tuple(value) if isinstance(value, list) else value for value in values)
 
@@ -86,14 +83,14 @@ class Bindings:
 class Administrator:
     """Does one thing after the other."""
 
-    def __init__(self, world: Context, bindings: Bindings, addresses: Bindings, purged: list[str]) -> None:
+    def __init__(self, world, bindings, addresses, purged):
         self.world = world
         self.bindings = bindings
         self.addresses = addresses
         self.purged = purged
         self.management = world.management
 
-    async def run(self, first_each: bool = False) -> None:
+    async def run(self, first_each=False):
         """Go on until the broker is gone. All jobs come by chance, or each of them once before."""
         wire = await self.world.open()
         jobs = [
@@ -113,7 +110,7 @@ class Administrator:
             job = next(first, None) or self.world.random.choice(jobs)
             await job(wire)
 
-    async def _ask(self, method: str, path: str, body: object = None) -> Any:
+    async def _ask(self, method, path, body=None):
         """Ask over HTTP. Raises `Lost` where the broker dies over it."""
         try:
             return await asyncio.to_thread(self.management.ask, method, path, body)
@@ -124,7 +121,7 @@ class Administrator:
                 raise ConnectionBroken(str(answer)) from None
             raise
 
-    async def _request(self, wire: Connection, resource: str, operation: str, *parameters: object) -> None:
+    async def _request(self, wire, resource, operation, *parameters):
         """Ask by a message, whose receipt is as good as an answer over HTTP."""
         headers: dict[str, object] = {
             "destination": "activemq.management",
@@ -134,7 +131,7 @@ class Administrator:
         await within(wire.ask("SEND", headers, json.dumps(parameters).encode()))
         self.world.ledger.count("management requests")
 
-    async def _purge(self, wire: Connection) -> None:
+    async def _purge(self, wire):
         """What was surely there, and in nobody's hands, is gone with the answer."""
         ledger = self.world.ledger
         there = [
@@ -158,11 +155,11 @@ class Administrator:
         purge.move(State.DONE)
         ledger.count("purges")
 
-    def _doubt(self, queue: str) -> None:
+    def _doubt(self, queue):
         for copy in self.world.ledger.in_queue(queue):
             copy.doubt = "a purge was asked for"
 
-    def _random_attributes(self, durable: bool) -> dict[str, object]:
+    def _random_attributes(self, durable):
         random = self.world.random
         return {
             "ringSize": random.choice([-1, 3, 100]),
@@ -172,20 +169,18 @@ class Administrator:
             "durable": durable,
         }
 
-    async def _alter(
-        self, bindings: Bindings, name: str, wanted: Attributes, asking: Awaitable[object], counted: str
-    ) -> None:
+    async def _alter(self, bindings, name, wanted, asking, counted):
         """What is asked for holds when that has been answered."""
         bindings.asked(name, wanted)
         await asking
         bindings.promised(name, wanted)
         self.world.ledger.count(counted)
 
-    def _one_of(self, names: list[str]) -> str:
+    def _one_of(self, names):
         """One of them by chance, empty where there is none."""
         return self.world.random.choice(names) if names else ""
 
-    async def make(self, wire: Connection) -> None:
+    async def make(self, wire):
         """Make a queue; one that is not durable is deleted at once."""
         if not (name := self._one_of(self.bindings.absent(MADE))):
             return
@@ -200,13 +195,13 @@ class Administrator:
         await self._ask("DELETE", f"/queues/{name}")
         self.bindings.passing.discard(name)
 
-    async def _change(self, wire: Connection) -> None:
+    async def _change(self, wire):
         if name := self._one_of(self.bindings.present(MADE)):
             wanted = self._random_attributes(durable=True)
             changing = self._ask("PATCH", f"/queues/{name}", wanted)
             await self._alter(self.bindings, name, tuple(wanted.values()), changing, "queues changed")
 
-    async def pause(self, wire: Connection) -> None:
+    async def pause(self, wire):
         """Pause or resume: the rest of it stays."""
         made = self.bindings.certain(MADE)
         if not (name := self._one_of(list(made))):
@@ -219,7 +214,7 @@ class Administrator:
             asking = self._ask("PATCH", f"/queues/{name}", {"paused": wanted["paused"]})
         await self._alter(self.bindings, name, tuple(wanted.values()), asking, "queues paused or resumed")
 
-    async def _delete(self, wire: Connection) -> None:
+    async def _delete(self, wire):
         if name := self._one_of(self.bindings.present(MADE)):
             if self.world.chance(0.5):
                 asking = self._request(wire, "broker", "destroyQueue", name)
@@ -227,30 +222,30 @@ class Administrator:
                 asking = self._ask("DELETE", f"/queues/{name}")
             await self._alter(self.bindings, name, None, asking, "queues deleted")
 
-    def _random_address(self) -> dict[str, object]:
+    def _random_address(self):
         types = self.world.random.choice([("ANYCAST",), ("MULTICAST",), ("ANYCAST", "MULTICAST")])
         return {"routingTypes": types, "paused": self.world.chance(0.3)}
 
-    async def _make_address(self, wire: Connection) -> None:
+    async def _make_address(self, wire):
         if name := self._one_of(self.addresses.absent(MADE_ADDRESSES)):
             wanted = self._random_address()
             making = self._ask("POST", "/addresses", {"name": name, **wanted})
             await self._alter(self.addresses, name, tuple(wanted.values()), making, "addresses made")
 
-    async def _change_address(self, wire: Connection) -> None:
+    async def _change_address(self, wire):
         """All of it; the two attributes are told of one after the other."""
         if name := self._one_of(self.addresses.present(MADE_ADDRESSES)):
             wanted = self._random_address()
             changing = self._ask("PATCH", f"/addresses/{name}", wanted)
             await self._alter(self.addresses, name, tuple(wanted.values()), changing, "addresses changed")
 
-    async def _delete_address(self, wire: Connection) -> None:
+    async def _delete_address(self, wire):
         if name := self._one_of(self.addresses.present(MADE_ADDRESSES)):
             await self._alter(
                 self.addresses, name, None, self._ask("DELETE", f"/addresses/{name}"), "addresses deleted"
             )
 
-    async def _subscribe(self, wire: Connection) -> None:
+    async def _subscribe(self, wire):
         """A durable subscription is safe with the receipt of its SUBSCRIBE."""
         name = f"s{self.world.random.randint(0, 3)}"
         queue = f"{CLIENT_ID}.{name}"

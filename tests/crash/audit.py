@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..broker_process import PATIENCE
-from ..management import Management
-from .ledger import Copy, Fault, Ledger, State, Unit, now
-from .topology import EXPIRED, GRAVES, Group
+from .ledger import Copy, Fault, State, now
+from .topology import EXPIRED, GRAVES
 
 #: Milliseconds that a broker may take to notice that a message has expired or fallen due, or that a client has gone.
 NOTICE = 3_000
@@ -39,7 +37,7 @@ class Observation:
     contents: dict[str, list[Seen]] = field(default_factory=dict)
 
 
-def observe(management: Management, but: tuple[str, ...] = ()) -> Observation:
+def observe(management, but=()):
     """Look at everything, without queues whose names begin with one of ``but``. No client is there any more.
 
     What moves meanwhile, because it expires or falls due, is looked at again. What is in delivery has `NOTICE` to come
@@ -67,18 +65,18 @@ def observe(management: Management, but: tuple[str, ...] = ()) -> Observation:
     return found
 
 
-def _moved(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+def _moved(before, after):
     if before is None or after is None:
         return before is not after
     return any(before[counter] != after[counter] for counter in MOVING)
 
 
-def _counted(management: Management, but: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def _counted(management, but):
     queues = everything(management, "/queues", size=1000)
     return {queue["name"]: queue for queue in queues if not queue["name"].startswith(but)}
 
 
-def everything(management: Management, path: str, **query: object) -> Iterable[dict[str, Any]]:
+def everything(management, path, **query):
     """All items of a list that comes in pages."""
     page = 1
     while True:
@@ -89,7 +87,7 @@ def everything(management: Management, path: str, **query: object) -> Iterable[d
         page += 1
 
 
-def _seen(place: str, message: Mapping[str, Any]) -> Seen:
+def _seen(place, message):
     origin = message["headers"].get("_AMQ_ORIG_QUEUE", place) if place in GRAVES else place
     text = message["body"].partition("|")[0]
     return Seen(place, origin, text, message["state"], message["priority"], message["failedAttempts"])
@@ -98,7 +96,7 @@ def _seen(place: str, message: Mapping[str, Any]) -> Seen:
 class Audit:
     """One comparison. ``faults`` is what is wrong, ``present`` the copies that are there."""
 
-    def __init__(self, ledger: Ledger, groups: Iterable[Group], found: Observation) -> None:
+    def __init__(self, ledger, groups, found):
         self.ledger = ledger
         self.groups = {group.queue: group for group in groups}
         self.found = found
@@ -118,10 +116,10 @@ class Audit:
             if group.keyed:
                 self._last_values(group)
 
-    def _fault(self, rule: str, detail: str, *copies: Copy) -> None:
+    def _fault(self, rule, detail, *copies):
         self.faults.append(Fault(rule, f"{detail} (before life {self.ledger.life + 1})", copies))
 
-    def _look(self) -> None:
+    def _look(self):
         for queue, contents in self.found.contents.items():
             for seen in contents:
                 copy = self.ledger.find(seen.queue, seen.text)
@@ -132,7 +130,7 @@ class Audit:
                 else:
                     self.present[copy] = seen
 
-    def _unknown(self, queue: str, seen: Seen) -> None:
+    def _unknown(self, queue, seen):
         if (seen.queue, seen.text) in self.ledger.finished:
             why, copy = self.ledger.finished[seen.queue, seen.text]
             self._fault("came back", f"{seen.text} is in {queue}, but {why}", copy)
@@ -141,7 +139,7 @@ class Audit:
 
     # ---- one copy
 
-    def _judge(self, copy: Copy) -> None:
+    def _judge(self, copy):
         seen = self.present.get(copy)
         if seen is None:
             if copy.durable and not copy.may_be_gone and not self._ring_may_lose(copy):
@@ -160,7 +158,7 @@ class Audit:
         if seen.priority != copy.priority:
             self._fault("changed", f"{copy.text} has priority {seen.priority}", copy)
 
-    def _judge_in_place(self, copy: Copy, seen: Seen) -> None:
+    def _judge_in_place(self, copy, seen):
         if copy.expires and copy.expires + NOTICE < self.now:
             self._fault("overdue", f"{copy.text} has expired and is still in {copy.queue}", copy)
         if copy.due > self.now + NOTICE and seen.state != "scheduled":
@@ -173,7 +171,7 @@ class Audit:
             )
             self._fault("attempts", detail, copy)
 
-    def _ring_may_lose(self, copy: Copy) -> bool:
+    def _ring_may_lose(self, copy):
         group = self.groups.get(copy.queue)
         if group is None or not group.ring:
             return False
@@ -182,14 +180,14 @@ class Audit:
 
     # ---- what belongs together
 
-    def _units(self) -> None:
+    def _units(self):
         units = {copy.entry for copy in self.ledger.everything()}
         units |= {unit for copy in self.ledger.everything() for unit in copy.exits}
         for unit in units:
             if unit.state is State.ASKED and len(unit.entering) + len(unit.leaving) > 1:
                 self._whole(unit)
 
-    def _whole(self, unit: Unit) -> None:
+    def _whole(self, unit):
         happened = [copy for copy in unit.entering if self._shows_entry(copy)]
         happened += [copy for copy in unit.leaving if self._shows_exit(copy, unit)]
         failed = [copy for copy in unit.entering if self._shows_no_entry(copy)]
@@ -198,24 +196,24 @@ class Audit:
             detail = f"{unit.what}: {len(happened)} parts of it happened, {len(failed)} did not"
             self._fault("half", detail, *happened[:6], *failed[:6])
 
-    def _shows_entry(self, copy: Copy) -> bool:
+    def _shows_entry(self, copy):
         return copy in self.present or any(unit.state is State.DONE for unit in copy.exits)
 
-    def _shows_no_entry(self, copy: Copy) -> bool:
+    def _shows_no_entry(self, copy):
         return copy.durable and copy not in self.present and not copy.exits and not self._may_vanish(copy)
 
-    def _shows_exit(self, copy: Copy, unit: Unit) -> bool:
+    def _shows_exit(self, copy, unit):
         others = [other for other in copy.exits if other is not unit and other.state is not State.UNDONE]
         sure = copy.durable and copy.entry.state is State.DONE and not others
         return sure and copy not in self.present and not self._may_vanish(copy)
 
-    def _may_vanish(self, copy: Copy) -> bool:
+    def _may_vanish(self, copy):
         group = self.groups.get(copy.queue)
         return bool(copy.doubt) or (group is not None and group.ring > 0)
 
     # ---- one queue
 
-    def _counters(self, name: str) -> None:
+    def _counters(self, name):
         queue, contents = self.found.queues[name], self.found.contents[name]
         states = [seen.state for seen in contents]
         counted = (queue["messageCount"], queue["scheduledCount"], queue["deliveringCount"])
@@ -224,7 +222,7 @@ class Audit:
             detail = f"{name} counts messages, scheduled, delivering {counted}, and lists {listed}"
             self._fault("counters", detail)
 
-    def _order(self, name: str) -> None:
+    def _order(self, name):
         last: dict[tuple[str, int], Copy] = {}
         lowest = 9
         for seen in self.found.contents[name]:
@@ -241,7 +239,7 @@ class Audit:
                 self._fault("order", f"{copy.text} in {name} stands behind {before.text}", before, copy)
             last[copy.producer, copy.priority] = copy
 
-    def _ring(self, group: Group) -> None:
+    def _ring(self, group):
         """What is there is no more than fits. Without consumers it is what the sends that are promised leave."""
         there = []
         for copy in self.ledger.in_queue(group.queue):
@@ -262,7 +260,7 @@ class Audit:
                     "ring", f"{group.queue} holds {copy.text}, and {newer} newer ones are promised", copy
                 )
 
-    def _last_values(self, group: Group) -> None:
+    def _last_values(self, group):
         """One waits of each key. Without consumers that is the newest, or a newer one than is promised."""
         there: dict[str, Copy] = {}
         promised: dict[str, Copy] = {}

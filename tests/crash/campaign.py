@@ -7,9 +7,7 @@ import itertools
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 from ..management import Management
@@ -51,7 +49,7 @@ class Report:
     segments: int = 0  # the most journal files seen
     counts: dict[str, int] = field(default_factory=dict)
 
-    def __str__(self) -> str:
+    def __str__(self):
         counted = ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
         return (
             f"{self.kills} kills ({self.early} while starting), {self.stops} stops, {self.found} messages found again, "
@@ -71,19 +69,19 @@ class Campaign(Promises):
 
     def __init__(
         self,
-        directory: Path,
-        seed: int,
-        kills: int,
+        directory,
+        seed,
+        kills,
         *,
-        persistence: bool = True,
-        core: Mapping[str, object] | None = None,
-        areas: tuple[str, ...] = tuple(topology.AREAS),
-        hurry: float = 1.0,
-        begin_with: tuple[str, ...] = (),
-        forked: bool = False,
-        draining: float = 30.0,
-        tell: Callable[[str], None] = lambda line: None,
-    ) -> None:
+        persistence=True,
+        core=None,
+        areas=tuple(topology.AREAS),
+        hurry=1.0,
+        begin_with=(),
+        forked=False,
+        draining=30.0,
+        tell=lambda line: None,
+    ):
         super().__init__()
         self.directory = directory
         self.data = directory / "data"
@@ -100,7 +98,7 @@ class Campaign(Promises):
         self.random = Random(seed)
         self.report = Report(counts=self.ledger.counts)
 
-    def run(self) -> Report:
+    def run(self):
         """Kill it so often, then drain everything. Raises `BrokenPromise`."""
         try:
             while self.report.kills < self.kills:
@@ -114,10 +112,10 @@ class Campaign(Promises):
     # ---- one life
 
     @property
-    def _beginning(self) -> bool:
+    def _beginning(self):
         return bool(self.begin_with) and not self.report.kills and not self.report.stops
 
-    def _start(self, forked: bool = False) -> KillableBroker:
+    def _start(self, forked=False):
         config = self.directory / "broker.xml"
         core = {**(SMALL_FILES if self._beginning else {}), **(self.core or {})}
         config.write_text(
@@ -125,7 +123,7 @@ class Campaign(Promises):
         )
         return KillableBroker(config, self.data, forked=forked)
 
-    def _life(self) -> None:
+    def _life(self):
         while 0 < self.report.kills < self.kills - 1 and self.random.random() < 0.15:
             early = self._start().kill_while_starting(self.random)
             self.report.kills += 1
@@ -136,7 +134,7 @@ class Campaign(Promises):
         self._keep_copy()
         self.raise_faults(self.ledger.faults)
 
-    async def _load(self, victim: KillableBroker) -> None:
+    async def _load(self, victim):
         world = Context(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
         try:
             await establish(world, self.bindings)
@@ -155,7 +153,7 @@ class Campaign(Promises):
         finally:
             await world.end()
 
-    def _begin(self, world: Context) -> None:
+    def _begin(self, world):
         plots = [(plot, area) for plot in PLOTS for area in self.areas]
         some = self.random.sample(plots, self.random.randint(3, 9))
         if self._beginning:
@@ -168,7 +166,7 @@ class Campaign(Promises):
             world.start(administrator.run(first_each=self._beginning))
         settle(world)
 
-    def _has_begun(self) -> bool:
+    def _has_begun(self):
         files = Counter(path.suffix for path in self.data.rglob("*.*"))
         return (
             all(self.ledger.counts.get(what) for what in self.begin_with)
@@ -177,7 +175,7 @@ class Campaign(Promises):
             and files[".page"] > 0
         )
 
-    async def _kill(self, world: Context, victim: KillableBroker) -> None:
+    async def _kill(self, world, victim):
         if self.random.random() < 0.9:
             await asyncio.to_thread(victim.kill)
             self.report.kills += 1
@@ -189,7 +187,7 @@ class Campaign(Promises):
                 self.verify(self.data)
                 self.report.verified += 1
 
-    def _keep_copy(self) -> None:
+    def _keep_copy(self):
         """What the kill left, before the next start mends it: what is needed to look into a failure."""
         if not self.data.exists():
             return
@@ -201,14 +199,14 @@ class Campaign(Promises):
 
     # ---- what is left
 
-    def _audit(self, victim: KillableBroker) -> None:
+    def _audit(self, victim):
         client = StompClient(victim.port)
         client.connect()
         data = self.data if self.persistence else None
         self.report.found += self.compare(Management(victim.http_port), client, data)
         self.report.verified += data is not None
 
-    def raise_faults(self, faults: Sequence[object]) -> None:
+    def raise_faults(self, faults):
         """Raise `BrokenPromise` if there are any."""
         if faults:
             told = "\n".join(f"  {fault}" for fault in faults[:20])
@@ -219,7 +217,7 @@ class Campaign(Promises):
 
     # ---- the end
 
-    def _last_life(self) -> None:
+    def _last_life(self):
         with self._start(self.forked) as victim:
             self._audit(victim)
             asyncio.run(self.drain(victim))
@@ -234,7 +232,7 @@ class Campaign(Promises):
                 self.ledger.fault("undrained", f"{len(rest)} are left", *rest)
                 self.raise_faults(self.ledger.faults)
 
-    async def drain(self, victim: KillableBroker) -> None:
+    async def drain(self, victim):
         """Send more of groups than memory keeps, consume everything, and stop the broker."""
         world = Context(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
         try:
@@ -251,7 +249,7 @@ class Campaign(Promises):
         finally:
             await world.end()
 
-    def _purge_kept(self, victim: KillableBroker) -> None:
+    def _purge_kept(self, victim):
         """No consumer empties a non-destructive queue."""
         management = Management(victim.http_port)
         for area in self.areas:
@@ -261,7 +259,7 @@ class Campaign(Promises):
             for copy in there:
                 self.ledger.finish(copy, "it was purged")
 
-    async def until_drained(self, world: Context) -> None:
+    async def until_drained(self, world):
         """Wait until the ledger expects nothing more."""
         end = time.monotonic() + self.draining
         while rest := self.ledger.everything():
@@ -277,7 +275,7 @@ class Campaign(Promises):
                 return
 
 
-def _drainer(queue: str) -> ConsumerProfile:
+def _drainer(queue):
     """Takes everything, at once, and for good."""
     return ConsumerProfile(
         f"::{queue}",

@@ -6,9 +6,8 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 #: Seconds that anything may take which a living broker answers at once.
 PATIENCE = 30.0
@@ -17,7 +16,7 @@ _CODES = {r"\n": "\n", r"\r": "\r", r"\c": ":", r"\\": "\\"}
 _ESCAPES = {meaning: code for code, meaning in _CODES.items()}
 
 
-async def within(promise: Awaitable[object], seconds: float = PATIENCE) -> None:
+async def within(promise, seconds=PATIENCE):
     """Wait for something, but not for ever. Raises `TimeoutError`."""
     async with asyncio.timeout(seconds):  # asyncio.wait_for may swallow a cancellation
         await promise
@@ -40,7 +39,7 @@ class Frame:
     body: bytes
 
 
-def frame_bytes(command: str, headers: dict[str, object], body: bytes = b"") -> bytes:
+def frame_bytes(command, headers, body=b""):
     """One frame, with its content-length where it has a body."""
     if body:
         headers = {**headers, "content-length": len(body)}
@@ -48,18 +47,18 @@ def frame_bytes(command: str, headers: dict[str, object], body: bytes = b"") -> 
     return f"{command}\n{lines}\n".encode() + body + b"\0"
 
 
-def _escaped(value: object) -> str:
+def _escaped(value):
     return re.sub(r"[\n\r:\\]", lambda found: _ESCAPES[found[0]], str(value))
 
 
-def _plain(text: str) -> str:
+def _plain(text):
     return re.sub(r"\\.", lambda found: _CODES[found[0]], text) if "\\" in text else text
 
 
 class Connection(asyncio.Protocol):
     """One connection. Messages go to whoever has their subscription; receipts end the futures of `ask`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.lost = False
         self.refused: Refused | None = None
         self.may_refuse = False  # an ERROR is as good as a lost connection
@@ -73,13 +72,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     @classmethod
-    async def open(
-        cls,
-        port: int,
-        client_id: str | None = None,
-        address: str = "127.0.0.1",
-        more: Mapping[str, object] = {},
-    ) -> Self:
+    async def open(cls, port, client_id=None, address="127.0.0.1", **more):
         """Connect and log in. Raises `Lost`."""
         try:
             _, wire = await asyncio.get_running_loop().create_connection(cls, address, port)
@@ -98,13 +91,13 @@ class Connection(asyncio.Protocol):
 
     # ---- saying
 
-    def send(self, command: str, headers: dict[str, object], body: bytes = b"") -> None:
+    def send(self, command, headers, body=b""):
         """Write a frame. Raises `Lost`."""
         if self.lost or self._transport is None or self._transport.is_closing():
             raise ConnectionBroken
         self._transport.write(frame_bytes(command, headers, body))
 
-    def ask(self, command: str, headers: dict[str, object], body: bytes = b"") -> asyncio.Future[None]:
+    def ask(self, command, headers, body=b""):
         """Write a frame with a receipt; the future ends when that has come, with `Lost` where it never will."""
         receipt = f"r{self._next_receipt}"
         self._next_receipt += 1
@@ -114,18 +107,18 @@ class Connection(asyncio.Protocol):
         self._waiting[receipt] = promise
         return promise
 
-    async def flowing(self) -> None:
+    async def flowing(self):
         """Wait while the broker does not read."""
         await within(self._flowing.wait())
         if self.lost:
             raise ConnectionBroken
 
-    async def leave(self) -> None:
+    async def leave(self):
         """DISCONNECT in good order."""
         await within(self.ask("DISCONNECT", {}))
         self.drop()
 
-    def drop(self) -> None:
+    def drop(self):
         """Hang up without a word."""
         if self._transport is not None and not self.lost:
             connection = self._transport.get_extra_info("socket")
@@ -135,27 +128,27 @@ class Connection(asyncio.Protocol):
 
     # ---- hearing
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport):
         """asyncio: the connection is there."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._flowing.set()
 
-    def pause_writing(self) -> None:
+    def pause_writing(self):
         """asyncio: the socket takes no more."""
         self._flowing.clear()
 
-    def resume_writing(self) -> None:
+    def resume_writing(self):
         """asyncio: the socket takes more."""
         self._flowing.set()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data):
         """asyncio: bytes have come."""
         self._buffer += data
         while (frame := self._cut()) is not None:
             self._take(frame)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc):
         """asyncio: it is over. What was not promised by now never will be."""
         if self.lost:
             return
@@ -168,7 +161,7 @@ class Connection(asyncio.Protocol):
         for call in self.on_lost:
             call()
 
-    def _cut(self) -> Frame | None:
+    def _cut(self):
         buffer = self._buffer
         while buffer[:1] == b"\n":
             del buffer[:1]
@@ -190,7 +183,7 @@ class Connection(asyncio.Protocol):
         del buffer[: stop + 1]
         return frame
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame):
         if frame.command == "MESSAGE":
             receiver = self.receivers.get(frame.headers["subscription"])
             if receiver is not None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .connection import Connection, ConnectionBroken, Frame, within
-from .context import Context
-from .ledger import Copy, State, Unit
+from .connection import Connection, ConnectionBroken, within
+from .ledger import Copy, State
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class ConsumerProfile:
 class Consumer:
     """One subscription on a connection of its own, again and again."""
 
-    def __init__(self, world: Context, diet: ConsumerProfile, name: str) -> None:
+    def __init__(self, world, diet, name):
         self.world = world
         self.ledger = world.ledger
         self.diet = diet
@@ -44,10 +42,10 @@ class Consumer:
         self._last: dict[tuple[str, int, str], int] = {}
         self.wire: Connection | None = None
 
-    def __str__(self) -> str:
+    def __str__(self):
         return self.name
 
-    async def run(self) -> None:
+    async def run(self):
         """Consume until the broker is gone."""
         while True:
             wire = await self.subscribe()
@@ -57,7 +55,7 @@ class Consumer:
                     raise ConnectionBroken
             await self._go(wire)
 
-    async def subscribe(self) -> Connection:
+    async def subscribe(self):
         """Connect and subscribe anew. Raises `Lost`."""
         diet = self.diet
         wire = await self.world.open(diet.client_id)
@@ -78,7 +76,7 @@ class Consumer:
 
     # ---- receiving
 
-    def take(self, wire: Connection, frame: Frame) -> None:
+    def take(self, wire, frame):
         if wire is not self.wire:
             return
         text = frame.body.partition(b"|")[0].decode()
@@ -92,7 +90,7 @@ class Consumer:
         self.held[copy] = frame.headers["ack"]
         self._arrived.set()
 
-    def _judge_order(self, copy: Copy) -> None:
+    def _judge_order(self, copy):
         # what another owner of a group has left behind comes late, but in the order of its group
         key = (copy.producer, copy.priority, copy.message_group)
         if copy.sequence < self._last.get(key, 0):
@@ -101,7 +99,7 @@ class Consumer:
 
     # ---- settling
 
-    async def _step(self, wire: Connection) -> None:
+    async def _step(self, wire):
         await self.some()
         if self.diet.slowness:
             await self.world.pause(self.diet.slowness)
@@ -120,7 +118,7 @@ class Consumer:
             else:
                 self.acknowledge(wire, [copy])
 
-    async def some(self) -> None:
+    async def some(self):
         """Wait a little for messages, where there are none."""
         if not self.held:
             self._arrived.clear()
@@ -129,7 +127,7 @@ class Consumer:
             except TimeoutError:
                 pass
 
-    def acknowledge(self, wire: Connection, copies: list[Copy]) -> None:
+    def acknowledge(self, wire, copies):
         """ACK the last of them, which settles all of them where the subscription is of that kind."""
         name = {"id": self.held[copies[-1]]}
         receipted = self.world.chance(self.diet.receipted)
@@ -142,13 +140,13 @@ class Consumer:
         if promise is not None:
             promise.add_done_callback(lambda done: self._acknowledged(units, done))
 
-    def _acknowledged(self, units: Iterable[Unit], done: asyncio.Future[None]) -> None:
+    def _acknowledged(self, units, done):
         if not done.cancelled() and done.exception() is None:
             for unit in units:
                 unit.move(State.DONE)
             self.ledger.count("receipts of ACK")
 
-    def _abort(self, wire: Connection, copy: Copy) -> None:
+    def _abort(self, wire, copy):
         """Acknowledge in a transaction that is given up: it has the message as before."""
         wire.send("BEGIN", {"transaction": "given up"})
         wire.send("ACK", {"id": self.held[copy], "transaction": "given up"})
@@ -156,12 +154,12 @@ class Consumer:
         copy.note(f"acknowledged by {self} in a transaction, and ABORT")
         self.ledger.count("ABORTs of an ACK")
 
-    def _refuse(self, wire: Connection, copy: Copy) -> None:
+    def _refuse(self, wire, copy):
         promise = wire.ask("NACK", {"id": self.held.pop(copy)})
         self.ledger.give_back([copy], f"refused by {self}")
         before = copy.attempts
 
-        def answered(done: asyncio.Future[None]) -> None:
+        def answered(done):
             if not done.cancelled() and done.exception() is None:
                 copy.attempts = max(copy.attempts, before + 1)
                 copy.note(f"refusal receipted, {copy.attempts} attempts")
@@ -171,7 +169,7 @@ class Consumer:
 
     # ---- leaving
 
-    async def _go(self, wire: Connection) -> None:
+    async def _go(self, wire):
         how = self.world.random.choice(["UNSUBSCRIBE", "DISCONNECT", "hang up"])
         # what is on its way to here may reach somebody else before it is read here
         self._forget(wire, f"given back by {how} of {self}")
@@ -182,7 +180,7 @@ class Consumer:
         wire.drop()
         await self.world.pause(0.05)
 
-    def _forget(self, wire: Connection, why: str) -> None:
+    def _forget(self, wire, why):
         if wire is self.wire:
             self.wire = None
             self.ledger.gone(self)
@@ -193,16 +191,16 @@ class Consumer:
 class Reader(Consumer):
     """A consumer of a non-destructive queue: each message comes to it once, in order, and stays whatever it answers."""
 
-    def __init__(self, world: Context, diet: ConsumerProfile, name: str) -> None:
+    def __init__(self, world, diet, name):
         super().__init__(world, diet, name)
         self._read: set[str] = set()
 
-    async def subscribe(self) -> Connection:
+    async def subscribe(self):
         """Connect and subscribe anew: everything comes again. Raises `Lost`."""
         self._read.clear()
         return await super().subscribe()
 
-    def take(self, wire: Connection, frame: Frame) -> None:
+    def take(self, wire, frame):
         if wire is not self.wire:
             return
         text = frame.body.partition(b"|")[0].decode()
@@ -220,25 +218,25 @@ class Reader(Consumer):
         self.held[copy] = frame.headers["ack"]
         self._arrived.set()
 
-    def acknowledge(self, wire: Connection, copies: list[Copy]) -> None:
+    def acknowledge(self, wire, copies):
         """ACK the last of them, which has no effect."""
         wire.send("ACK", {"id": self.held[copies[-1]]})
         for copy in copies:
             del self.held[copy]
 
-    def _forget(self, wire: Connection, why: str) -> None:
+    def _forget(self, wire, why):
         if wire is self.wire:
             self.wire = None
             self.held.clear()
 
 
-def read(world: Context, diet: ConsumerProfile, name: str, count: int = 1) -> None:
+def read(world, diet, name, count=1):
     """Start consumers of a non-destructive queue."""
     for number in range(count):
         world.start(Reader(world, diet, f"{name}{number} of life {world.ledger.life}").run())
 
 
-def consume(world: Context, diet: ConsumerProfile, name: str, count: int = 1) -> None:
+def consume(world, diet, name, count=1):
     """Start consumers."""
     for number in range(count):
         world.start(Consumer(world, diet, f"{name}{number} of life {world.ledger.life}").run())

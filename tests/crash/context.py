@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from random import Random
-from typing import Any
 
 from ..management import Management
 from .connection import Connection, ConnectionBroken
-from .duplicates import Identifiers
-from .ledger import Ledger
 
 
 class Context:
@@ -18,17 +13,17 @@ class Context:
 
     def __init__(
         self,
-        port: int,
-        http_port: int,
-        ledger: Ledger,
-        identifiers: Identifiers,
-        random: Random,
+        port,
+        http_port,
+        ledger,
+        identifiers,
+        random,
         *,
-        address: str = "127.0.0.1",
-        login: tuple[str, str] | None = None,
-        durable_only: bool = False,
-        may_refuse: bool = False,
-    ) -> None:
+        address="127.0.0.1",
+        login=None,
+        durable_only=False,
+        may_refuse=False,
+    ):
         self.address = address
         self.login = login
         self.durable_only = durable_only
@@ -42,11 +37,11 @@ class Context:
         self.wires: list[Connection] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    def chance(self, share: float) -> bool:
+    def chance(self, share):
         """True so often."""
         return self.random.random() < share
 
-    async def open(self, client_id: str | None = None) -> Connection:
+    async def open(self, client_id=None):
         """A new connection. Raises `Lost`."""
         if self.over:
             raise ConnectionBroken
@@ -59,15 +54,15 @@ class Context:
         return wire
 
     @property
-    def management(self) -> Management:
+    def management(self):
         """The management API of the broker."""
         return Management(self.http_port, self.address, self.login)
 
-    def start(self, actor: Coroutine[Any, Any, None]) -> None:
+    def start(self, actor):
         """Let an actor run."""
         self._tasks.append(asyncio.create_task(_until_lost(actor)))
 
-    async def end(self) -> None:
+    async def end(self):
         """The broker is dead: all actors come to an end. Raises what went wrong with one of them."""
         self.over = True
         # what the broker wrote before it died is still to be heard
@@ -81,7 +76,7 @@ class Context:
             await asyncio.gather(*late, return_exceptions=True)
         self.check()
 
-    def check(self) -> None:
+    def check(self):
         """Raise what went wrong with an actor or a connection, if anything did."""
         for wire in self.wires:
             if wire.refused is not None and not self.may_refuse:
@@ -90,17 +85,17 @@ class Context:
             if task.done() and not task.cancelled():
                 task.result()
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds):
         """Do nothing for up to so long."""
         await asyncio.sleep(self.random.random() * seconds)
 
 
-def login_headers(login: tuple[str, str] | None) -> dict[str, str]:
+def login_headers(login):
     """How CONNECT says who it is."""
     return {} if login is None else {"login": login[0], "passcode": login[1]}
 
 
-async def _until_lost(actor: Coroutine[Any, Any, None]) -> None:
+async def _until_lost(actor):
     try:
         await actor
     except ConnectionBroken:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..management import Management
-from ..stomp_client import StompClient
-from .ledger import Copy, Ledger, State, Unit
+from .ledger import Copy, State, Unit
 
 #: Ids of one destination that are sent again: the latest.
 KEPT = 150
@@ -28,19 +25,19 @@ class Sent:
 class Identifiers:
     """What was sent with ids, by destination."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._sent: dict[str, deque[Sent]] = {}
 
-    def note(self, destination: str, identifier: str, unit: Unit, copies: Collection[Copy]) -> None:
+    def note(self, destination, identifier, unit, copies):
         """A message was sent, by a unit that may be in doubt yet."""
         sent = self._sent.setdefault(destination, deque(maxlen=KEPT))
         sent.append(Sent(identifier, unit, tuple(copies)))
 
-    def receipted(self) -> bool:
+    def receipted(self):
         """Whether one is known for certain, and so can be sent again after a kill."""
         return any(one.unit.state is State.DONE for sent in self._sent.values() for one in sent)
 
-    def settle(self, present: Collection[Copy]) -> None:
+    def settle(self, present):
         """After a kill: what was receipted is known, and so is what is there; of what is not nobody can tell."""
         for destination, sent in self._sent.items():
             for one in sent:
@@ -48,7 +45,7 @@ class Identifiers:
                 one.known = one.known or there or one.unit.state is State.DONE
             self._sent[destination] = deque((one for one in sent if one.known), KEPT)
 
-    def offer(self, ledger: Ledger, client: StompClient, management: Management) -> None:
+    def offer(self, ledger, client, management):
         """Send all of it again by a connected client. Nobody else may send meanwhile."""
         for destination, sent in self._sent.items():
             if sent:
@@ -56,9 +53,7 @@ class Identifiers:
         client.disconnect()
 
     @staticmethod
-    def _offer(
-        ledger: Ledger, client: StompClient, management: Management, destination: str, sent: Collection[Sent]
-    ) -> None:
+    def _offer(ledger, client, management, destination, sent):
         name = destination.removeprefix("/topic/")
         before = _counts(management, name)
         for one in sent:
@@ -75,6 +70,6 @@ class Identifiers:
             ledger.fault("duplicate", f"{detail}, {duplicates} known")
 
 
-def _counts(management: Management, name: str) -> tuple[int, int]:
+def _counts(management, name):
     found: dict[str, Any] = management.address(name)
     return found["routedMessageCount"], found["duplicateMessageCount"]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from stompring.store.files import Files
 
 
-def _guarded(name: str) -> Callable[..., Any]:
+def _guarded(name):
     """A method that does what `Files` does, unless it is to fail."""
 
-    def call(files: FaultyFiles, path: Path, *more: Any) -> Any:
+    def call(files, path, *more):
         if files.due(name, path):
             raise files.fault(path)
         return getattr(Files, name)(files, path, *more)
@@ -28,9 +25,7 @@ class FaultyFiles(Files):
     ``short``: a write takes a part of its bytes before it fails. Nothing is really synced: the tests do not cut power.
     """
 
-    def __init__(
-        self, at: int = -1, number: int = errno.EIO, *, lasting: bool = False, short: bool = False
-    ) -> None:
+    def __init__(self, at=-1, number=errno.EIO, *, lasting=False, short=False):
         self.at = at
         self.number = number
         self.lasting = lasting
@@ -38,11 +33,11 @@ class FaultyFiles(Files):
         self.operations: list[str] = []
         self.failed: list[str] = []
 
-    def heal(self) -> None:
+    def heal(self):
         """The disk is well again."""
         self.at = -1
 
-    def due(self, operation: str, path: object) -> bool:
+    def due(self, operation, path):
         self.operations.append(operation)
         count = len(self.operations) - 1
         if self.at < 0 or not (count >= self.at if self.lasting else count == self.at):
@@ -50,25 +45,25 @@ class FaultyFiles(Files):
         self.failed.append(f"{operation} {path}")
         return True
 
-    def fault(self, path: object) -> OSError:
+    def fault(self, path):
         return OSError(self.number, os.strerror(self.number), str(path))
 
-    def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
+    def write(self, descriptor, data, at):
         if self.due("write", descriptor):
             if self.short and len(data) > 1:
                 os.pwrite(descriptor, data[: len(data) // 2], at)
             raise self.fault(descriptor)
         return super().write(descriptor, data, at)
 
-    def sync(self, descriptor: int) -> None:
+    def sync(self, descriptor):
         if self.due("sync", descriptor):
             raise self.fault(descriptor)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path):
         if self.due("sync_directory", path):
             raise self.fault(path)
 
-    def truncate(self, path: Path, size: int) -> None:
+    def truncate(self, path, size):
         if self.due("truncate", path):
             raise self.fault(path)
         os.truncate(path, size)

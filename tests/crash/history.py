@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from stompring.store.bindings import describe_address, describe_queue
 
 from .audit import Audit
-from .in_process import Life, Talker
-from .ledger import Copy, Fault, Ledger, State, Unit
+from .ledger import Copy, State, Unit
 from .topology import Group
 
 GROUPS = [Group(queue) for queue in ("work", "out", "always.work", "c.a", "c.b", "purged", "last")]
@@ -19,7 +17,7 @@ GROUPS.append(Group("ring", 3, consumers=False))
 class History:
     """Steps that one client after the other takes. What is promised meanwhile is in ``ledger``."""
 
-    def __init__(self, life: Life, ledger: Ledger) -> None:
+    def __init__(self, life, ledger):
         self.life = life
         self.ledger = ledger
         self.sender = life.talker()
@@ -28,13 +26,13 @@ class History:
         self._promises: dict[str, list[Unit]] = {}
         self._transactions = 0
 
-    def play(self) -> None:
+    def play(self):
         """From beginning to end."""
         for step in STEPS:
             step(self)
             self.listen()
 
-    def listen(self) -> None:
+    def listen(self):
         """Everything happens, and clients hear of it."""
         self.life.turn()
         for talker in (self.sender, self.taker):
@@ -47,7 +45,7 @@ class History:
                 else:
                     raise AssertionError(f"{got.command} {got.headers}")
 
-    def _take(self, headers: dict[str, str], body: bytes) -> None:
+    def _take(self, headers, body):
         subscription = headers["subscription"]
         text = body.partition(b"|")[0].decode()
         redelivered = headers["redelivered"] == "true"
@@ -56,13 +54,13 @@ class History:
             self.held.setdefault(subscription, []).append((copy, headers["ack"]))
 
     @property
-    def unanswered(self) -> list[Unit]:
+    def unanswered(self):
         """What waits for its receipt."""
         return [unit for units in self._promises.values() for unit in units]
 
     # ---- steps
 
-    def ask(self, talker: Talker, units: list[Unit], command: str, body: bytes = b"", **headers: Any) -> None:
+    def ask(self, talker, units, command, body=b"", **headers):
         """Say something with a receipt that these units wait for."""
         receipt = f"r{len(self._promises)}-{self.life.world.broker.next_message_number()}"
         self._promises[receipt] = units
@@ -70,7 +68,7 @@ class History:
             unit.move(State.ASKED)
         talker.say(command, body, receipt=receipt, **headers)
 
-    def send(self, destination: str, *queues: str, size: int = 40, **headers: Any) -> None:
+    def send(self, destination, *queues, size=40, **headers):
         """A durable message, with a receipt."""
         unit = self.ledger.unit("SEND")
         durable = headers.setdefault("persistent", "true") == "true"
@@ -78,7 +76,7 @@ class History:
         self.ask(self.sender, [unit], "SEND", _body(text, size), destination=destination, **headers)
         self.listen()
 
-    def subscribe(self, queue: str, window: int = 3) -> None:
+    def subscribe(self, queue, window=3):
         """The taker takes so many messages at a time. Its subscriptions have the names of their queues."""
         destination = f"\\c\\c{queue}"
         self.taker.say(
@@ -90,7 +88,7 @@ class History:
         )
         self.listen()
 
-    def acknowledge(self, queue: str, place: int = 0) -> None:
+    def acknowledge(self, queue, place=0):
         """ACK with a receipt; nothing, where nothing has come because the disk fails."""
         if place < len(self.held.get(queue, [])):
             copy, ack = self.held[queue].pop(place)
@@ -100,7 +98,7 @@ class History:
             self.ask(self.taker, [unit], "ACK", id=ack)
             self.listen()
 
-    def refuse(self, queue: str) -> None:
+    def refuse(self, queue):
         """NACK with a receipt."""
         if self.held.get(queue):
             copy, ack = self.held[queue].pop(0)
@@ -108,7 +106,7 @@ class History:
             self.ask(self.taker, [], "NACK", id=ack)
             self.listen()
 
-    def transact(self, source: str, *targets: str, end: str = "COMMIT") -> None:
+    def transact(self, source, *targets, end="COMMIT"):
         """The taker acknowledges one message and sends others, in one transaction."""
         self._transactions += 1
         name = f"t{self._transactions}"
@@ -133,7 +131,7 @@ class History:
                 copy.holder = holder
         self.listen()
 
-    def purge(self, queue: str) -> None:
+    def purge(self, queue):
         """What was there is gone when a later message is safe."""
         gone = [copy for copy in self.ledger.in_queue(queue) if copy.entry.state is State.DONE]
         for copy in self.ledger.in_queue(queue):
@@ -147,7 +145,7 @@ class History:
         self.ask(self.sender, [unit, purge], "SEND", _body(text, 20), destination="out", persistent="true")
         self.listen()
 
-    def durable_subscriptions(self) -> None:
+    def durable_subscriptions(self):
         """Two of them, on one topic; later lives have them."""
         if self.ledger.life > 1:
             return
@@ -156,7 +154,7 @@ class History:
             self.taker.say("UNSUBSCRIBE", id=name)
 
 
-def _body(text: str, size: int) -> bytes:
+def _body(text, size):
     return f"{text}|".encode() + b"x" * size
 
 
@@ -187,7 +185,7 @@ STEPS: list[Step] = [
 ]
 
 
-def broken(ledger: Ledger, life: Life, before: Life | None = None) -> list[Fault]:
+def broken(ledger, life, before=None):
     """The promises that a broker that was started again does not keep. ``before`` is the one that ended."""
     if before is not None:
         bindings_kept(ledger, life, before)
@@ -197,7 +195,7 @@ def broken(ledger: Ledger, life: Life, before: Life | None = None) -> list[Fault
     return [*audit.faults, *ledger.faults]
 
 
-def bindings_kept(ledger: Ledger, life: Life, before: Life) -> None:
+def bindings_kept(ledger, life, before):
     """What is there is as it was: no queue or address has come back without its attributes."""
     for text in life.world.store.recovery.damaged if life.world.store.recovery is not None else ():
         if "recreated with" in text:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from stompring.broker import page_mode
 from stompring.broker import paging as seam
-from stompring.broker.clock import Clock
-from stompring.broker.queue import Queue
 from stompring.paging.paged_queues import TargetAreas
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.model import RoutingType
-from stompring.store.files import Files
 from stompring.store.paging import Paging
 from stompring.store.writer import IN_REACTOR, IN_THREAD, LATER, ReactorSync
 
-from ..session.session_fixture import Client, Got, Server, frame
+from ..session.session_fixture import Client, Server, frame
 from ..store.disk import ImmediateDisk
 from ..store.stored_broker import BEGUN, StoredBroker
 from .audit import Observation, Seen
@@ -39,16 +35,16 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 class Talker(Client):
     """A client whose frames wait while the broker does not read from it."""
 
-    def __init__(self, server: Life, number: str) -> None:
+    def __init__(self, server, number):
         super().__init__(server, number)
         self.unread: list[bytes] = []
 
-    def say(self, command: str, body: bytes = b"", **headers: Any) -> None:
+    def say(self, command, body=b"", **headers):
         """Send a frame, when the broker reads it."""
         self.unread.append(frame(command, body, **headers))
         self.go_on()
 
-    def go_on(self) -> None:
+    def go_on(self):
         """Let the broker read, if it does."""
         while self.unread and self.wire.reading:
             self.write(self.unread.pop(0))
@@ -57,18 +53,18 @@ class Talker(Client):
 class EachInTurn(ReactorSync):
     """Batches are written by the reactor's thread, after a wait, and by the disk's: in turn, however long it takes."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock):
         super().__init__(clock, lambda: True)
         self._turn = 0
 
-    def observe(self, seconds: float) -> None:
+    def observe(self, seconds):
         pass
 
     @property
-    def is_fast(self) -> bool:
+    def is_fast(self):
         return True
 
-    def ask(self) -> int:
+    def ask(self):
         self._turn += 1
         return (IN_REACTOR, LATER, IN_REACTOR, IN_THREAD)[self._turn % 4]
 
@@ -78,11 +74,11 @@ class Life(Server):
 
     def __init__(
         self,
-        files: Files,
-        root: Path,
-        after: float = 0,
-        settings: Mapping[str, Mapping[str, Any]] = SETTINGS,
-    ) -> None:
+        files,
+        root,
+        after=0,
+        settings=SETTINGS,
+    ):
         self.files, self.root, self.settings = files, root, settings
         self.world: StoredBroker = StoredBroker(
             files,
@@ -116,7 +112,7 @@ class Life(Server):
             page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
         self.turn()
 
-    def talker(self, **headers: str) -> Talker:
+    def talker(self, **headers):
         """A client that is connected."""
         self.clients += 1
         talker = Talker(self, str(self.clients))
@@ -125,7 +121,7 @@ class Life(Server):
         assert talker.one("CONNECTED")
         return talker
 
-    def turn(self) -> None:
+    def turn(self):
         """All that happens at once happens."""
         for _ in range(10_000):
             self.world.turn()
@@ -136,18 +132,18 @@ class Life(Server):
                 talker.go_on()
         raise AssertionError("it never comes to rest")
 
-    def wait(self, seconds: int) -> None:
+    def wait(self, seconds):
         """Time passes."""
         for _ in range(seconds):
             self.world.clock.advance(1)
             self.turn()
 
-    def again(self, files: Files | None = None, later: float = 0) -> Life:
+    def again(self, files=None, later=0):
         """The broker started anew, after this process has died: at once, or so many seconds ``later``."""
         after = self.world.clock.seconds() - BEGUN + later
         return Life(files or self.files, self.root, after, self.settings)
 
-    def observe(self) -> Observation:
+    def observe(self):
         """What its queues count, and what somebody gets who reads them; he settles nothing."""
         found = Observation()
         for name, queue in dict(self.world.directory.queues).items():
@@ -155,14 +151,14 @@ class Life(Server):
             found.contents[name] = [_seen(name, got) for got in self._read(name)]
         return found
 
-    def _counted(self, queue: Queue) -> dict[str, int]:
+    def _counted(self, queue):
         return {
             "messageCount": queue.message_count,
             "scheduledCount": queue.scheduled_count,
             "deliveringCount": queue.delivering,
         }
 
-    def _read(self, queue: str) -> list[Got]:
+    def _read(self, queue):
         reader = self.talker()
         destination = f"\\c\\c{queue}"
         reader.say("SUBSCRIBE", destination=destination, id="r", ack="client", consumer_window_size="-1")
@@ -173,6 +169,6 @@ class Life(Server):
         return messages
 
 
-def _seen(queue: str, got: Got) -> Seen:
+def _seen(queue, got):
     text = got.body.partition(b"|")[0].decode()
     return Seen(queue, queue, text, "pending", int(got["priority"]), 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import time
 
@@ -15,11 +14,11 @@ BUGS = ("Traceback", "Internal error", "Unhandled", "recreated with default attr
 class KillableBroker(BrokerProcess):
     """A broker that does not mind how it ends, as long as it leaves no traceback."""
 
-    def __enter__(self) -> KillableBroker:
+    def __enter__(self):
         super().__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         if self._process.poll() is not None:
             return  # as it was meant to
         if exception[0] is None:
@@ -27,7 +26,7 @@ class KillableBroker(BrokerProcess):
         else:
             self.kill()
 
-    def kill(self) -> None:
+    def kill(self):
         """SIGKILL, and wait until it is gone. Fails where its log tells of a bug, or it was dead already."""
         code = self._process.poll()
         if code is None:
@@ -38,16 +37,16 @@ class KillableBroker(BrokerProcess):
         log = "\n".join(self.log)
         assert code == -signal.SIGKILL, f"the broker has ended by itself with exit code {code}:\n{log}"
 
-    def stop(self, number: int = signal.SIGTERM) -> None:
+    def stop(self, number=signal.SIGTERM):
         """See `BrokerProcess.stop`."""
         super().stop(number)
         self._check_log()
 
-    def _check_log(self) -> None:
+    def _check_log(self):
         log = "\n".join(self.log)
         assert not any(bug in log for bug in BUGS), log
 
-    def kill_while_starting(self, chance: random.Random) -> bool:
+    def kill_while_starting(self, chance):
         """Kill it at some moment before it is ready, or a little later; tells whether it was before."""
         deadline = time.monotonic() + chance.random() * 1.2
         while time.monotonic() < deadline and not self.is_ready:
@@ -57,6 +56,6 @@ class KillableBroker(BrokerProcess):
         return early
 
     @property
-    def is_ready(self) -> bool:
+    def is_ready(self):
         """Whether its log says so."""
         return any("is ready" in line for line in self.log)

@@ -9,7 +9,6 @@ each of them, once for all.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -41,11 +40,11 @@ class Unit:
     leaving: list[Copy] = field(default_factory=list)
 
     @property
-    def hung_up(self) -> bool:
+    def hung_up(self):
         """The connection that asked for it is gone, and may have taken the question along."""
         return self.wire is not None and self.wire.lost
 
-    def move(self, state: State) -> None:
+    def move(self, state):
         """It has come so far. What was undone or done stays so."""
         if self.state in (State.OPEN, State.ASKED):
             self.state = state
@@ -55,7 +54,7 @@ class Unit:
                 for copy in self.entering:
                     copy.replace_older()
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.what} ({self.state.value})"
 
 
@@ -82,24 +81,24 @@ class Copy:
     attempts: int = 0  # failed ones that were promised to be remembered
     history: list[str] = field(default_factory=list)
 
-    def note(self, event: str) -> None:
+    def note(self, event):
         """Write down what happened to it."""
         self.history.append(f"{time.time() % 1000:07.3f} {event}")
 
-    def replace_older(self) -> None:
+    def replace_older(self):
         """It may have entered its queue: then those before it with its key are replaced, or will be."""
         for other in self.older:
             other.doubt = other.doubt or f"{self.text} has its key"
 
     @property
-    def may_stay(self) -> bool:
+    def may_stay(self):
         """Nothing that was promised forbids that it is there."""
         return self.entry.state in (State.ASKED, State.DONE) and not any(
             unit.state is State.DONE for unit in self.exits
         )
 
     @property
-    def may_be_gone(self) -> bool:
+    def may_be_gone(self):
         """Nothing that was promised forbids that it is missing."""
         return (
             self.entry.state is not State.DONE
@@ -107,7 +106,7 @@ class Copy:
             or any(unit.state in (State.ASKED, State.DONE) for unit in self.exits)
         )
 
-    def __str__(self) -> str:
+    def __str__(self):
         kind = "" if self.durable else " not durable"
         kind += f" of group {self.message_group}" if self.message_group else ""
         lines = [f"{self.text} in {self.queue}, priority {self.priority}{kind}, sent in life {self.life}"]
@@ -127,12 +126,12 @@ class Fault:
     detail: str
     copies: tuple[Copy, ...] = ()
 
-    def __str__(self) -> str:
+    def __str__(self):
         shown = "".join(f"\n    - {copy}" for copy in self.copies[:12])
         return f"{self.rule}: {self.detail}{shown}"
 
 
-def now() -> int:
+def now():
     """Milliseconds since 1970."""
     return int(time.time() * 1000)
 
@@ -140,7 +139,7 @@ def now() -> int:
 class Ledger:
     """All copies that may be in the broker, and what has become of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.life = 1
         self.stopping = False  # connections end one after the other, and what one held another is given
         self.queues: dict[str, dict[str, Copy]] = {}  # what may be in them, by text, in the order it was sent
@@ -153,57 +152,57 @@ class Ledger:
         self.highest: dict[str, int] = {}  # the last sequence sent to each queue
         self._sequences: dict[str, int] = {}
 
-    def count(self, what: str) -> None:
+    def count(self, what):
         """One more of something, for the report."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def fault(self, rule: str, detail: str, *copies: Copy) -> None:
+    def fault(self, rule, detail, *copies):
         """A promise is broken."""
         self.faults.append(Fault(rule, f"{detail} (life {self.life})", copies))
 
-    def in_queue(self, queue: str) -> list[Copy]:
+    def in_queue(self, queue):
         """The copies that may be in a queue, in the order they were sent."""
         return list(self.queues.get(queue, {}).values())
 
-    def waiting(self, queue: str) -> int:
+    def waiting(self, queue):
         """How many of a queue nobody has acknowledged."""
         return sum(
             all(unit.state is State.UNDONE for unit in copy.exits)
             for copy in self.queues.get(queue, {}).values()
         )
 
-    def everything(self) -> list[Copy]:
+    def everything(self):
         """All that may be anywhere."""
         return [copy for copies in self.queues.values() for copy in copies.values()]
 
-    def find(self, queue: str, text: str) -> Copy | None:
+    def find(self, queue, text):
         """The copy, where it may still be there."""
         return self.queues.get(queue, {}).get(text)
 
     # ---- what producers say
 
-    def unit(self, what: str, wire: Connection | None = None) -> Unit:
+    def unit(self, what, wire=None):
         """Something new that is not yet asked."""
         return Unit(what, self.life, wire)
 
-    def next_text(self, producer: str) -> tuple[str, int]:
+    def next_text(self, producer):
         """The name of a producer's next message."""
         sequence = self._sequences[producer] = self._sequences.get(producer, 0) + 1
         return f"{producer}/{sequence}", sequence
 
     def enter(
         self,
-        unit: Unit,
-        queues: Iterable[str],
-        producer: str,
+        unit,
+        queues,
+        producer,
         *,
-        priority: int = 4,
-        durable: bool = True,
-        due: int = 0,
-        expires: int = 0,
-        message_group: str = "",
-        key: str = "",
-    ) -> str:
+        priority=4,
+        durable=True,
+        due=0,
+        expires=0,
+        message_group="",
+        key="",
+    ):
         """A message that ``unit`` sends to these queues; returns its text."""
         text, sequence = self.next_text(producer)
         for queue in queues:
@@ -230,9 +229,7 @@ class Ledger:
 
     # ---- what consumers see and say
 
-    def delivered(
-        self, queue: str, text: str, holder: object, *, redelivered: bool = False, moved: bool = False
-    ) -> Copy | None:
+    def delivered(self, queue, text, holder, *, redelivered=False, moved=False):
         """A consumer was given a message of a queue, or what it became when it died or expired (``moved``).
 
         None where it must not exist.
@@ -250,7 +247,7 @@ class Ledger:
         copy.holder = holder
         return copy
 
-    def unknown(self, queue: str, text: str, seen: str) -> None:
+    def unknown(self, queue, text, seen):
         """Something was seen that must not exist."""
         if (queue, text) in self.finished:
             why, copy = self.finished[queue, text]
@@ -258,7 +255,7 @@ class Ledger:
         else:
             self.fault("never sent", f"{text} of {queue} {seen}")
 
-    def _judge_delivery(self, copy: Copy, holder: object, moved: bool) -> None:
+    def _judge_delivery(self, copy, holder, moved):
         if copy.entry.state in (State.OPEN, State.UNDONE):
             self.fault("not committed", f"delivered to {holder} all the same", copy)
         if copy.holder is not None and not self.stopping:
@@ -277,21 +274,21 @@ class Ledger:
         if copy.expires and copy.expires + ON_ITS_WAY < now() and not moved:
             self.fault("expired", f"delivered to {holder} {now() - copy.expires} ms after its expiry", copy)
 
-    def _judge_owner(self, copy: Copy, holder: object, group: str) -> None:
+    def _judge_owner(self, copy, holder, group):
         owner = self.owners.setdefault((copy.queue, group), holder)
         if owner is not holder and not self.stopping:
             self.fault("group", f"{group} belongs to {owner}, and {holder} got of it", copy)
 
-    def gone(self, holder: object) -> None:
+    def gone(self, holder):
         """A consumer goes, and its message groups are anybody's."""
         self.owners = {group: owner for group, owner in self.owners.items() if owner is not holder}
 
-    def leave(self, unit: Unit, copy: Copy) -> None:
+    def leave(self, unit, copy):
         """``unit`` acknowledges a copy."""
         copy.exits.append(unit)
         unit.leaving.append(copy)
 
-    def acknowledge(self, copy: Copy, wire: Connection) -> Unit:
+    def acknowledge(self, copy, wire):
         """An ACK outside of transactions was written."""
         unit = self.unit("ACK", wire)
         self.leave(unit, copy)
@@ -299,7 +296,7 @@ class Ledger:
         unit.move(State.ASKED)
         return unit
 
-    def give_back(self, copies: Iterable[Copy], why: str) -> None:
+    def give_back(self, copies, why):
         """Whoever held these has them no longer, and did not acknowledge them."""
         for copy in copies:
             copy.holder = None
@@ -307,12 +304,12 @@ class Ledger:
 
     # ---- what a crash leaves behind
 
-    def finish(self, copy: Copy, why: str) -> None:
+    def finish(self, copy, why):
         """It is gone for good: seeing it again is a fault."""
         del self.queues[copy.queue][copy.text]
         self.finished[copy.queue, copy.text] = (why, copy)
 
-    def forget_done(self) -> None:
+    def forget_done(self):
         """Copies whose end is promised need no more thought."""
         for copy in self.everything():
             if copy.entry.state is State.UNDONE:
@@ -320,7 +317,7 @@ class Ledger:
             elif any(unit.state is State.DONE for unit in copy.exits):
                 self.finish(copy, "it was acknowledged")
 
-    def next_life(self, present: set[Copy]) -> None:
+    def next_life(self, present):
         """What was found decides every doubt: it is as if it had been promised."""
         self.life += 1
         self.stopping = False

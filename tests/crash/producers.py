@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from .connection import Connection, within
-from .context import Context
-from .ledger import State, Unit, now
+from .connection import within
+from .ledger import State, now
 from .topology import ENDING_GROUPS, KEYS, LASTING_GROUPS
 
 COLOURS = ("red", "blue", "blue", "blue")
@@ -36,7 +35,7 @@ class ProducerProfile:
 class Producer:
     """One producer on a connection of its own."""
 
-    def __init__(self, world: Context, load: ProducerProfile, name: str, window: int | None = None) -> None:
+    def __init__(self, world, load, name, window=None):
         self.world = world
         self.load = load
         self.name = name
@@ -44,7 +43,7 @@ class Producer:
         self._slots = asyncio.Semaphore(self._window)
         self._in_transaction = 0
 
-    async def run(self) -> None:
+    async def run(self):
         """Send until the broker is gone."""
         wire = await self.world.open()
         while True:
@@ -54,7 +53,7 @@ class Producer:
             await wire.flowing()
             await asyncio.sleep(0)
 
-    async def send_some(self, count: int) -> None:
+    async def send_some(self, count):
         """Send so many, each with a receipt, and leave when the last of those has come."""
         wire = await self.world.open()
         for _ in range(count):
@@ -62,7 +61,7 @@ class Producer:
             self._receipted(wire)
         await wire.leave()
 
-    async def _step(self, wire: Connection) -> None:
+    async def _step(self, wire):
         if self.world.chance(self.load.transactions):
             await self._transaction(wire)
         elif self.world.chance(self.load.receipted):
@@ -73,28 +72,26 @@ class Producer:
             self._send(wire, unit)
             unit.move(State.ASKED)
 
-    async def _rest(self) -> None:
+    async def _rest(self):
         while self.world.ledger.waiting(self.load.queues[0]) > self.load.most:
             await asyncio.sleep(0.02)
             if self.world.over:
                 return
 
-    def _receipted(self, wire: Connection) -> None:
+    def _receipted(self, wire):
         unit = self.world.ledger.unit("SEND", wire)
         promise = self._send(wire, unit, receipt=True)
         unit.move(State.ASKED)
         assert promise is not None
         promise.add_done_callback(lambda done: self._answered(unit, done))
 
-    def _answered(self, unit: Unit, done: asyncio.Future[None]) -> None:
+    def _answered(self, unit, done):
         self._slots.release()
         if not done.cancelled() and done.exception() is None:
             unit.move(State.DONE)
             self.world.ledger.count("receipts of SEND")
 
-    def _send(
-        self, wire: Connection, unit: Unit, receipt: bool = False, **more: object
-    ) -> asyncio.Future[None] | None:
+    def _send(self, wire, unit, receipt=False, **more):
         load, random = self.load, self.world.random
         durable = random.random() < load.durable or self.world.durable_only
         priority = random.choice(load.priorities)
@@ -131,7 +128,7 @@ class Producer:
         wire.send("SEND", headers, body)
         return None
 
-    async def _transaction(self, wire: Connection) -> None:
+    async def _transaction(self, wire):
         world = self.world
         self._in_transaction += 1
         name = f"t{self._in_transaction}"
@@ -151,7 +148,7 @@ class Producer:
         world.ledger.count("receipts of COMMIT")
 
 
-def produce(world: Context, load: ProducerProfile, name: str, count: int = 1) -> None:
+def produce(world, load, name, count=1):
     """Start producers. Names must not repeat on one ledger, or sequences go on."""
     for number in range(count):
         world.start(Producer(world, load, f"{name}{number}").run())

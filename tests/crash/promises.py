@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from pathlib import Path
 
 from stompring.settings.data_directory import DataDirectory
 from stompring.store.inspection import Snapshot
 from stompring.store.verification import Verification
 
-from ..management import Management
-from ..stomp_client import StompClient
 from . import topology
 from .administrator import ADDRESS_ATTRIBUTES, Bindings
 from .audit import NOTICE, Audit, everything, observe
@@ -23,7 +19,7 @@ from .ledger import Ledger
 class Promises(ABC):
     """The account of a campaign over all lives of its brokers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.ledger = Ledger()
         self.identifiers = Identifiers()
         self.bindings = Bindings()
@@ -31,12 +27,10 @@ class Promises(ABC):
         self.groups = topology.groups()
 
     @abstractmethod
-    def raise_faults(self, faults: Sequence[object]) -> None:
+    def raise_faults(self, faults):
         """Raise `BrokenPromise` if there are any."""
 
-    def compare(
-        self, management: Management, client: StompClient, data: Path | None, but: tuple[str, ...] = ()
-    ) -> int:
+    def compare(self, management, client, data, but=()):
         """Compare with what a broker has in its queues, ``but`` some, and go on from there; returns how many messages.
 
         ``data`` is its directory, if it has one. Nobody but the connected ``client`` sends meanwhile.
@@ -66,7 +60,7 @@ class Promises(ABC):
         self.raise_faults(self.ledger.faults)
         return len(audit.present)
 
-    def verify(self, data: Path) -> None:
+    def verify(self, data):
         """As ``stompring data verify`` does, but sooner."""
         with Snapshot(DataDirectory(data, data / "journal", data / "paging")) as snapshot:
             findings = Verification(snapshot, lambda done: None).findings

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from ..management import Answered, Management
+from ..management import Answered
 from .audit import everything
-from .context import Context
 
 #: Seconds in which something must happen in each queue that has consumers and messages for them.
 PATIENCE = 10.0
@@ -18,7 +15,7 @@ PATIENCE = 10.0
 LEFT = ("messagesAcknowledged", "messagesExpired", "messagesKilled", "messagesReplaced")
 
 
-async def find_stuck(world: Context) -> None:
+async def find_stuck(world):
     """Watch every queue until something has happened in it, or nobody waits for anything there any more."""
     management = world.management
     before = await asyncio.to_thread(_could_deliver, management)
@@ -38,11 +35,11 @@ async def find_stuck(world: Context) -> None:
             return
 
 
-def _moved(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def _moved(before, now):
     return any(before[counter] != now[counter] for counter in LEFT)
 
 
-def _could_deliver(management: Management) -> dict[str, dict[str, Any]]:
+def _could_deliver(management):
     """The queues with messages that wait for no time, and a consumer that takes any message."""
     found = {}
     for queue in everything(management, "/queues", size=1000):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from ..broker_document import anycast, broker_xml
@@ -59,27 +57,27 @@ class Group:
     keyed: bool = False
 
 
-def address(area: str, kind: str) -> str:
+def address(area, kind):
     """Where messages of this kind are sent."""
     return f"{area}.{kind}"
 
 
-def result(area: str) -> str:
+def result(area):
     """Where the transactions of an area put what they make of its messages."""
     return f"{area}.results"
 
 
-def copies(area: str) -> str:
+def copies(area):
     """Where a divert sends copies of the area's messages."""
     return f"{area}.copies"
 
 
-def subscription(area: str, name: str) -> str:
+def subscription(area, name):
     """The queue of a durable subscription to the area's topic."""
     return f"{CLIENT_ID}.{area}-{name}"
 
 
-def groups() -> list[Group]:
+def groups():
     """All queues that are always there."""
     found = [Group(DEAD), Group(EXPIRED)]
     for area in AREAS:
@@ -100,12 +98,12 @@ def groups() -> list[Group]:
 
 
 def document(
-    random: Random,
+    random,
     *,
-    persistence: bool = True,
-    more: Mapping[str, object] | None = None,
-    secure: bool = False,
-) -> str:
+    persistence=True,
+    more=None,
+    secure=False,
+):
     """A broker.xml: queues are always the same, the sizes of files are not. ``more`` are elements of ``<core>``."""
     settings: dict[str, dict[str, object]] = {
         "#": {

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from .connection import Connection, within
-from .consumers import Consumer, ConsumerProfile
-from .context import Context
-from .ledger import Copy, State, Unit
+from .connection import within
+from .consumers import Consumer
+from .ledger import State
 
 
 class Transfer:
     """Acknowledges some messages and sends what it made of them, in one transaction that ends well or not."""
 
-    def __init__(self, world: Context, diet: ConsumerProfile, results: tuple[str, ...], name: str) -> None:
+    def __init__(self, world, diet, results, name):
         self.world = world
         self.results = results
         self.consumer = Consumer(world, diet, name)
         self.name = name
         self._count = 0
 
-    async def run(self) -> None:
+    async def run(self):
         """Go on until the broker is gone."""
         wire = await self.consumer.subscribe()
         while True:
@@ -30,7 +29,7 @@ class Transfer:
                 continue
             await self._once(wire)
 
-    async def _once(self, wire: Connection) -> None:
+    async def _once(self, wire):
         random = self.world.random
         self._count += 1
         name = f"x{self._count}"
@@ -45,13 +44,13 @@ class Transfer:
         await self.world.pause(0.01)
         await self._finish(wire, unit, name, copies)
 
-    def _make(self, wire: Connection, unit: Unit, transaction: str) -> None:
+    def _make(self, wire, unit, transaction):
         queue = self.world.random.choice(self.results)
         text = self.world.ledger.enter(unit, [queue], self.name)
         headers: dict[str, object] = {"destination": queue, "persistent": "true", "transaction": transaction}
         wire.send("SEND", headers, text.encode() + b"|" + b"y" * self.world.random.randint(0, 300))
 
-    async def _finish(self, wire: Connection, unit: Unit, name: str, copies: list[Copy]) -> None:
+    async def _finish(self, wire, unit, name, copies):
         ledger, draw = self.world.ledger, self.world.random.random()
         if draw < 0.1:
             unit.move(State.UNDONE)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from . import topology
-from .administrator import PLAIN, Bindings
+from .administrator import PLAIN
 from .connection import within
 from .consumers import ConsumerProfile, consume, read
 from .context import Context
@@ -17,34 +16,34 @@ from .transactions import Transfer
 Plot = Callable[[Context, str], None]
 
 
-def _send(world: Context, area: str, kind: str, count: int = 1, **load: Any) -> None:
+def _send(world, area, kind, count=1, **load):
     """Producers for the queue of a kind."""
     queue = address(area, kind)
     produce(world, ProducerProfile(queue, (queue,), **load), f"{area}-{kind}", count)
 
 
-def _take(world: Context, area: str, kind: str, count: int = 1, **diet: Any) -> None:
+def _take(world, area, kind, count=1, **diet):
     """Consumers of the queue of a kind."""
     _take_of(world, address(area, kind), count, **diet)
 
 
-def _take_of(world: Context, queue: str, count: int = 1, **diet: Any) -> None:
+def _take_of(world, queue, count=1, **diet):
     consume(world, ConsumerProfile(queue, queue, **diet), f"reader of {queue}", count)
 
 
-def work(world: Context, area: str) -> None:
+def work(world, area):
     """Producers and consumers of one queue; refused messages become dead letters."""
     _send(world, area, "work", 2)
     _take(world, area, "work", 2, priorities=(0, 0, 7))
 
 
-def cumulative(world: Context, area: str) -> None:
+def cumulative(world, area):
     """Acknowledgements that settle all before them."""
     _send(world, area, "cumulative")
     _take(world, area, "cumulative", ack="client")
 
 
-def transfer(world: Context, area: str) -> None:
+def transfer(world, area):
     """Transactions that take here and put there, also into other areas."""
     _send(world, area, "transfer", durable=1.0)
     queue = address(area, "transfer")
@@ -53,29 +52,29 @@ def transfer(world: Context, area: str) -> None:
     _take_of(world, result(area))
 
 
-def ring(world: Context, area: str) -> None:
+def ring(world, area):
     """A ring that nobody reads: what it holds is known exactly."""
     _send(world, area, "ring", durable=1.0, transactions=0.0, most=1000)
 
 
-def busy_ring(world: Context, area: str) -> None:
+def busy_ring(world, area):
     """A ring with a consumer."""
     _send(world, area, "busyring", durable=1.0, transactions=0.0)
     _take(world, area, "busyring")
 
 
-def last_value(world: Context, area: str) -> None:
+def last_value(world, area):
     """A table of values that nobody reads."""
     _send(world, area, "lastvalue", durable=1.0, keyed=True, most=1000)
 
 
-def busy_last_value(world: Context, area: str) -> None:
+def busy_last_value(world, area):
     """The same with consumers that acknowledge, refuse and leave."""
     _send(world, area, "busylastvalue", durable=1.0, keyed=True, most=1000)
     _take(world, area, "busylastvalue", 2, leaves=0.05)
 
 
-def topic(world: Context, area: str) -> None:
+def topic(world, area):
     """Durable subscriptions: one message in several queues. One subscriber is often away."""
     destination = f"/topic/{address(area, 'topic')}"
     queues = tuple(subscription(area, name) for name in SUBSCRIBERS)
@@ -92,7 +91,7 @@ def topic(world: Context, area: str) -> None:
             consume(world, diet, f"{area}-subscriber-{name}")
 
 
-def diverted(world: Context, area: str) -> None:
+def diverted(world, area):
     """Messages that a divert copies: all of one SEND or COMMIT is there, or nothing of it."""
     queue, copied = address(area, "diverted"), topology.copies(area)
     produce(world, ProducerProfile(queue, (queue, copied), identified=0.4), f"{area}-diverted")
@@ -100,30 +99,30 @@ def diverted(world: Context, area: str) -> None:
         _take_of(world, each)
 
 
-def later(world: Context, area: str) -> None:
+def later(world, area):
     """Scheduled messages."""
     _send(world, area, "later", durable=1.0, delay=(1, 4000), most=200)
     _take(world, area, "later", ordered=False)
 
 
-def expiring(world: Context, area: str) -> None:
+def expiring(world, area):
     """Messages that expire unless they are read in time."""
     _send(world, area, "expiring", durable=1.0, lifetime=(100, 4000), most=200)
     _take(world, area, "expiring", slowness=0.05)
 
 
-def graded(world: Context, area: str) -> None:
+def graded(world, area):
     """Priorities."""
     _send(world, area, "graded", 2, priorities=(0, 2, 4, 4, 9))
     _take(world, area, "graded")
 
 
-def purged(world: Context, area: str) -> None:
+def purged(world, area):
     """A queue that nobody but the administrator empties."""
     _send(world, area, "purged", identified=0.4)
 
 
-def coloured(world: Context, area: str) -> None:
+def coloured(world, area):
     """A consumer with a selector, and now and then one without. What is refused comes again a little later."""
     _send(world, area, "coloured", coloured=True)
     _take(world, area, "coloured", selector="colour = 'red'", refused=0.3)
@@ -131,26 +130,26 @@ def coloured(world: Context, area: str) -> None:
         _take(world, area, "coloured")
 
 
-def grouped(world: Context, area: str) -> None:
+def grouped(world, area):
     """Message groups, more than their consumers can have at a time; these refuse, give up and hang up."""
     produce(world, grouped_load(area), f"{area}-grouped", 2)
     _take(world, area, "grouped", 4, refused=0.2, aborted=0.1, leaves=0.03)
 
 
-def exclusive(world: Context, area: str) -> None:
+def exclusive(world, area):
     """One consumer at a time gets everything; these refuse, leave and hang up, and the next one goes on in order."""
     _send(world, area, "exclusive", durable=1.0, most=300)
     _take(world, area, "exclusive", 3, leaves=0.1, aborted=0.1, priorities=(0, 3))
 
 
-def kept(world: Context, area: str) -> None:
+def kept(world, area):
     """A non-destructive queue: its readers take nothing away, only the administrator does."""
     _send(world, area, "kept", most=150)
     queue = address(area, "kept")
     read(world, ConsumerProfile(queue, queue, refused=0.0, leaves=0.1), f"{area}-reader", 2)
 
 
-def grouped_load(area: str) -> ProducerProfile:
+def grouped_load(area):
     """More than is kept in memory for the owner of a group."""
     queue = address(area, "grouped")
     return ProducerProfile(queue, (queue,), grouped=True, most=500)
@@ -180,7 +179,7 @@ PLOTS: tuple[Plot, ...] = (
 FIRST_PLOTS: tuple[Plot, ...] = (grouped, purged, transfer, work)
 
 
-async def establish(world: Context, bindings: Bindings) -> None:
+async def establish(world, bindings):
     """Make the durable subscriptions, in the first life; they must be there in all that follow."""
     if world.ledger.life > 2:
         return
@@ -195,7 +194,7 @@ async def establish(world: Context, bindings: Bindings) -> None:
     await wire.leave()
 
 
-def settle(world: Context) -> None:
+def settle(world):
     """Read what died and what expired, sometimes."""
     for grave in (DEAD, EXPIRED):
         if world.chance(0.5):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
 
 from stompring.settings import acceptor, connector, connector_url, model
 from stompring.settings.acceptor_url import (
@@ -21,10 +20,9 @@ from stompring.settings.artemis import (
     OLD_ELEMENT_NAMES,
     OTHER_PROTOCOLS,
     SECTIONS,
-    Row,
     Support,
 )
-from stompring.settings.options import ARTEMIS, STOMPRING, Option, options_of
+from stompring.settings.options import ARTEMIS, STOMPRING, options_of
 from stompring.settings.schema import all_elements, root_rules
 
 from .settings_reference import shown_default
@@ -61,7 +59,7 @@ Rows = dict[str, tuple[str, str]]
 """What is with a setting and why, by its name."""
 
 
-def _options() -> dict[str, dict[str, Option]]:
+def _options():
     """The rows of settings by parent and name."""
     kinds = {
         "core": (model.BrokerConfiguration,),
@@ -79,7 +77,7 @@ def _options() -> dict[str, dict[str, Option]]:
     }
 
 
-def _supported(row: Option | None) -> tuple[str, str]:
+def _supported(row):
     if row is None or not row.type or row.source == ARTEMIS:
         return Support.SUPPORTED, "as in Artemis"
     text = row.source.replace("Artemis, ", "as in Artemis, ")
@@ -88,7 +86,7 @@ def _supported(row: Option | None) -> tuple[str, str]:
     return Support.SUPPORTED, text
 
 
-def _unsupported(row: Row) -> tuple[str, str]:
+def _unsupported(row):
     reason = row.reason or "remove it"
     if row.neutral:
         values = row.neutral.replace("\\", "").replace("[1-9][0-9]*", "above 0")
@@ -101,7 +99,7 @@ def _unsupported(row: Row) -> tuple[str, str]:
     return row.support, reason
 
 
-def elements() -> dict[str, Rows]:
+def elements():
     """The elements and attributes of Artemis by parent."""
     options = _options()
     found: dict[str, Rows] = {}
@@ -126,9 +124,7 @@ def elements() -> dict[str, Rows]:
     }
 
 
-def _parameters(
-    kinds: Iterable[type], names: Iterable[str], unsupported: Mapping[str, Row], found: Rows
-) -> Rows:
+def _parameters(kinds, names, unsupported, found):
     """The parameters of URLs; ``found`` are more of them."""
     options = {row.parameter_name: row for kind in kinds for row in options_of(kind)}
     for name in names:
@@ -139,7 +135,7 @@ def _parameters(
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
-def parameters() -> Rows:
+def parameters():
     """The parameters of acceptor URLs."""
     kinds = (acceptor.StompAcceptor, acceptor.FrameLimits, acceptor.WebSocketSettings)
     found: Rows = {"protocols": (Support.SUPPORTED, f"STOMP must be in it; others: {OTHER_PROTOCOLS.reason}")}
@@ -148,18 +144,18 @@ def parameters() -> Rows:
     return _parameters(kinds, (*STOMP_PARAMETERS, *LISTENER_PARAMETERS), ACCEPTOR_PARAMETERS, found)
 
 
-def connector_parameters() -> Rows:
+def connector_parameters():
     """The parameters of connector URLs."""
     return _parameters([connector.Connector], connector_url.CONNECTOR_PARAMETERS, CONNECTOR_PARAMETERS, {})
 
 
-def _table(heading: str, rows: Rows) -> Iterator[str]:
+def _table(heading, rows):
     yield f"\n| {heading} | here | reason |\n|---|---|---|\n"
     for name, (support, reason) in rows.items():
         yield f"| `{name}` | {support} | {CODE.sub(lambda found: f'`{found[0]}`', reason)} |\n"
 
 
-def reference() -> str:
+def reference():
     """The tables, in Markdown."""
     schemes = ", ".join(f"`{scheme}`" for scheme in SCHEMES)
     lines = [part for parent, rows in elements().items() for part in _table(f"in `<{parent}>`", rows)]
@@ -170,7 +166,7 @@ def reference() -> str:
     return "".join(lines) + "\n"
 
 
-def page() -> str:
+def page():
     """docs/artemis.md as it should be."""
     text = PAGE.read_text(encoding="utf-8")
     assert text.count(BEGIN) == text.count(END) == 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 
 import click
 
@@ -26,7 +25,7 @@ CONNECTING = frozenset(COMMON[:-1])
 HELP = frozenset({"help"})
 
 
-def commands(group: click.Group = main, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(group=main, *path):
     """All commands and groups with their paths, in the order of the help."""
     context = click.Context(group)
     for name in group.list_commands(context):
@@ -37,24 +36,24 @@ def commands(group: click.Group = main, *path: str) -> Iterator[tuple[tuple[str,
             yield from commands(command, *path, name)
 
 
-def parts_of(help_text: str) -> tuple[str, list[str]]:
+def parts_of(help_text):
     """The text without its examples, in paragraphs, and the lines of the examples."""
     text, _, examples = inspect.cleandoc(help_text).partition("\b\nExamples:\n")
     return text.replace("\b\n", "").strip(), [line[2:] for line in examples.splitlines() if line.strip()]
 
 
-def escaped(text: str) -> str:
+def escaped(text):
     """Text in a table of Markdown."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
 
 
-def usage(path: tuple[str, ...], command: click.Command) -> str:
+def usage(path, command):
     """``stompring queue show [OPTIONS] QUEUE``."""
     context = click.Context(command, info_name=" ".join(("stompring", *path)))
     return " ".join([context.command_path, *command.collect_usage_pieces(context)])
 
 
-def option_rows(command: click.Command) -> Iterator[str]:
+def option_rows(command):
     """Rows of the options that are not common to all commands."""
     context = click.Context(command)
     names = {parameter.name for parameter in command.params}
@@ -68,7 +67,7 @@ def option_rows(command: click.Command) -> Iterator[str]:
         yield f"| `{' '.join(flags.split())}` | {escaped(' '.join(text.split()))} |"
 
 
-def section(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
+def section(path, command):
     """The lines of one command."""
     text, examples = parts_of(command.help or "")
     yield f"{'#' * (3 if len(path) == 1 else 4)} stompring {' '.join(path)}"
@@ -91,7 +90,7 @@ def section(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
         yield ""
 
 
-def reference() -> str:
+def reference():
     """All commands."""
     lines: list[str] = []
     titles = {next(iter(group)): title for title, group in COMMANDS.items()}
@@ -102,7 +101,7 @@ def reference() -> str:
     return "\n".join(lines)
 
 
-def written(page: str) -> str:
+def written(page):
     """The page with the reference of today."""
     found = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
     assert found.search(page), f"{PAGE} has no markers"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,50 +33,50 @@ class Block:
     text: str
     test: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.page}:{self.line}"
 
     @property
-    def key(self) -> str:
+    def key(self):
         """``file`` of ``file=NAME``."""
         return self.test.partition("=")[0]
 
     @property
-    def value(self) -> str:
+    def value(self):
         """``NAME`` of ``file=NAME``."""
         return self.test.partition("=")[2]
 
 
 @cache
-def text_of(page: str) -> str:
+def text_of(page):
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def blocks(page: str) -> Iterator[Block]:
+def blocks(page):
     """The blocks of a page of the checkout."""
     return blocks_of(text_of(page), page)
 
 
-def blocks_of(text: str, page: str = "") -> Iterator[Block]:
+def blocks_of(text, page=""):
     for found in FENCE.finditer(text):
         indent = len(found[2])
         body = "".join(line[indent:] if line.strip() else line for line in found[4].splitlines(True))
         yield Block(page, text.count("\n", 0, found.start(3)) + 2, found[3], body, found[1] or "")
 
 
-def prose(page: str) -> str:
+def prose(page):
     """The page without its blocks of code; spans of code stay."""
     return FENCE.sub("", text_of(page))
 
 
-def slug(heading: str) -> str:
+def slug(heading):
     """The anchor of a heading, as GitHub and the site have it."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
 
 
 @cache
-def anchors(page: str) -> frozenset[str]:
+def anchors(page):
     found: dict[str, int] = {}
     names = set(re.findall(r'<a (?:id|name)="([^"]+)"', text_of(page)))
     for heading in re.findall(r"^#{1,6} (.*)$", prose(page), re.MULTILINE):
@@ -88,14 +87,14 @@ def anchors(page: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def links(page: str) -> list[str]:
+def links(page):
     """Targets of all links and images that are no addresses of the web."""
     without_code = re.sub(r"`[^`\n]*`", "", prose(page))
     found = re.findall(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)", without_code)
     return [target for target in found if not re.match(r"[a-z]+:", target)]
 
 
-def shell_commands(text: str) -> Iterator[list[str]]:
+def shell_commands(text):
     """The words of each ``stompring`` command in a text of the shell, up to a pipe or redirection."""
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
         line = line.strip().removeprefix("$ ")
@@ -115,7 +114,7 @@ def shell_commands(text: str) -> Iterator[list[str]]:
                 yield words[1:end]
 
 
-def commands(page: str) -> list[list[str]]:
+def commands(page):
     """The ``stompring`` commands of a page, in blocks of the shell and in spans of code."""
     found = [
         words

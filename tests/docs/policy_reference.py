@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 from types import FunctionType
 
 from stompring.broker.policy_hooks import Offer, Subscriber
@@ -54,7 +53,7 @@ HIDDEN = {
 }
 
 
-def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
+def sections():
     """Titles of tables, and their rows: name and signature, what comes back, unit, text."""
     yield (
         "Hooks",
@@ -73,7 +72,7 @@ def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     yield "PolicyHarness", [_constructor(PolicyHarness), *_members(PolicyHarness)]
 
 
-def _function(name: str, function: FunctionType) -> tuple[str, str, str, str]:
+def _function(name, function):
     signature = inspect.signature(function)
     shown = f"({', '.join(_parameters(signature))})"
     returned = str(signature.return_annotation).strip("'")
@@ -86,7 +85,7 @@ def _function(name: str, function: FunctionType) -> tuple[str, str, str, str]:
     )
 
 
-def _parameters(signature: inspect.Signature) -> Iterator[str]:
+def _parameters(signature):
     """As they are written."""
     starred = False
     for one in signature.parameters.values():
@@ -104,20 +103,20 @@ def _parameters(signature: inspect.Signature) -> Iterator[str]:
         yield re.sub(r"<factory>|mappingproxy\(\{\}\)", "{}", text)
 
 
-def _constructor(kind: type) -> tuple[str, str, str, str]:
+def _constructor(kind):
     signature, _, unit, _ = _function(kind.__name__, kind.__init__)  # type: ignore[misc]
     text = _whole(kind)
     return signature, f"`{kind.__name__}`", unit or _unit(signature, f"{signature} {text}"), _first(kind)
 
 
-def _word(name: str) -> str:
+def _word(name):
     """The comment above a word of `verdict`."""
     source = inspect.getsource(api)
     (found,) = re.findall(rf"((?:^#: .*\n)+){name} = ", source, re.MULTILINE)
     return " ".join(line.removeprefix("#: ") for line in str(found).splitlines())
 
 
-def _members(view: type) -> Iterator[tuple[str, str, str, str]]:
+def _members(view):
     for name in dir(view):
         if name[0] == "_" or name in HIDDEN.get(view, ()):
             continue
@@ -133,7 +132,7 @@ def _members(view: type) -> Iterator[tuple[str, str, str, str]]:
             yield f"`{name}`", f"`{kind}`", "", text
 
 
-def _attribute(view: type, name: str) -> tuple[str, str]:
+def _attribute(view, name):
     """Type and comment of an attribute that is a field, or that ``__init__`` sets."""
     annotations = inspect.get_annotations(view)
     source = inspect.getsource(view)
@@ -147,23 +146,23 @@ def _attribute(view: type, name: str) -> tuple[str, str]:
     return getattr(kind, "__forward_arg__", str(kind)), text[:1].upper() + text[1:]
 
 
-def _unit(types: str, text: str) -> str:
+def _unit(types, text):
     """Of the numbers in it."""
     if not NUMBER.search(types):
         return ""
     return next((unit for unit, pattern in UNITS if re.search(pattern, text)), "")
 
 
-def _whole(thing: object) -> str:
+def _whole(thing):
     return " ".join((inspect.getdoc(thing) or "").split())
 
 
-def _first(thing: object) -> str:
+def _first(thing):
     paragraph = (inspect.getdoc(thing) or "").split("\n\n")[0]
     return re.sub(r"``(.+?)``", r"`\1`", " ".join(paragraph.split()))
 
 
-def reference() -> str:
+def reference():
     """What stands below the mark, up to the end of the page."""
     parts = []
     for title, rows in sections():
@@ -173,7 +172,7 @@ def reference() -> str:
     return "\n" + "\n\n".join(parts) + "\n"
 
 
-def page() -> str:
+def page():
     """docs/plugins.md as it should be."""
     before, mark, after = PAGE.read_text(encoding="utf-8").partition(MARK)
     assert mark, "docs/plugins.md has no mark"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from stompring.settings import acceptor, connector, model
 from stompring.settings.acceptor_url import PARAMETER_TYPES
@@ -35,7 +35,7 @@ SIMPLE = frozenset(
 )
 
 
-def shown_default(row: Option) -> str:
+def shown_default(row):
     """The default as docs/settings.md words it."""
     if row.default_text:
         return row.default_text
@@ -48,11 +48,11 @@ def shown_default(row: Option) -> str:
     return f"`{str(row.default).lower() if isinstance(row.default, bool) else row.default}`"
 
 
-def _values(row: Option) -> str:
+def _values(row):
     return PARAMETER_TYPES[row.type].accepts if row.type else "a policy"
 
 
-def _name(row: Option) -> str:
+def _name(row):
     return f"`{row.xml_name}`"
 
 
@@ -90,12 +90,12 @@ KINDS: dict[str, type] = {
 }
 
 
-def _line(cells: Sequence[str]) -> str:
+def _line(cells):
     escaped = (cell.replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(escaped)} |\n"
 
 
-def table(names: str, group: str = "") -> str:
+def table(names, group=""):
     """The table of the rows of dataclasses, with ``+`` between two, that are in a group."""
     kinds = [KINDS[name] for name in names.split("+")]
     columns = OTHERS.get(kinds[0], ("element", *REST))
@@ -104,7 +104,7 @@ def table(names: str, group: str = "") -> str:
     return head + "".join(_line([EVERY[column](row) for column in columns]) for row in rows)
 
 
-def page() -> str:
+def page():
     """docs/settings.md as it should be."""
     text = PAGE.read_text(encoding="utf-8")
     found = {(name, group or "") for _, names, group in TABLE.findall(text) for name in names.split("+")}
@@ -113,7 +113,7 @@ def page() -> str:
     return TABLE.sub(lambda match: match[1] + table(match[2], match[3] or ""), text)
 
 
-def schema_lines(kind: type, what: str) -> Iterator[str]:
+def schema_lines(kind, what):
     """The elements or attributes of a dataclass as schema.xsd declares them."""
     for row in options_of(kind):
         if not row.type or row.written_as not in SIMPLE:
@@ -126,10 +126,10 @@ def schema_lines(kind: type, what: str) -> Iterator[str]:
             yield f'<xs:element name="{row.xml_name}" type="{row.type}"{optional}/>'
 
 
-def schema() -> str:
+def schema():
     """schema.xsd as it should be."""
 
-    def lines(match: re.Match[str]) -> str:
+    def lines(match):
         indent = " " * (len(match[1]) - len(match[1].lstrip()))
         declared = schema_lines(getattr(model, match[3]), match[2])
         return match[1] + "".join(f"{indent}{line}\n" for line in declared) + match[4]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,27 +15,27 @@ PACKAGE = ROOT / "stompring"
 ANYTHING = "…"
 
 
-def modules(*rooms: str) -> list[Path]:
+def modules(*rooms):
     """The modules of some rooms."""
     found = [path for room in rooms for path in sorted((PACKAGE / room).rglob("*.py"))]
     assert len(found) > len(rooms), rooms
     return found
 
 
-def source_of(thing: Callable[..., object]) -> Path:
+def source_of(thing):
     """The module that a class or function is in."""
     found = inspect.getsourcefile(thing)
     assert found is not None
     return Path(found)
 
 
-def parsed(path: Path) -> ast.Module:
+def parsed(path):
     """A module's tree."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
-def classes_of_package() -> list[ast.ClassDef]:
+def classes_of_package():
     """Every class of the package. The package is parsed once."""
     return [
         node
@@ -46,7 +45,7 @@ def classes_of_package() -> list[ast.ClassDef]:
     ]
 
 
-def imports_of(importer: str) -> set[str]:
+def imports_of(importer):
     """The packages and modules of the package that the modules of one of its packages import."""
     found: set[str] = set()
     for path in (PACKAGE / importer).rglob("*.py"):
@@ -60,7 +59,7 @@ def imports_of(importer: str) -> set[str]:
     return found
 
 
-def skeleton(node: ast.expr) -> str | None:
+def skeleton(node):
     """A text with `ANYTHING` for what is filled in; None for an expression that is no text of its own."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
@@ -70,7 +69,7 @@ def skeleton(node: ast.expr) -> str | None:
     return None
 
 
-def texts_of_calls(path: Path, names: Iterable[str]) -> Iterator[str]:
+def texts_of_calls(path, names):
     """The first argument of each call of one of ``names`` that is a text."""
     wanted = set(names)
     for node in ast.walk(parsed(path)):
@@ -80,7 +79,7 @@ def texts_of_calls(path: Path, names: Iterable[str]) -> Iterator[str]:
                 yield text
 
 
-def returned_texts(path: Path, function: str) -> Iterator[str]:
+def returned_texts(path, function):
     """The texts that a function returns, or hands to its caller's ``answer``."""
     for definition in ast.walk(parsed(path)):
         if isinstance(definition, ast.FunctionDef) and definition.name == function:
@@ -94,7 +93,7 @@ def returned_texts(path: Path, function: str) -> Iterator[str]:
 
 
 @cache
-def error_names() -> set[str]:
+def error_names():
     """`ProtocolError`, `Refused`, and every class of the package that is one of them."""
     names = {"ProtocolError", "Refused"}
     while True:
@@ -112,7 +111,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _LINE = re.compile(r"(?:^|\n)([A-Za-z_][A-Za-z0-9_.-]*):")
 
 
-def header_names(path: Path) -> Iterator[str]:
+def header_names(path):
     """Every bytes literal that is, or holds, the name of a header: all that look like one."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes):

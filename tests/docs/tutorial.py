@@ -26,7 +26,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +37,7 @@ from stompring.settings.shipped import shipped_file
 from ..broker_process import PATIENCE, BrokerProcess
 from ..cli.command import environment, readable
 from ..ports import free_ports
-from .pages import Block, blocks_of
+from .pages import blocks_of
 from .source import ROOT
 
 #: Ports that tutorials use.
@@ -62,12 +61,12 @@ class Running:
     raw: bytes = b""
 
     @property
-    def output(self) -> str:
+    def output(self):
         """As the terminal shows it at the end: without colours, and without lines that were replaced."""
         text = re.sub(r"\r+\n", "\n", _ANSI.sub("", self.raw.decode("utf-8", "replace")))
         return re.sub(r"[^\n]*\r(?!$)", "", text)
 
-    def read(self, until: Callable[[str], bool], patience: float = 3 * PATIENCE) -> bool:
+    def read(self, until, patience=3 * PATIENCE):
         """Read until the output is as wanted, or ends. Returns whether it is."""
         deadline = time.monotonic() + patience
         while not until(self.output):
@@ -84,7 +83,7 @@ class Running:
             self.raw += data
         return True
 
-    def stop(self) -> None:
+    def stop(self):
         """As Ctrl-C."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
@@ -108,7 +107,7 @@ class Tutorial:
     last: str = ""  # output of the last block
     skipping: bool = False  # the last block was skipped, and so is its output
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
         self.work = self.directory / "work"
         self.home = self.directory / "home"
@@ -132,7 +131,7 @@ class Tutorial:
             self.environment["STOMPRING_BROKER"] = f"stomp://127.0.0.1:{self.ports['61613']}"
             self.environment["STOMPRING_SERVER"] = f"http://127.0.0.1:{self.ports['8161']}"
 
-    def run(self) -> None:
+    def run(self):
         """Every block, in order. Raises AssertionError with the line of the block."""
         self.opened.callback(self.close)
         for block in blocks_of(self.page):
@@ -142,23 +141,23 @@ class Tutorial:
                 log = "\n".join(self.broker.log[-20:]) if self.broker is not None else ""
                 raise AssertionError(f"line {block.line}: {fault}\n{log}") from None
 
-    def close(self) -> None:
+    def close(self):
         """Stop everything."""
         for each in self.background.values():
             each.stop()
         self.stop_broker()
 
-    def stop_broker(self) -> None:
+    def stop_broker(self):
         """Stop the broker that runs, and look for faults in its log."""
         if self.broker is not None:
             broker, self.broker = self.broker, None
             broker.stop()
 
-    def at(self, text: str) -> str:
+    def at(self, text):
         """The text with free ports."""
         return re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: self.ports[found[1]], text)
 
-    def _run(self, block: Block) -> None:
+    def _run(self, block):
         text = self.at(block.text)
         if block.key == "file":
             (self.work / block.value).parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +187,7 @@ class Tutorial:
         else:
             raise AssertionError(f"a block of {block.language} that nothing runs")
 
-    def _shell(self, block: Block, text: str) -> None:
+    def _shell(self, block, text):
         password = re.search(r"password (\S+)", self.last)
         running = self._start(text)
         if block.key == "password":
@@ -202,7 +201,7 @@ class Tutorial:
         wanted = int(block.value) if block.key == "exit" else 0
         assert code == wanted, f"exit code {code}:\n{text}\n{self.last}"
 
-    def _start(self, text: str) -> Running:
+    def _start(self, text):
         master, slave = pty.openpty()
         process = subprocess.Popen(
             ["sh", "-ec", text],
@@ -217,7 +216,7 @@ class Tutorial:
         os.close(slave)
         return Running(process, master)
 
-    def _start_broker(self, words: list[str]) -> None:
+    def _start_broker(self, words):
         assert words[:2] == ["stompring", "run"], words
         self.stop_broker()
         if words[2:3] == ["--config"]:
@@ -233,7 +232,7 @@ class Tutorial:
         self.broker = BrokerProcess(config, data)
         self.broker.__enter__()
 
-    def _browse(self, url: str, text: str) -> None:
+    def _browse(self, url, text):
         from playwright.sync_api import expect
 
         from ..console.browser import launch
@@ -244,7 +243,7 @@ class Tutorial:
         expect(page.locator("body")).to_contain_text(text, timeout=PATIENCE * 1000)
 
 
-def expected(text: str) -> re.Pattern[str]:
+def expected(text):
     """The pattern of an output: ``…`` is anything, blanks at line ends do not count."""
     pattern = ""
     for line in text.strip().splitlines():
@@ -260,7 +259,7 @@ PROBES = {
 }
 
 
-def has_client(language: str) -> bool:
+def has_client(language):
     """Whether programs in that language can be run."""
     probe = PROBES[language]
     return shutil.which(probe[0]) is not None and (

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ..broker_process import BrokerProcess
-from ..conftest import Connect, StartBroker
-from ..management import Management
 from ..nats_cluster import NatsCluster
-from ..service import Service
-from ..stomp_client import StompClient
 from .lasting import LastingBroker
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+def cluster(tmp_path_factory):
     """Three NATS servers for the logs of a module. Tests leave all of them running."""
     with NatsCluster(tmp_path_factory.mktemp("nats")) as running:
         yield running
 
 
 @pytest.fixture
-def lasting(over: str, tmp_path: Path) -> Iterator[LastingBroker]:
+def lasting(over, tmp_path):
     """A broker with a data directory of its own, not yet started; it is stopped after the test, and must stop well."""
     with ExitStack() as opened:
         broker = LastingBroker(tmp_path, opened, over)
@@ -35,16 +27,16 @@ def lasting(over: str, tmp_path: Path) -> Iterator[LastingBroker]:
 
 
 @pytest.fixture
-def client(request: pytest.FixtureRequest, connect: Connect) -> StompClient:
+def client(request, connect):
     """A client that is connected: of the test's ``version`` where it names one, else of the latest."""
     return connect(request.getfixturevalue("version") if "version" in request.fixturenames else "1.2")
 
 
 @pytest.fixture
-def serve(start_broker: StartBroker) -> StartBroker:
+def serve(start_broker):
     """Starts a broker of the test's own, as `start_broker` does: that, its management API, and a client of it."""
 
-    def start(**document: Any) -> tuple[BrokerProcess | Service, Management, StompClient]:
+    def start(**document):
         broker = start_broker(**document)
         client = broker.client()
         client.connect()
@@ -54,6 +46,6 @@ def serve(start_broker: StartBroker) -> StartBroker:
 
 
 @pytest.fixture(params=["kill", "stop"])
-def how(request: pytest.FixtureRequest) -> str:
+def how(request):
     """How the broker ends before it starts again."""
     return str(request.param)

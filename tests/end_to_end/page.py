@@ -8,8 +8,6 @@ import signal
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from types import TracebackType
 
 from ..broker_process import PATIENCE
 
@@ -26,7 +24,7 @@ onerror = (message) => {{ tell('failed: ' + message); }};</script>
 """
 
 
-def chromium() -> str | None:
+def chromium():
     """Where it is, if it is."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -37,7 +35,7 @@ class Page:
     Use as a context manager, and `visit` it with a browser.
     """
 
-    def __init__(self, directory: Path, scripts: list[Path], script: str) -> None:
+    def __init__(self, directory, scripts, script):
         self._directory = directory
         self._told: queue.Queue[str] = queue.Queue()
         self._browsers: list[subprocess.Popen[bytes]] = []
@@ -49,7 +47,7 @@ class Page:
         class Site(BaseHTTPRequestHandler):
             """Serves what there is and takes what is told."""
 
-            def do_GET(self) -> None:
+            def do_GET(self):
                 kind, content = contents.get(self.path, ("text/plain", b""))
                 self.send_response(200)
                 self.send_header("Content-Type", kind)
@@ -57,24 +55,22 @@ class Page:
                 self.end_headers()
                 self.wfile.write(content)
 
-            def do_POST(self) -> None:
+            def do_POST(self):
                 told.put(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 self.send_response(204)
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, format, *args):
                 """Nobody reads it."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="page", daemon=True).start()
 
-    def __enter__(self) -> Page:
+    def __enter__(self):
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind, value, trace):
         for browser in self._browsers:
             browser.send_signal(signal.SIGTERM)
             try:
@@ -84,7 +80,7 @@ class Page:
         self._server.shutdown()
         self._server.server_close()
 
-    def visit(self, host: str = "127.0.0.1") -> None:
+    def visit(self, host="127.0.0.1"):
         """Open the page in a browser of its own; any host ``*.example`` is this machine to it."""
         program = chromium()
         assert program is not None
@@ -101,7 +97,7 @@ class Page:
             )
         )
 
-    def told(self) -> str:
+    def told(self):
         """What the page says next."""
         try:
             return self._told.get(timeout=PATIENCE * 2)

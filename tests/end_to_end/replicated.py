@@ -7,10 +7,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import pytest
@@ -18,13 +15,11 @@ from click.testing import CliRunner
 
 from stompring.cli.main import main
 from stompring.replication.engines import create_log, open_log
-from stompring.replication.log import ReplicatedLog
 from stompring.settings.model import ReplicatedLogSettings
 
 from ..broker_document import broker_xml
 from ..broker_process import LISTENS, PATIENCE, BrokerProcess
 from ..management import Answered, Management
-from ..nats_cluster import NatsCluster
 from ..stomp_client import StompClient
 from .steps import leave, receive
 
@@ -37,7 +32,7 @@ PAGES = {"paged": {"max-size-bytes": "20000", "page-size-bytes": "10000", "addre
 class Member(BrokerProcess):
     """One broker of a log."""
 
-    def port_of(self, acceptor: str) -> int:
+    def port_of(self, acceptor):
         """The port of the active broker, once it listens; the last one that the log has."""
         self.wait_for_log(
             rf"STOMP listens on \S+:\d+ \(acceptor {acceptor}\)|HTTP listens .*acceptor {acceptor}"
@@ -46,31 +41,31 @@ class Member(BrokerProcess):
             int(found[1]) for line in self.log if (found := LISTENS.search(line)) and found[2] == acceptor
         ][-1]
 
-    def client(self, version: str = "1.2") -> StompClient:
+    def client(self, version="1.2"):
         """A client, connected."""
         client = StompClient(self.port_of("stomp"), version)
         client.connect({"heart-beat": "0,0"})
         return client
 
-    def put(self, *bodies: str) -> None:
+    def put(self, *bodies):
         """Durable messages for the queue ``q``."""
         self.client().put("q", *bodies, persistent="true")
 
-    def receive(self, *bodies: str) -> StompClient:
+    def receive(self, *bodies):
         """The queue ``q`` begins with these messages; a client that goes on to receive."""
         client = self.client()
         receive(client, "q", *bodies)
         return client
 
     @property
-    def management(self) -> Management:
+    def management(self):
         """The HTTP interface of the active broker, or of the standby."""
         ports = [
             int(found[1]) for line in self.log if (found := re.search(r"HTTP listens on \S+:(\d+)", line))
         ]
         return Management(ports[-1])
 
-    def unready(self) -> dict[str, Any]:
+    def unready(self):
         """Why ``/health/ready`` refuses."""
         with pytest.raises(Answered) as refused:
             self.management.text("/health/ready")
@@ -81,9 +76,7 @@ class Member(BrokerProcess):
 class Brokers:
     """The brokers of one log, each with a directory of its own."""
 
-    def __init__(
-        self, settings: ReplicatedLogSettings, directory: Path, user: str = "", /, **document: object
-    ) -> None:
+    def __init__(self, settings, directory, user="", /, **document):
         self.settings = settings
         self.stream = settings.stream
         self.members: list[Member] = []
@@ -92,12 +85,12 @@ class Brokers:
         self._attributes = {"url": settings.url, "stream": settings.stream}
         self._attributes |= {"user": user} if user else {"monitor": settings.monitor}
 
-    def create(self, max_bytes: int = -1) -> None:
+    def create(self, max_bytes=-1):
         """Make the log."""
         create_log(self.settings, max_bytes)
 
     @contextmanager
-    def log(self) -> Iterator[ReplicatedLog]:
+    def log(self):
         """The log, connected."""
         log = open_log(self.settings)
         try:
@@ -106,7 +99,7 @@ class Brokers:
         finally:
             log.close()
 
-    def lose_entries(self) -> None:
+    def lose_entries(self):
         """The engine has lost what it had confirmed: all entries of the journal but the last one."""
         with self.log() as log:
             counts = {key: count for key, count in log.counts().items() if key.startswith("journal/")}
@@ -115,7 +108,7 @@ class Brokers:
             assert last is not None and counts[journal] > 1
             log.purge(journal, last.sequence - 1)
 
-    def request(self, command: str, broker: str = "") -> bool:
+    def request(self, command, broker=""):
         """Ask a broker for something as ``stompring ha`` does; without a name the active one."""
         deadline = (
             time.monotonic() + PATIENCE
@@ -125,21 +118,21 @@ class Brokers:
                 time.sleep(0.1)
             return answered
 
-    def config(self, name: str) -> Path:
+    def config(self, name):
         """The broker.xml of a broker that was started."""
         return self._directory / f"{name}.xml"
 
-    def plain(self, name: str) -> Path:
+    def plain(self, name):
         """A broker.xml without a log."""
         config = self._directory / f"{name}-plain.xml"
         config.write_text(broker_xml(), encoding="utf-8")
         return config
 
-    def data(self, name: str) -> Path:
+    def data(self, name):
         """The data directory of a broker."""
         return self._directory / f"{name}-data"
 
-    def start(self, name: str, *options: str, **attributes: str) -> Member:
+    def start(self, name, *options, **attributes):
         """Start a broker, and wait for nothing."""
         given = {**self._attributes, "broker": name, **attributes}
         words = " ".join(f"{key}={quoteattr(value)}" for key, value in given.items())
@@ -151,13 +144,13 @@ class Brokers:
         self.members.append(member)
         return member
 
-    def standby(self, name: str, *options: str, of: str = "a") -> Member:
+    def standby(self, name, *options, of="a"):
         """Start a broker, and wait until it follows another one."""
         member = self.start(name, *options)
         member.wait_for_log(f"{STANDBY} {of}")
         return member
 
-    def stop(self) -> None:
+    def stop(self):
         """End what still runs."""
         for member in self.members:
             member.terminate(9)
@@ -165,9 +158,7 @@ class Brokers:
 
 
 @contextmanager
-def brokers(
-    cluster: NatsCluster, stream: str, directory: Path, max_bytes: int = -1, **document: object
-) -> Iterator[Brokers]:
+def brokers(cluster, stream, directory, max_bytes=-1, **document):
     """Brokers that are killed at the end, whatever has happened."""
     found = of_cluster(cluster, stream, directory, **document)
     found.create(max_bytes)
@@ -177,14 +168,14 @@ def brokers(
         found.stop()
 
 
-def of_cluster(cluster: NatsCluster, stream: str, directory: Path, **document: object) -> Brokers:
+def of_cluster(cluster, stream, directory, **document):
     """Brokers whose log is in NATS, and is not made yet."""
     url = "nats://" + ",".join(f"{node.address}:{node.port}" for node in cluster.nodes)
     settings = ReplicatedLogSettings(url, stream, "test", monitor=cluster.monitors)
     return Brokers(settings, directory, **document)
 
 
-def killed_broker_is_replaced(pair: Brokers) -> None:
+def killed_broker_is_replaced(pair):
     """Two takeovers, after a kill and after an orderly stop: every receipted message is there. `PAGES` are needed."""
     active = pair.start("a")
     client = active.client()
@@ -211,7 +202,7 @@ def killed_broker_is_replaced(pair: Brokers) -> None:
     again.stop()
 
 
-def data_directory_moves_into_the_log(pair: Brokers) -> None:
+def data_directory_moves_into_the_log(pair):
     """``stompring ha init --from-data``: a log that was not made yet gets the messages of a broker without one."""
     alone = Member(pair.plain("a"), pair.data("a"))
     pair.members.append(alone)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
-from pathlib import Path
-from typing import Any
 from urllib.request import Request, urlopen
 
 from ..broker_process import PATIENCE, BrokerProcess
@@ -46,7 +43,7 @@ URLS = {
 class Secured:
     """The files in one directory, and the broker that runs with them."""
 
-    def __init__(self, directory: Path, urls: dict[str, str] | None = None) -> None:
+    def __init__(self, directory, urls=None):
         self.directory = directory
         for name in ("names", "strangers"):
             (directory / name).mkdir()
@@ -68,37 +65,37 @@ class Secured:
         self.config.write_text(document(urls or URLS), encoding="utf-8")
         self.trusting = self.authority.trusting()
 
-    def start(self) -> BrokerProcess:
+    def start(self):
         """Not yet entered."""
         self.broker = BrokerProcess(self.config)
         return self.broker
 
     def open(
         self,
-        acceptor: str = "stomp",
-        client: Path | None = None,
-        context: ssl.SSLContext | None = None,
-        **more: Any,
-    ) -> StompClient:
+        acceptor="stomp",
+        client=None,
+        context=None,
+        **more,
+    ):
         """A dialogue over TLS, as somebody who shows the certificate ``client``."""
         if context is None:
             context = self.trusting if client is None else self.authority.trusting(client)
         return StompClient(self.broker.ports[acceptor], context=context, **more)
 
-    def enter(self, acceptor: str = "stomp", client: Path | None = None, **more: Any) -> StompClient:
+    def enter(self, acceptor="stomp", client=None, **more):
         """As `open`, and connected."""
         opened = self.open(acceptor, client, **more)
         opened.connect()
         return opened
 
-    def get(self, path: str) -> Any:
+    def get(self, path):
         """What the management API says about it."""
         url = f"https://localhost:{self.broker.ports['http']}{path}"
         with urlopen(Request(url), timeout=PATIENCE, context=self.trusting) as answer:
             text = answer.read().decode()
         return json.loads(text) if path.startswith("/api") else text
 
-    def metric(self, name: str, value: str, label: str = "acceptor") -> float:
+    def metric(self, name, value, label="acceptor"):
         """The value for one acceptor, or another label."""
         for line in self.get("/metrics").splitlines():
             if line.startswith(f'{name}{{{label}="{value}"'):
@@ -106,7 +103,7 @@ class Secured:
         raise AssertionError(f"no {name} of {value}")
 
 
-def document(urls: dict[str, str]) -> str:
+def document(urls):
     """A broker.xml with these acceptors."""
     acceptors = "\n".join(f'<acceptor name="{name}">{url}</acceptor>' for name, url in urls.items())
     setting = (

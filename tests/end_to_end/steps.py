@@ -2,70 +2,66 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from ..broker_document import broker_xml
-from ..management import Management
-from ..stomp_client import Frame, StompClient, spelled
+from ..stomp_client import StompClient, spelled
 
 
-def written(directory: Path, name: str = "broker.xml", **document: Any) -> Path:
+def written(directory, name="broker.xml", **document):
     """A configuration file; takes what `broker_xml` takes."""
     config = directory / name
     config.write_text(broker_xml(**document), encoding="utf-8")
     return config
 
 
-def connected(broker: Any, version: str = "1.2", **headers: object) -> StompClient:
+def connected(broker, version="1.2", **headers):
     """A client of a broker, which is connected."""
     client: StompClient = broker.client(version)
     client.connect(spelled(headers))
     return client
 
 
-def say(client: StompClient, destination: str, body: bytes = b"", **headers: object) -> None:
+def say(client, destination, body=b"", **headers):
     """SEND, and wait for nothing. Headers by `spelled`."""
     client.send("SEND", {"destination": destination, **spelled(headers)}, body)
 
 
-def refused(client: StompClient, destination: str, body: bytes, *words: str, **headers: object) -> None:
+def refused(client, destination, body, *words, **headers):
     """SEND with a receipt is answered by an ERROR with these words, the last frame."""
     say(client, destination, body, receipt="refused", **headers)
     client.error(*words, receipt="refused")
 
 
-def receive(client: StompClient, destination: str, *bodies: str, **headers: object) -> None:
+def receive(client, destination, *bodies, **headers):
     """Subscribe without acknowledgements, and get these messages first."""
     client.subscribe(destination, "auto", **headers)  # type: ignore[arg-type]
     client.messages(*bodies)
 
 
-def several(client: StompClient, number: int) -> list[Frame]:
+def several(client, number):
     """The next messages, whatever they are."""
     return [client.message() for _ in range(number)]
 
 
-def leave(client: StompClient, subscription: str = "s") -> None:
+def leave(client, subscription="s"):
     """UNSUBSCRIBE, and wait for the receipt."""
     client.ask("UNSUBSCRIBE", {"id": subscription})
 
 
-def begin(client: StompClient, transaction: str = "t") -> None:
+def begin(client, transaction="t"):
     """BEGIN, and wait for the receipt."""
     client.ask("BEGIN", {"transaction": transaction})
 
 
-def commit(client: StompClient, transaction: str = "t") -> None:
+def commit(client, transaction="t"):
     """COMMIT, and wait for the receipt."""
     client.ask("COMMIT", {"transaction": transaction})
 
 
-def abort(client: StompClient, transaction: str = "t") -> None:
+def abort(client, transaction="t"):
     """ABORT, and wait for the receipt."""
     client.ask("ABORT", {"transaction": transaction})
 
 
-def make_queue(management: Management, name: str, **attributes: object) -> Any:
+def make_queue(management, name, **attributes):
     """A queue, made by management."""
     return management.ask("POST", "/queues", {"name": name, **attributes})

@@ -23,7 +23,7 @@ from .world import DISK, World
 OF_ONE_WORLD = 40
 
 
-def main() -> int:
+def main():
     """Campaigns until there were enough faults; ends at the first broken promise."""
     left = int(os.environ.get("FAULTS", "200"))
     seed = int(os.environ.get("SEED") or time.time())
@@ -62,7 +62,7 @@ def main() -> int:
     return 0
 
 
-def _add(total: Report, one: Report) -> None:
+def _add(total, one):
     total.outcomes += one.outcomes
     for what, number in one.counts.items():
         total.counts[what] = total.counts.get(what, 0) + number
@@ -71,7 +71,7 @@ def _add(total: Report, one: Report) -> None:
     total.entries += one.entries
 
 
-def _tell(line: str) -> None:
+def _tell(line):
     print(line, flush=True)
 
 

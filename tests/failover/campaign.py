@@ -7,7 +7,6 @@ import subprocess
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
 from random import Random
 
 from benchmarks import load
@@ -24,9 +23,9 @@ from ..management import Answered, Management
 from ..stomp_client import StompClient
 from . import stream
 from .faults import KINDS, FaultKind, Scene
-from .probes import PROFILES, Probes, Profile
+from .probes import PROFILES, Probes
 from .report import Outcome, Report
-from .world import BROKERS, LOGIN, STREAM, World
+from .world import BROKERS, LOGIN, STREAM
 
 #: Seconds in which service must be back, however slow the machine is.
 BACK = 60.0
@@ -41,7 +40,7 @@ OUTAGE = 0.3
 PROBED, LADEN = "probe.", "laden."
 
 
-def schedule(random: Random, count: int, kinds: Sequence[str]) -> list[FaultKind]:
+def schedule(random, count, kinds):
     """So many faults: each kind as often as the others, in random order."""
     found: list[FaultKind] = []
     while len(found) < count:
@@ -51,7 +50,7 @@ def schedule(random: Random, count: int, kinds: Sequence[str]) -> list[FaultKind
     return found[:count]
 
 
-def possible(world: World) -> list[str]:
+def possible(world):
     """The kinds that can be had in this world."""
     can = {"": True, "cut": world.network.can_cut, "fill": world.can_fill, "clock": bool(world.clocks)}
     nats = world.engine == "nats"
@@ -63,17 +62,17 @@ class FailoverCampaign(Promises):
 
     def __init__(
         self,
-        world: World,
-        seed: int,
-        faults: int,
-        kinds: Sequence[str] = (),
+        world,
+        seed,
+        faults,
+        kinds=(),
         *,
-        areas: tuple[str, ...] = tuple(topology.AREAS),
-        laden: tuple[int, int] = (0, 0),
-        profiles: Sequence[Profile] = PROFILES,
-        draining: float = 60.0,
-        tell: Callable[[str], None] = lambda line: None,
-    ) -> None:
+        areas=tuple(topology.AREAS),
+        laden=(0, 0),
+        profiles=PROFILES,
+        draining=60.0,
+        tell=lambda line: None,
+    ):
         super().__init__()
         self.world = world
         self.seed = seed
@@ -93,7 +92,7 @@ class FailoverCampaign(Promises):
         addresses = {name: (world.address(name), world.port(name, "stomp")) for name in BROKERS}
         self.probes = Probes(addresses, profiles)
 
-    def run(self) -> Report:
+    def run(self):
         """All faults, and the end. Raises `BrokenPromise`."""
         began = time.monotonic()
         try:
@@ -120,7 +119,7 @@ class FailoverCampaign(Promises):
             self.report.writers = len(self.writers.writers)
         return self.report
 
-    def _lade(self) -> None:
+    def _lade(self):
         """Messages that wait through all faults, so that there is something to recover."""
         active = self.world.settle()
         for queue, count in self.laden.items():
@@ -135,25 +134,25 @@ class FailoverCampaign(Promises):
                 self.laden[queue] = count
         self.world.settle(600)
 
-    def _check_laden(self, active: str, laden: dict[str, int]) -> None:
+    def _check_laden(self, active, laden):
         management = Management(self.world.port(active, "http"), self.world.address(active), LOGIN)
         for queue, count in laden.items():
             there = management.queue(f"{queue}.0")["messageCount"] if count else 0
             if there != count:
                 raise BrokenPromise(self._where(f"{queue} has {there} messages, not {count}"))
 
-    def _resumed(self, late: float) -> None:
+    def _resumed(self, late):
         self.probes.disturbed = max(self.probes.disturbed, time.monotonic() + late)
 
-    def _do(self, what: str) -> None:
+    def _do(self, what):
         self._doing = what
 
-    def _where(self, text: str) -> str:
+    def _where(self, text):
         told = "".join(f"\n  {line}" for line in self._told)
         where = f"seed {self.seed}, fault {self.number} ({self._doing})"
         return f"{where}: {text}{told}\nfiles are in {self.world.directory}"
 
-    def raise_faults(self, faults: Sequence[object]) -> None:
+    def raise_faults(self, faults):
         """Raise `BrokenPromise` if there are any."""
         if faults:
             told = "\n".join(f"  {fault}" for fault in faults[:20])
@@ -161,7 +160,7 @@ class FailoverCampaign(Promises):
 
     # ---- one fault
 
-    def _fault(self, kind: FaultKind) -> None:
+    def _fault(self, kind):
         self._do(f"{kind.name}: before")
         self._told = []
         active = self.world.settle()
@@ -182,7 +181,7 @@ class FailoverCampaign(Promises):
             f"{f', takeover by {self.world.active()}' if takeover else ''}{f' ({more})' if more else ''}"
         )
 
-    async def _load(self, scene: Scene, kind: FaultKind) -> None:
+    async def _load(self, scene, kind):
         context = self._context(scene.active)
         try:
             await establish(context, self.bindings)
@@ -217,7 +216,7 @@ class FailoverCampaign(Promises):
                 self.ledger.stopping = False
                 self._collect_errors(context)
 
-    def _context(self, broker: str) -> Context:
+    def _context(self, broker):
         return Context(
             self.world.port(broker, "stomp"),
             self.world.port(broker, "http"),
@@ -230,12 +229,12 @@ class FailoverCampaign(Promises):
             may_refuse=True,
         )
 
-    def _collect_errors(self, context: Context) -> None:
+    def _collect_errors(self, context):
         for wire in context.wires:
             if wire.refused is not None:
                 self.errors[f"ERROR frames: {str(wire.refused)[:80]}"] += 1
 
-    def _begin(self, context: Context, kind: FaultKind) -> None:
+    def _begin(self, context, kind):
         excluded: set[Plot] = {later, expiring} if kind.timeless else set()
         plots = [(plot, area) for plot in PLOTS for area in self.areas if plot not in excluded]
         for plot, area in self.random.sample(plots, self.random.randint(3, 6)):
@@ -245,7 +244,7 @@ class FailoverCampaign(Promises):
             context.start(Administrator(context, self.bindings, self.addresses, purged).run())
         settle(context)
 
-    async def _timeless(self) -> None:
+    async def _timeless(self):
         """Until nothing has a time that another clock would see otherwise."""
         latest = max([max(copy.due, copy.expires) for copy in self.ledger.everything()], default=0)
         while now() < latest + NOTICE:
@@ -253,7 +252,7 @@ class FailoverCampaign(Promises):
 
     # ---- what is left
 
-    def _service_back(self, scene: Scene) -> float:
+    def _service_back(self, scene):
         """Wait for a receipt of a probe; returns the seconds of the outage."""
         started = time.monotonic()
         while True:
@@ -267,7 +266,7 @@ class FailoverCampaign(Promises):
                 raise BrokenPromise(self._where(f"no receipt for {BACK:.0f} s; /health/ready: {ready}"))
             time.sleep(0.05)
 
-    def _outage(self, scene: Scene) -> float | None:
+    def _outage(self, scene):
         """The longest time without a receipt since the fault, or since service was possible again; None: it lasts."""
         began = max(scene.began, scene.healed)
         times = [moment for moment in list(self.probes.receipts) if moment > began]
@@ -277,7 +276,7 @@ class FailoverCampaign(Promises):
         longest = max(range(len(gaps)), key=gaps.__getitem__)
         return gaps[longest] if gaps[longest] > OUTAGE else 0.0
 
-    def _after(self, scene: Scene, kind: FaultKind) -> bool:
+    def _after(self, scene, kind):
         self.world.settle()
         active = self.world.active()
         assert active is not None
@@ -294,7 +293,7 @@ class FailoverCampaign(Promises):
         self.raise_faults(list(self.world.bugs()))
         return takeover
 
-    def _audit(self, active: str) -> None:
+    def _audit(self, active):
         management = Management(self.world.port(active, "http"), self.world.address(active), LOGIN)
         for name in sorted(self.bindings.passing):  # a broker that lived on has them
             try:
@@ -308,7 +307,7 @@ class FailoverCampaign(Promises):
         self.ledger.count("audits")
         self.ledger.counts["messages found again"] = self.ledger.counts.get("messages found again", 0) + found
 
-    def _copies(self, active: str) -> None:
+    def _copies(self, active):
         """The stream has one writer at a time, and the standby's directory is that of the active, byte for byte."""
         if self.world.engine != "nats":
             return
@@ -319,7 +318,7 @@ class FailoverCampaign(Promises):
         self._equal(active, self.world.other(active))
         self.verify(self.world.data(self.world.other(active)))
 
-    def _equal(self, active: str, standby: str) -> None:
+    def _equal(self, active, standby):
         deadline = time.monotonic() + FOLLOWED
         while True:
             try:
@@ -336,7 +335,7 @@ class FailoverCampaign(Promises):
 
     # ---- the end
 
-    def _end(self) -> None:
+    def _end(self):
         self._do("end")
         self._told = []
         active = self.world.settle()
@@ -349,7 +348,7 @@ class FailoverCampaign(Promises):
         if self.world.engine == "nats":
             self._rebuild(active)
 
-    def _rebuild(self, active: str) -> None:
+    def _rebuild(self, active):
         """What a broker that begins from nothing would have, by a reader of our own and by the product."""
         self._do("rebuild from the log")
         standby = self.world.other(active)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 from .network import CLIENTS, Namespaces
@@ -28,43 +27,43 @@ class Scene:
     told: list[str] = field(default_factory=list)
 
     @property
-    def standby(self) -> str:
+    def standby(self):
         """The broker that is not active."""
         return self.world.other(self.active)
 
     @property
-    def network(self) -> Namespaces:
+    def network(self):
         """The network, which can be cut."""
         assert isinstance(self.world.network, Namespaces)
         return self.world.network
 
-    def kill(self, *names: str, down: bool = False) -> None:
+    def kill(self, *names, down=False):
         """The fault is that these processes are killed."""
         self.strike()
         self.world.kill(*names, down=down)
 
-    def stop(self, name: str) -> None:
+    def stop(self, name):
         """The fault is that this process is stopped."""
         self.strike()
         self.world.stop(name)
 
-    def strike(self) -> None:
+    def strike(self):
         """The fault comes now."""
         self.began = time.monotonic()
 
-    def repair(self) -> None:
+    def repair(self):
         """What made service impossible ends now."""
         self.healed = time.monotonic()
 
-    def tell(self, what: str) -> None:
+    def tell(self, what):
         """A detail for the report of a failure."""
         self.told.append(what)
 
-    def sleep(self, least: float, most: float) -> None:
+    def sleep(self, least, most):
         """Some seconds."""
         time.sleep(self.random.uniform(least, most))
 
-    def takeover(self, seconds: float = 30.0) -> bool:
+    def takeover(self, seconds=30.0):
         """Wait until the other broker is ready, or the time is over."""
         deadline = time.monotonic() + seconds
         while not self.world.ready[self.standby]:
@@ -92,12 +91,10 @@ class FaultKind:
 KINDS: dict[str, FaultKind] = {}
 
 
-def kind(
-    name: str, needs: str = "", *, keeps: bool = False, timeless: bool = False, nats: bool = True
-) -> Callable[[Act], Act]:
+def kind(name, needs="", *, keeps=False, timeless=False, nats=True):
     """Enter a function into `KINDS`."""
 
-    def enter(act: Act) -> Act:
+    def enter(act):
         KINDS[name] = FaultKind(name, act, needs, keeps, timeless, nats)
         return act
 
@@ -108,13 +105,13 @@ def kind(
 
 
 @kind("active killed", nats=False)
-def kill_active(scene: Scene) -> None:
+def kill_active(scene):
     """kill -9; a supervisor starts it again a second later."""
     scene.kill(scene.active)
 
 
 @kind("active killed, directory wiped")
-def wipe_active(scene: Scene) -> None:
+def wipe_active(scene):
     """It comes back with an empty disk, as a standby."""
     scene.kill(scene.active, down=True)
     scene.world.wipe(scene.active)
@@ -122,13 +119,13 @@ def wipe_active(scene: Scene) -> None:
 
 
 @kind("standby killed", keeps=True, nats=False)
-def kill_standby(scene: Scene) -> None:
+def kill_standby(scene):
     """kill -9."""
     scene.kill(scene.standby)
 
 
 @kind("standby killed, directory wiped", keeps=True)
-def wipe_standby(scene: Scene) -> None:
+def wipe_standby(scene):
     """It reads everything again."""
     scene.kill(scene.standby, down=True)
     scene.world.wipe(scene.standby)
@@ -136,7 +133,7 @@ def wipe_standby(scene: Scene) -> None:
 
 
 @kind("active stopped for up to 2 s")
-def stop_active_shortly(scene: Scene) -> None:
+def stop_active_shortly(scene):
     """SIGSTOP, and SIGCONT before anybody takes over, or about then."""
     scene.stop(scene.active)
     scene.sleep(0.2, 2)
@@ -144,7 +141,7 @@ def stop_active_shortly(scene: Scene) -> None:
 
 
 @kind("active stopped, continued after the takeover")
-def stop_active(scene: Scene) -> None:
+def stop_active(scene):
     """SIGSTOP; SIGCONT when another is active: the old one must find out before it does anything."""
     scene.stop(scene.active)
     scene.takeover()
@@ -155,7 +152,7 @@ def stop_active(scene: Scene) -> None:
 
 
 @kind("active stopped about as long as the timeout")
-def stop_active_closely(scene: Scene) -> None:
+def stop_active_closely(scene):
     """SIGCONT comes in the middle of the takeover."""
     scene.stop(scene.active)
     scene.sleep(2.5, 4.5)
@@ -163,7 +160,7 @@ def stop_active_closely(scene: Scene) -> None:
 
 
 @kind("standby stopped and continued", keeps=True)
-def stop_standby(scene: Scene) -> None:
+def stop_standby(scene):
     """It has much to read, and must not take over."""
     scene.stop(scene.standby)
     scene.sleep(1, 8)
@@ -171,7 +168,7 @@ def stop_standby(scene: Scene) -> None:
 
 
 @kind("both brokers killed one after the other")
-def kill_both(scene: Scene) -> None:
+def kill_both(scene):
     """The second one in the middle of its takeover."""
     scene.kill(scene.active)
     scene.sleep(2.5, 5)
@@ -180,7 +177,7 @@ def kill_both(scene: Scene) -> None:
 
 
 @kind("active ends in order", nats=False)
-def terminate_active(scene: Scene) -> None:
+def terminate_active(scene):
     """SIGTERM."""
     scene.strike()
     scene.world.terminate(scene.active)
@@ -188,7 +185,7 @@ def terminate_active(scene: Scene) -> None:
 
 
 @kind("standby promoted")
-def promote(scene: Scene) -> None:
+def promote(scene):
     """``stompring ha promote``."""
     scene.strike()
     done = scene.world.run_cli(
@@ -202,7 +199,7 @@ def promote(scene: Scene) -> None:
 
 
 @kind("machine of the active lost")
-def lose_machine(scene: Scene) -> None:
+def lose_machine(scene):
     """Broker and node of NATS at the same moment."""
     node = MACHINE[scene.active]
     scene.kill(scene.active, node, down=True)
@@ -213,7 +210,7 @@ def lose_machine(scene: Scene) -> None:
 
 
 @kind("machine of the active lost, with the stream leader")
-def lose_leader_machine(scene: Scene) -> None:
+def lose_leader_machine(scene):
     """As `lose_machine`, where the log's leader is that node."""
     node = MACHINE[scene.active]
     move_leader(scene, node)
@@ -221,7 +218,7 @@ def lose_leader_machine(scene: Scene) -> None:
 
 
 @kind("machine of the standby lost")
-def lose_standby_machine(scene: Scene) -> None:
+def lose_standby_machine(scene):
     """Broker and node."""
     scene.kill(scene.standby, MACHINE[scene.standby], down=True)
     scene.sleep(2, 6)
@@ -231,7 +228,7 @@ def lose_standby_machine(scene: Scene) -> None:
 
 
 @kind("stream leader killed")
-def kill_leader(scene: Scene) -> None:
+def kill_leader(scene):
     """The others elect another one."""
     leader = scene.world.leader()
     scene.kill(leader, down=True)
@@ -239,7 +236,7 @@ def kill_leader(scene: Scene) -> None:
 
 
 @kind("stream leader stopped and continued")
-def stop_leader(scene: Scene) -> None:
+def stop_leader(scene):
     """SIGSTOP: its connections stay, and nothing answers."""
     leader = scene.world.leader()
     scene.stop(leader)
@@ -248,7 +245,7 @@ def stop_leader(scene: Scene) -> None:
 
 
 @kind("follower killed", keeps=True)
-def kill_follower(scene: Scene) -> None:
+def kill_follower(scene):
     """Two of three nodes are enough."""
     follower = _follower(scene)
     scene.kill(follower, down=True)
@@ -256,7 +253,7 @@ def kill_follower(scene: Scene) -> None:
 
 
 @kind("quorum lost and back")
-def lose_quorum(scene: Scene) -> None:
+def lose_quorum(scene):
     """Two nodes are killed. Nothing is receipted before one is back."""
     nodes = scene.random.sample(NODES, 2)
     scene.kill(*nodes, down=True)
@@ -269,7 +266,7 @@ def lose_quorum(scene: Scene) -> None:
 
 
 @kind("all nodes of NATS killed")
-def kill_nodes(scene: Scene) -> None:
+def kill_nodes(scene):
     """Power failure of the log."""
     scene.kill(*NODES, down=True)
     scene.sleep(0, 6)
@@ -278,7 +275,7 @@ def kill_nodes(scene: Scene) -> None:
 
 
 @kind("quorum lost, and the active")
-def lose_quorum_and_active(scene: Scene) -> None:
+def lose_quorum_and_active(scene):
     """The standby takes over as soon as it can."""
     nodes = scene.random.sample(NODES, 2)
     scene.kill(*nodes, down=True)
@@ -291,7 +288,7 @@ def lose_quorum_and_active(scene: Scene) -> None:
 
 
 @kind("files of one node damaged")
-def damage_node(scene: Scene) -> None:
+def damage_node(scene):
     """Block files are truncated or changed while the node is down."""
     node = scene.random.choice(NODES)
     scene.kill(node, down=True)
@@ -304,7 +301,7 @@ def damage_node(scene: Scene) -> None:
     scene.sleep(0, 2)
 
 
-def _damage(block: Path, scene: Scene) -> None:
+def _damage(block, scene):
     size = block.stat().st_size
     if not size:
         return
@@ -322,12 +319,12 @@ def _damage(block: Path, scene: Scene) -> None:
             file.write(bytes([scene.random.randrange(256)]))
 
 
-def _follower(scene: Scene) -> str:
+def _follower(scene):
     leader = scene.world.leader()
     return scene.random.choice([node for node in NODES if node != leader])
 
 
-def move_leader(scene: Scene, node: str) -> None:
+def move_leader(scene, node):
     """Have a node become the leader of the stream, a few tries long."""
     for _ in range(8):
         if scene.world.leader() == node:
@@ -337,7 +334,7 @@ def move_leader(scene: Scene, node: str) -> None:
     scene.tell(f"{node} did not become the leader")
 
 
-async def _step_down(world: World) -> None:
+async def _step_down(world):
     import nats
 
     connection = await nats.connect(world.urls.split(","), allow_reconnect=False)
@@ -352,7 +349,7 @@ async def _step_down(world: World) -> None:
 # ---- the network
 
 
-def _cut(scene: Scene, sources: list[str], targets: list[str], ways: str = "both") -> None:
+def _cut(scene, sources, targets, ways="both"):
     scene.strike()
     scene.tell(f"{', '.join(sources)} cut from {', '.join(targets)}, {ways}")
     for source in sources:
@@ -363,12 +360,12 @@ def _cut(scene: Scene, sources: list[str], targets: list[str], ways: str = "both
                 scene.network.cut(target, source)
 
 
-def _ways(scene: Scene) -> str:
+def _ways(scene):
     return scene.random.choice(["both", "both", "there", "back"])
 
 
 @kind("active cut from the log", "cut")
-def cut_active(scene: Scene) -> None:
+def cut_active(scene):
     """Its clients reach it, it reaches no node."""
     _cut(scene, [scene.active], list(NODES))
     scene.takeover()
@@ -377,7 +374,7 @@ def cut_active(scene: Scene) -> None:
 
 
 @kind("active cut from the log, one way", "cut")
-def cut_active_one_way(scene: Scene) -> None:
+def cut_active_one_way(scene):
     """What it appends does not arrive, or the confirmation does not."""
     _cut(scene, [scene.active], list(NODES), scene.random.choice(["there", "back"]))
     scene.takeover()
@@ -386,7 +383,7 @@ def cut_active_one_way(scene: Scene) -> None:
 
 
 @kind("active cut from the log for up to 2 s", "cut")
-def cut_active_shortly(scene: Scene) -> None:
+def cut_active_shortly(scene):
     """Back before anybody takes over."""
     _cut(scene, [scene.active], list(NODES), _ways(scene))
     scene.sleep(0.2, 2)
@@ -394,7 +391,7 @@ def cut_active_shortly(scene: Scene) -> None:
 
 
 @kind("active cut from the stream leader", "cut")
-def cut_active_from_leader(scene: Scene) -> None:
+def cut_active_from_leader(scene):
     """The other nodes are reached."""
     _cut(scene, [scene.active], [scene.world.leader()], _ways(scene))
     scene.sleep(2, 10)
@@ -402,7 +399,7 @@ def cut_active_from_leader(scene: Scene) -> None:
 
 
 @kind("active cut from the standby", "cut", keeps=True)
-def cut_brokers(scene: Scene) -> None:
+def cut_brokers(scene):
     """They never talk to each other."""
     _cut(scene, [scene.active], [scene.standby])
     scene.sleep(1, 5)
@@ -410,7 +407,7 @@ def cut_brokers(scene: Scene) -> None:
 
 
 @kind("standby cut from the log", "cut", keeps=True)
-def cut_standby(scene: Scene) -> None:
+def cut_standby(scene):
     """It must not take over when it is back."""
     _cut(scene, [scene.standby], list(NODES), _ways(scene))
     scene.sleep(2, 10)
@@ -418,7 +415,7 @@ def cut_standby(scene: Scene) -> None:
 
 
 @kind("machine of the active cut off", "cut")
-def cut_machine(scene: Scene) -> None:
+def cut_machine(scene):
     """Broker and node reach each other, and nobody else."""
     machine = [scene.active, MACHINE[scene.active]]
     others = [host for host in (*NODES, *BROKERS, CLIENTS) if host not in machine]
@@ -429,7 +426,7 @@ def cut_machine(scene: Scene) -> None:
 
 
 @kind("stream leader cut from the other nodes", "cut")
-def cut_leader(scene: Scene) -> None:
+def cut_leader(scene):
     """Both brokers reach it."""
     leader = scene.world.leader()
     _cut(scene, [leader], [node for node in NODES if node != leader], _ways(scene))
@@ -438,7 +435,7 @@ def cut_leader(scene: Scene) -> None:
 
 
 @kind("follower cut from the other nodes", "cut")
-def cut_follower(scene: Scene) -> None:
+def cut_follower(scene):
     """Both brokers reach it."""
     follower = _follower(scene)
     _cut(scene, [follower], [node for node in NODES if node != follower], _ways(scene))
@@ -447,7 +444,7 @@ def cut_follower(scene: Scene) -> None:
 
 
 @kind("all nodes cut from each other", "cut")
-def cut_nodes(scene: Scene) -> None:
+def cut_nodes(scene):
     """No quorum, but each node answers."""
     scene.strike()
     for source in NODES:
@@ -463,7 +460,7 @@ def cut_nodes(scene: Scene) -> None:
 
 
 @kind("log full")
-def fill_log(scene: Scene) -> None:
+def fill_log(scene):
     """The stream has its limit where it stands."""
     scene.strike()
     before = insist(lambda: _limit(scene.world, None))
@@ -472,7 +469,7 @@ def fill_log(scene: Scene) -> None:
     insist(lambda: _limit(scene.world, before))
 
 
-async def _limit(world: World, size: int | None) -> int:
+async def _limit(world, size):
     """Set the limit of the stream to ``size`` bytes, None: a little more than it has. Returns what it was."""
     import nats
 
@@ -489,7 +486,7 @@ async def _limit(world: World, size: int | None) -> int:
 
 
 @kind("disk of the active full", "fill")
-def fill_active(scene: Scene) -> None:
+def fill_active(scene):
     """A local fault: the active gives up its place."""
     scene.strike()
     scene.world.fill_disk(scene.active, scene.random.choice([0, 4096, 20_000]))
@@ -499,7 +496,7 @@ def fill_active(scene: Scene) -> None:
 
 
 @kind("disk of the standby full", "fill", keeps=True)
-def fill_standby(scene: Scene) -> None:
+def fill_standby(scene):
     """The active has nothing to do with it."""
     scene.strike()
     scene.world.fill_disk(scene.standby, scene.random.choice([0, 4096, 20_000]))
@@ -511,7 +508,7 @@ def fill_standby(scene: Scene) -> None:
 
 
 @kind("wall clock of a broker jumps", "clock", keeps=True, timeless=True)
-def jump(scene: Scene) -> None:
+def jump(scene):
     """Forwards or backwards, by seconds or a day, and back."""
     broker = scene.random.choice([scene.active, scene.active, scene.standby])
     seconds = scene.random.choice([-86_400, -600, -5, 5, 600, 86_400])
@@ -524,7 +521,7 @@ def jump(scene: Scene) -> None:
 
 
 @kind("active killed while clocks differ", "clock", timeless=True)
-def kill_with_clocks(scene: Scene) -> None:
+def kill_with_clocks(scene):
     """The clock of the standby is minutes off."""
     seconds = scene.random.choice([-600, -30, 30, 600])
     clock = scene.world.clocks[scene.standby]

@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable
 from itertools import count
 
 #: The host on which the clients and the test run: the bridge itself.
@@ -20,7 +19,7 @@ _NOBODY = "02:00:00:00:00:fe"
 _serial = count()
 
 
-def why_not() -> str | None:
+def why_not():
     """Why namespaces cannot be made here, None where they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
@@ -44,7 +43,7 @@ def why_not() -> str | None:
     return None
 
 
-def _ip(*words: str) -> subprocess.CompletedProcess[str]:
+def _ip(*words):
     return subprocess.run(["ip", *words], capture_output=True, text=True)
 
 
@@ -53,21 +52,21 @@ class Loopback:
 
     can_cut = False
 
-    def __init__(self, hosts: Iterable[str]) -> None:
+    def __init__(self, hosts):
         self.hosts = list(hosts)
 
-    def address(self, host: str) -> str:
+    def address(self, host):
         """The IP address of a host."""
         return "127.0.0.1"
 
-    def command(self, host: str, words: list[str]) -> list[str]:
+    def command(self, host, words):
         """A command as it is started on a host."""
         return words
 
-    def heal(self) -> None:
+    def heal(self):
         """All directions work."""
 
-    def close(self) -> None:
+    def close(self):
         """Remove the hosts."""
 
 
@@ -76,7 +75,7 @@ class Namespaces(Loopback):
 
     can_cut = True
 
-    def __init__(self, hosts: Iterable[str]) -> None:
+    def __init__(self, hosts):
         super().__init__(hosts)
         _remove_stale()
         self._prefix = f"sr{os.getpid()}-{next(_serial)}"
@@ -89,19 +88,19 @@ class Namespaces(Loopback):
             self.close()
             raise
 
-    def address(self, host: str) -> str:
+    def address(self, host):
         """The IP address of a host."""
         return f"{self._net}.{self._number(host)}"
 
-    def command(self, host: str, words: list[str]) -> list[str]:
+    def command(self, host, words):
         """A command as it is started on a host; its process id is that of the command."""
         return ["nsenter", f"--net=/run/netns/{self._name(host)}", "--", *words]
 
-    def cut(self, source: str, target: str) -> None:
+    def cut(self, source, target):
         """From now on no packet of ``source`` reaches ``target``. The other direction stays."""
         self._neighbour(source, target, _NOBODY)
 
-    def heal(self) -> None:
+    def heal(self):
         """All directions work."""
         everybody = [*self.hosts, CLIENTS]
         for source in everybody:
@@ -109,24 +108,24 @@ class Namespaces(Loopback):
                 if source != target:
                     self._neighbour(source, target, self._hardware(target))
 
-    def close(self) -> None:
+    def close(self):
         """Remove the hosts."""
         for host in self.hosts:
             _ip("netns", "del", self._name(host))
         _ip("link", "del", self._bridge)
         self._reserved.close()
 
-    def _number(self, host: str) -> int:
+    def _number(self, host):
         return 1 if host == CLIENTS else self.hosts.index(host) + 2
 
-    def _name(self, host: str) -> str:
+    def _name(self, host):
         return f"{self._prefix}-{host}"
 
-    def _hardware(self, host: str) -> str:
+    def _hardware(self, host):
         number = int(self._net.split(".")[2])
         return f"02:73:72:{number:02x}:00:{self._number(host):02x}"
 
-    def _neighbour(self, source: str, target: str, hardware: str) -> None:
+    def _neighbour(self, source, target, hardware):
         where = [] if source == CLIENTS else ["-n", self._name(source)]
         device = self._bridge if source == CLIENTS else "eth0"
         words = [
@@ -142,7 +141,7 @@ class Namespaces(Loopback):
         ]
         _sure(*where, *words)
 
-    def _reserve(self) -> int:
+    def _reserve(self):
         """A number that no other test on this machine has: the name of a socket is taken at once or not at all."""
         for number in range(250):
             try:
@@ -152,7 +151,7 @@ class Namespaces(Loopback):
                 continue
         raise OSError("250 networks are in use")
 
-    def _make(self) -> None:
+    def _make(self):
         self._net = f"10.61.{self._reserve()}"
         _sure("link", "add", self._bridge, "address", self._hardware(CLIENTS), "type", "bridge")
         _sure("addr", "add", f"{self._net}.1/24", "dev", self._bridge)
@@ -168,13 +167,13 @@ class Namespaces(Loopback):
         self.heal()
 
 
-def _sure(*words: str) -> None:
+def _sure(*words):
     done = _ip(*words)
     if done.returncode:
         raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
 
-def _remove_stale() -> None:
+def _remove_stale():
     """Those of tests that were killed."""
     for line in _ip("netns", "list").stdout.split("\n"):
         name = line.split(" ")[0]
@@ -186,6 +185,6 @@ def _remove_stale() -> None:
             _ip("link", "del", name)
 
 
-def _is_stale(name: str) -> bool:
+def _is_stale(name):
     owner = name.removeprefix("sr").partition("-")[0]
     return name.startswith("sr") and owner.isdigit() and not os.path.exists(f"/proc/{owner}")

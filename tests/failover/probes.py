@@ -12,10 +12,9 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ..crash.connection import Connection, ConnectionBroken, Frame
+from ..crash.connection import Connection, ConnectionBroken
 from ..crash.context import login_headers
 from .world import LOGIN
 
@@ -57,12 +56,12 @@ class Heard(Connection):
 
     broker = ""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.heard = time.monotonic()
         self.abandoned = 0.0  # when its client went to another broker
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data):
         """asyncio: bytes have come."""
         self.heard = time.monotonic()
         try:
@@ -71,7 +70,7 @@ class Heard(Connection):
             self.drop()  # the second answer to something: the connection was given up meanwhile
 
     @property
-    def is_usable(self) -> bool:
+    def is_usable(self):
         """It speaks, and has not refused anything."""
         return not self.lost and self.refused is None and time.monotonic() < self.heard + SILENCE
 
@@ -89,20 +88,20 @@ class Account:
     history: dict[int, list[str]] = field(default_factory=dict)
     last: int = 0
 
-    def note(self, number: int, event: str) -> None:
+    def note(self, number, event):
         """Write down what happened to a message."""
         self.history.setdefault(number, []).append(f"{time.time() % 1000:07.3f} {event}")
 
-    def is_settled(self, number: int) -> bool:
+    def is_settled(self, number):
         """Whether its ACK has a receipt, or lost it with the connection, and it did not come again."""
         return bool(self.acknowledged[number]) or number in self.doubtful
 
-    def may_come(self, number: int) -> bool:
+    def may_come(self, number):
         """Whether an instance of the message may be there that nobody has acknowledged."""
         copies = 1 if self.profile.identified else self.sends[number]
         return self.acknowledged[number] < copies
 
-    def tell(self, number: int) -> str:
+    def tell(self, number):
         """All about one message."""
         lines = [f"{self.profile.queue}/{number}: sent {self.sends[number]} times"]
         return "\n      ".join([*lines, *self.history.get(number, ())[-30:]])
@@ -114,7 +113,7 @@ class Probes:
     ``addresses`` returns the STOMP address of each broker by name.
     """
 
-    def __init__(self, addresses: dict[str, Address], profiles: Iterable[Profile] = PROFILES) -> None:
+    def __init__(self, addresses, profiles=PROFILES):
         self.addresses = addresses
         self.accounts = [Account(profile) for profile in profiles]
         self.faults: list[str] = []
@@ -132,11 +131,11 @@ class Probes:
 
     # ---- from the test's thread
 
-    def start(self) -> None:
+    def start(self):
         """Begin."""
         self._thread.start()
 
-    def pause(self, seconds: float = 30.0) -> None:
+    def pause(self, seconds=30.0):
         """Nothing is under way any more on return: every SEND and every ACK has its receipt."""
         self.paused = True
         deadline = time.monotonic() + seconds
@@ -150,30 +149,30 @@ class Probes:
                 raise AssertionError(f"the probes get no receipts for {seconds} s")
             time.sleep(0.02)
 
-    def resume(self) -> None:
+    def resume(self):
         """Go on."""
         self._idle.clear()
         self.paused = False
 
-    def check(self) -> None:
+    def check(self):
         """Raise what went wrong with the clients themselves."""
         if self._failed is not None:
             raise self._failed
 
-    def end(self) -> None:
+    def end(self):
         """Hang up."""
         self.over = True
         if self._thread.is_alive():
             self._thread.join(10.0)
 
-    def drop_abandoned(self) -> None:
+    def drop_abandoned(self):
         """Close what the clients have left behind."""
         for connection in list(self._connections):
             if connection.abandoned or connection.lost:
                 self._connections.remove(connection)
                 self._loop.call_soon_threadsafe(connection.drop)
 
-    def drain(self, seconds: float) -> None:
+    def drain(self, seconds):
         """Send nothing more, and consume everything within ``seconds``. Adds to `faults` what is missing."""
         self.sending = False
         deadline = time.monotonic() + seconds
@@ -187,7 +186,7 @@ class Probes:
             time.sleep(0.1)
         time.sleep(1.0)  # what should not be there would come now
 
-    def missing(self) -> list[tuple[Account, list[int]]]:
+    def missing(self):
         """What has a receipt, and nobody has acknowledged it yet with a receipt."""
         found = []
         for account in self.accounts:
@@ -199,7 +198,7 @@ class Probes:
 
     # ---- on the loop
 
-    def _run(self) -> None:
+    def _run(self):
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._all())
@@ -208,7 +207,7 @@ class Probes:
         finally:
             self._loop.close()
 
-    async def _all(self) -> None:
+    async def _all(self):
         tasks = [Producer(self, account).run() for account in self.accounts]
         tasks += [Consumer(self, account).run() for account in self.accounts]
         running = [asyncio.create_task(task) for task in tasks]
@@ -224,7 +223,7 @@ class Probes:
             connection.drop()
         await asyncio.sleep(0)
 
-    async def connect(self, but: str = "") -> Heard | None:
+    async def connect(self, but=""):
         """A connection to the first broker that answers, not to ``but``; None where none does."""
         for name, (address, port) in self.addresses.items():
             if name == but:
@@ -232,7 +231,7 @@ class Probes:
             connection: Heard | None = None
             try:
                 async with asyncio.timeout(1.0):
-                    connection = await Heard.open(port, address=address, more=CONNECT)
+                    connection = await Heard.open(port, address=address, **CONNECT)
                 connection.broker = name
                 self._connections.append(connection)
                 return connection
@@ -240,11 +239,11 @@ class Probes:
                 continue
         return None
 
-    def idle(self, name: str, idle: bool) -> None:
+    def idle(self, name, idle):
         """Whether a client has nothing under way."""
         self._idle[name] = idle
 
-    def fault(self, rule: str, account: Account, number: int) -> None:
+    def fault(self, rule, account, number):
         """A promise is broken."""
         self.faults.append(f"{rule}: {account.tell(number)}")
 
@@ -252,13 +251,13 @@ class Probes:
 class Client:
     """What producers and consumers have in common: a current connection."""
 
-    def __init__(self, probes: Probes, account: Account) -> None:
+    def __init__(self, probes, account):
         self.probes = probes
         self.account = account
         self.profile = account.profile
         self.connection: Heard | None = None
 
-    async def ensure(self, stalled: bool) -> bool:
+    async def ensure(self, stalled):
         """A connection is there; returns whether it is a new one. ``stalled``: the other broker is tried."""
         current = self.connection
         if current is not None and current.is_usable and not stalled:
@@ -282,11 +281,11 @@ class Client:
 class Producer(Client):
     """Sends with receipts, several under way; sends again what has none after a reconnect."""
 
-    def __init__(self, probes: Probes, account: Account) -> None:
+    def __init__(self, probes, account):
         super().__init__(probes, account)
         self._outstanding: dict[int, float] = {}
 
-    async def run(self) -> None:
+    async def run(self):
         """Until the end."""
         while not self.probes.over:
             oldest = next(iter(self._outstanding.values()), None)
@@ -304,7 +303,7 @@ class Producer(Client):
                 self._send(self.account.last)
             await asyncio.sleep(self.profile.pause)
 
-    def _send(self, number: int) -> None:
+    def _send(self, number):
         account, profile, connection = self.account, self.profile, self.connection
         assert connection is not None
         self._outstanding.pop(number, None)
@@ -322,7 +321,7 @@ class Producer(Client):
             return
         promise.add_done_callback(lambda done: self._answered(number, connection, done))
 
-    def _answered(self, number: int, connection: Heard, done: asyncio.Future[None]) -> None:
+    def _answered(self, number, connection, done):
         if done.cancelled() or done.exception() is not None:
             return
         self._outstanding.pop(number, None)
@@ -335,13 +334,13 @@ class Producer(Client):
 class Consumer(Client):
     """Acknowledges each message with a receipt, a little later."""
 
-    def __init__(self, probes: Probes, account: Account) -> None:
+    def __init__(self, probes, account):
         super().__init__(probes, account)
         self._held: deque[tuple[int, str, Heard]] = deque()
         self._asked: dict[int, float] = {}
         self._pending = 0
 
-    async def run(self) -> None:
+    async def run(self):
         """Until the end."""
         while not self.probes.over:
             oldest = next(iter(self._asked.values()), None)
@@ -357,7 +356,7 @@ class Consumer(Client):
                     self._acknowledge(number, ack, connection)
             await asyncio.sleep(0.01)
 
-    def _subscribe(self) -> None:
+    def _subscribe(self):
         connection = self.connection
         assert connection is not None
         self._asked.clear()
@@ -368,7 +367,7 @@ class Consumer(Client):
         with contextlib.suppress(ConnectionBroken):
             connection.ask("SUBSCRIBE", headers)
 
-    def take(self, connection: Heard, frame: Frame, last: list[int]) -> None:
+    def take(self, connection, frame, last):
         """A message has come."""
         account = self.account
         number = int(frame.body.partition(b"|")[0])
@@ -393,7 +392,7 @@ class Consumer(Client):
             last[0] = max(last[0], number)
         self._held.append((number, frame.headers["ack"], connection))
 
-    def _acknowledge(self, number: int, ack: str, connection: Heard) -> None:
+    def _acknowledge(self, number, ack, connection):
         self._asked[number] = time.monotonic()
         self.account.note(number, "ACK")
         try:
@@ -402,7 +401,7 @@ class Consumer(Client):
             return
         promise.add_done_callback(lambda done: self._acknowledged(number, connection, done))
 
-    def _acknowledged(self, number: int, connection: Heard, done: asyncio.Future[None]) -> None:
+    def _acknowledged(self, number, connection, done):
         if connection is self.connection:
             self._asked.pop(number, None)
         if done.cancelled() or done.exception() is not None:
@@ -417,6 +416,6 @@ class Consumer(Client):
             self.probes.fault("acknowledged twice, each time with a receipt", self.account, number)
 
 
-def _receiver(consumer: Consumer, connection: Heard) -> Callable[[Frame], None]:
+def _receiver(consumer, connection):
     last = [0]
     return lambda frame: consumer.take(connection, frame, last)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 
 @dataclass
@@ -31,7 +29,7 @@ class Report:
     writers: int = 0
     entries: int = 0
 
-    def of_kind(self, kind: str) -> dict[str, float]:
+    def of_kind(self, kind):
         """Counts and times to ready of one kind of fault, of all where it is empty."""
         some = [outcome for outcome in self.outcomes if kind in ("", outcome.kind)]
         seconds = sorted(outcome.seconds for outcome in some)
@@ -39,7 +37,7 @@ class Report:
         times = {name: round(percentile(seconds, share), 3) for name, share in shares}
         return {"count": len(some), "takeovers": sum(outcome.takeover for outcome in some), **times}
 
-    def text(self) -> str:
+    def text(self):
         """A table of the time to ready, by kind of fault."""
         kinds = sorted({outcome.kind for outcome in self.outcomes})
         width = max([len(kind) for kind in kinds] + [20])
@@ -54,7 +52,7 @@ class Report:
         lines += [f"seed {self.seed}, {self.elapsed:.0f} s, {self.entries} entries of {self.writers} writers"]
         return "\n".join([*lines, counted])
 
-    def write(self, path: Path) -> None:
+    def write(self, path):
         """As JSON."""
         document = {
             "seed": self.seed,
@@ -69,6 +67,6 @@ class Report:
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
+def percentile(ordered, share):
     """The value that this share of an ordered sequence does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import nats.errors
 
@@ -39,7 +37,7 @@ class Entry:
     data: bytes
 
 
-def decode(sequence: int, payload: bytes) -> Entry:
+def decode(sequence, payload):
     """An entry from the payload of its message."""
     version, operation, writer, number, _, at, path, target = HEAD.unpack_from(payload)
     assert version == 2, f"entry {sequence} has format {version}"
@@ -48,12 +46,12 @@ def decode(sequence: int, payload: bytes) -> Entry:
     return Entry(sequence, operation, writer, number, at, *names, rest[path + target :])
 
 
-def read(servers: str, stream: str, after: int = 0) -> list[Entry]:
+def read(servers, stream, after=0):
     """All entries behind a sequence that are not purged."""
     return insist(lambda: _read(servers.split(","), stream, after))
 
 
-def insist(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def insist(ask):
     """What NATS answers, if need be a little later: it elects a leader now and then. Raises what it raised last."""
     deadline = time.monotonic() + ANSWERS
     while True:
@@ -65,7 +63,7 @@ def insist(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
             time.sleep(0.2)
 
 
-async def _read(servers: list[str], stream: str, after: int) -> list[Entry]:
+async def _read(servers, stream, after):
     import nats
     from nats.js.api import ConsumerConfig, DeliverPolicy
 
@@ -97,14 +95,14 @@ async def _read(servers: list[str], stream: str, after: int) -> list[Entry]:
 class Writers:
     """Checks that each sequence has one writer, and that a writer that was followed by another never wrote again."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.last = 0
         self.writers: list[int] = []
         self.faults: list[str] = []
         self._number = 0
         self._sequence = 0
 
-    def check(self, entries: Iterable[Entry]) -> None:
+    def check(self, entries):
         """The next entries in order."""
         for entry in entries:
             if entry.sequence <= self.last:
@@ -119,7 +117,7 @@ class Writers:
             self.last = self._sequence = entry.sequence
             self._number = entry.number
 
-    def _next_writer(self, entry: Entry) -> None:
+    def _next_writer(self, entry):
         if entry.writer in self.writers:
             self.faults.append(f"entry {entry.sequence}: writer {entry.writer} wrote after it was fenced")
         # the claim itself may be purged, as a beat
@@ -128,7 +126,7 @@ class Writers:
         self.writers.append(entry.writer)
 
 
-def files_of(entries: Iterable[Entry]) -> dict[str, bytes]:
+def files_of(entries):
     """The files that the entries make."""
     files: dict[str, bytearray] = {}
     for entry in entries:
@@ -148,7 +146,7 @@ def files_of(entries: Iterable[Entry]) -> dict[str, bytes]:
     return {path: bytes(data) for path, data in files.items()}
 
 
-def files_in(directory: Path) -> dict[str, bytes]:
+def files_in(directory):
     """The files of a data directory that are in the log."""
     found = {name: (directory / name).read_bytes() for name in FILES if (directory / name).exists()}
     for part in DIRECTORIES:
@@ -158,7 +156,7 @@ def files_in(directory: Path) -> dict[str, bytes]:
     return found
 
 
-def differences(first: dict[str, bytes], second: dict[str, bytes], names: tuple[str, str]) -> list[str]:
+def differences(first, second, names):
     """What is not equal, byte for byte."""
     found = []
     for path in sorted(first.keys() | second.keys()):

@@ -13,11 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from ..broker_document import EVERYBODY
 from ..broker_pool import python_path
@@ -51,7 +50,7 @@ ORDERLY = (0, 75)
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent() -> None:
+def _die_with_parent():
     _libc.prctl(1, signal.SIGKILL)
 
 
@@ -90,13 +89,13 @@ class World:
 
     def __init__(
         self,
-        directory: Path,
-        seed: int,
-        engine: str = "nats",
-        namespaces: bool = True,
-        clocks: bool = True,
-        disk: int = DISK,
-    ) -> None:
+        directory,
+        seed,
+        engine="nats",
+        namespaces=True,
+        clocks=True,
+        disk=DISK,
+    ):
         self.directory = directory
         self.engine = engine
         self.disk = disk
@@ -124,7 +123,7 @@ class World:
 
     # ---- beginning and end
 
-    def __enter__(self) -> World:
+    def __enter__(self):
         try:
             for name in BROKERS:
                 self._make_disk(name)
@@ -154,10 +153,10 @@ class World:
             raise
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self.close()
 
-    def close(self) -> None:
+    def close(self):
         """End every process, remove hosts and disks."""
         for name in self._processes:
             self._processes[name].down = True
@@ -173,13 +172,13 @@ class World:
             subprocess.run(["umount", "--lazy", mount], capture_output=True)
         self._mounts.clear()
 
-    def keep_data(self) -> None:
+    def keep_data(self):
         """Copy what is on disks that go away with the world."""
         for name in BROKERS:
             with contextlib.suppress(OSError, shutil.Error):
                 shutil.copytree(self.data(name), self.directory / "kept" / name, dirs_exist_ok=True)
 
-    def _until(self, done: Any, seconds: float, what: str) -> None:
+    def _until(self, done, seconds, what):
         deadline = time.monotonic() + seconds
         while not done():
             if time.monotonic() > deadline:
@@ -188,11 +187,11 @@ class World:
 
     # ---- where things are
 
-    def address(self, name: str) -> str:
+    def address(self, name):
         """The IP address of a process."""
         return self.network.address(name)
 
-    def port(self, name: str, use: str) -> int:
+    def port(self, name, use):
         """The port on which a process is reached for ``stomp``, ``http``, ``client``, ``cluster``, ``monitor``."""
         if self.network.can_cut:
             return {"stomp": 61613, "http": 8161, "client": 4222, "cluster": 6222, "monitor": 8222}[use]
@@ -200,20 +199,20 @@ class World:
             self._ports[name, use] = free_port()
         return self._ports[name, use]
 
-    def data(self, name: str) -> Path:
+    def data(self, name):
         """The data directory of a broker."""
         return self.directory / "disks" / ("b1" if self.engine == "shared" else name) / "data"
 
-    def store(self, node: str) -> Path:
+    def store(self, node):
         """The directory in which a node of NATS stores streams."""
         return self.directory / "nats" / node
 
     @property
-    def urls(self) -> str:
+    def urls(self):
         """How brokers reach NATS."""
         return ",".join(f"nats://{self.address(node)}:{self.port(node, 'client')}" for node in NODES)
 
-    def _make_disk(self, name: str) -> None:
+    def _make_disk(self, name):
         mount = self.directory / "disks" / name
         mount.mkdir(parents=True)
         if os.geteuid() == 0 and shutil.which("mount"):
@@ -224,11 +223,11 @@ class World:
                 self._mounts.append(mount)
 
     @property
-    def can_fill(self) -> bool:
+    def can_fill(self):
         """Whether each broker has a file system for itself."""
         return len(self._mounts) == len(BROKERS)
 
-    def fill_disk(self, name: str, free: int) -> None:
+    def fill_disk(self, name, free):
         """Leave that many bytes on the file system of a broker."""
         filler = self.data(name).parent / "filler"
         with filler.open("wb") as file:
@@ -238,13 +237,13 @@ class World:
                     os.posix_fallocate(file.fileno(), 0, max(1, status.f_bavail * status.f_frsize - free))
                     return
 
-    def empty_disk(self, name: str) -> None:
+    def empty_disk(self, name):
         """Remove what `fill_disk` wrote."""
         (self.data(name).parent / "filler").unlink(missing_ok=True)
 
     # ---- configuration
 
-    def _add_node(self, name: str) -> None:
+    def _add_node(self, name):
         address = self.address(name)
         routes = ", ".join(
             f'"nats://{self.address(node)}:{self.port(node, "cluster")}"' for node in NODES if node != name
@@ -263,7 +262,7 @@ class World:
         log = self.directory / "logs" / f"{name}.log"
         self._processes[name] = Supervised(name, name, [program, "-c", str(config)], log)
 
-    def _add_broker(self, name: str) -> None:
+    def _add_broker(self, name):
         (self.directory / "artemis-users.properties").write_text(
             f"{LOGIN[0]} = {LOGIN[1]}\n", encoding="utf-8"
         )
@@ -285,7 +284,7 @@ class World:
         log = self.directory / "logs" / f"{name}.log"
         self._processes[name] = Supervised(name, name, words, log, environment)
 
-    def _core(self, name: str) -> dict[str, object]:
+    def _core(self, name):
         if self.engine != "nats":
             return {}
         attributes = f'url="{self.urls}" stream="{STREAM}" broker="{name}"'
@@ -293,13 +292,13 @@ class World:
         attributes += f' monitor="{monitors}"'
         return {"ha-policy": f"<replicated-log {attributes}/>"}
 
-    def _create_log(self) -> None:
+    def _create_log(self):
         done = self.run_cli(
             "ha", "init", "--config", str(self.directory / "b1.xml"), "--max-bytes", f"{4 * self.disk}MB"
         )
         assert done.returncode == 0, f"stompring ha init: {done.stdout}{done.stderr}"
 
-    def run_cli(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run_cli(self, *words):
         """A command of ``stompring``, on the clients' host."""
         return subprocess.run(
             [sys.executable, "-m", "stompring", *words],
@@ -311,22 +310,22 @@ class World:
 
     # ---- processes
 
-    def pid(self, name: str) -> int | None:
+    def pid(self, name):
         """The process id, None where it does not run."""
         process = self._processes[name].process
         return process.pid if process is not None and process.poll() is None else None
 
-    def starts(self, name: str) -> int:
+    def starts(self, name):
         """How often it was started."""
         return self._processes[name].starts
 
-    def release(self, *names: str) -> None:
+    def release(self, *names):
         """Start processes, and start them again when they end."""
         for name in names:
             self._processes[name].ended = 0.0
             self._processes[name].down = False
 
-    def kill(self, *names: str, down: bool = False) -> None:
+    def kill(self, *names, down=False):
         """SIGKILL. ``down``: not to be started before `release`."""
         for name in names:
             supervised = self._processes[name]
@@ -341,37 +340,37 @@ class World:
             if process is not None:
                 process.wait()
 
-    def hold(self, name: str) -> None:
+    def hold(self, name):
         """When it ends it is not to be started again."""
         self._processes[name].down = True
 
-    def terminate(self, name: str) -> None:
+    def terminate(self, name):
         """SIGTERM: it stops in order, and is started again."""
         self._signal(name, signal.SIGTERM)
 
-    def stop(self, name: str) -> None:
+    def stop(self, name):
         """SIGSTOP."""
         self._processes[name].stopped = True
         self._signal(name, signal.SIGSTOP)
 
-    def resume(self, name: str) -> None:
+    def resume(self, name):
         """SIGCONT."""
         self._processes[name].stopped = False
         self.on_resume(0.0)
         self._signal(name, signal.SIGCONT)
 
-    def _signal(self, name: str, number: int) -> None:
+    def _signal(self, name, number):
         with self._lock:
             process = self._processes[name].process
             if process is not None and process.poll() is None:
                 process.send_signal(number)
 
-    def reconnect(self, late: float = 0.0) -> None:
+    def reconnect(self, late=0.0):
         """End all partitions. What was sent before may arrive for ``late`` seconds: TCP repeats it ever less often."""
         self.on_resume(late)
         self.network.heal()
 
-    def wait_ended(self, name: str, seconds: float) -> bool:
+    def wait_ended(self, name, seconds):
         """Whether a process ends in time."""
         deadline = time.monotonic() + seconds
         while self.pid(name) is not None:
@@ -380,12 +379,12 @@ class World:
             time.sleep(0.02)
         return True
 
-    def wipe(self, name: str) -> None:
+    def wipe(self, name):
         """Delete the data directory of a broker that does not run."""
         assert self.pid(name) is None
         shutil.rmtree(self.data(name), ignore_errors=True)
 
-    def heal(self) -> None:
+    def heal(self):
         """End whatever is broken: all processes run, all packets arrive, disks have room."""
         self.reconnect()
         for name, supervised in self._processes.items():
@@ -396,14 +395,14 @@ class World:
         for name in BROKERS:
             self.empty_disk(name)
 
-    def _supervise(self) -> None:
+    def _supervise(self):
         # one thread starts all of them: children that are to die with it die when it ends
         while not self._over.wait(0.02):
             for supervised in self._processes.values():
                 with self._lock:
                     self._look_after(supervised)
 
-    def _look_after(self, supervised: Supervised) -> None:
+    def _look_after(self, supervised):
         process = supervised.process
         if process is not None:
             code = process.poll()
@@ -428,7 +427,7 @@ class World:
 
     # ---- what they say
 
-    def _poll(self, name: str) -> None:
+    def _poll(self, name):
         while not self._over.wait(0.05):
             status, text = _get(self.address(name), self.port(name, "http"), "/health/ready", 0.5)
             ready = status == 200
@@ -436,28 +435,28 @@ class World:
                 self.ready_since[name] = time.monotonic()
             self.ready[name], self.answers[name] = ready, text
 
-    def active(self) -> str | None:
+    def active(self):
         """The broker that is ready, the latest one where two say so."""
         ready = [name for name in BROKERS if self.ready[name]]
         return max(ready, key=self.ready_since.__getitem__) if ready else None
 
-    def other(self, broker: str) -> str:
+    def other(self, broker):
         """The other broker."""
         return BROKERS[1 - BROKERS.index(broker)]
 
-    def http(self, name: str, path: str) -> Any:
+    def http(self, name, path):
         """A JSON document of a broker or the monitor of a node; None where there is none."""
         use = "monitor" if name in NODES else "http"
         status, text = _get(self.address(name), self.port(name, use), path, 2.0)
         return json.loads(text) if status == 200 else None
 
-    def nodes_healthy(self) -> bool:
+    def nodes_healthy(self):
         """Every node of NATS has all that the others have."""
         return all(
             _get(self.address(node), self.port(node, "monitor"), "/healthz", 1.0)[0] == 200 for node in NODES
         )
 
-    def leader(self) -> str:
+    def leader(self):
         """The node that orders the entries of the stream; the first one where nobody knows."""
         for node in NODES:
             try:
@@ -471,7 +470,7 @@ class World:
                 continue
         return NODES[0]
 
-    def is_following(self, broker: str) -> bool:
+    def is_following(self, broker):
         """A standby has all entries, as far as it says how many it lacks."""
         if self.engine != "nats":
             return self.answers[broker] != "" and not self.ready[broker]
@@ -480,13 +479,13 @@ class World:
             found.get("role") == "standby" and not found.get("rebuilding") and not found.get("missingEntries")
         )
 
-    def settle(self, seconds: float = 60.0) -> str:
+    def settle(self, seconds=60.0):
         """Wait until one broker is active, the other a standby and NATS is whole. Returns the active one."""
         if self.engine == "nats":
             self._until(self.nodes_healthy, seconds, "NATS does not recover")
         found: list[str] = []  # one that is suspended just now is not ready any more at the next look
 
-        def is_settled() -> bool:
+        def is_settled():
             active = self.active()
             found[:] = [active] if active is not None else []
             return active is not None and self.is_following(self.other(active))
@@ -494,7 +493,7 @@ class World:
         self._until(is_settled, seconds, "no broker is ready, or there is no standby")
         return found[0]
 
-    def bugs(self) -> Iterator[str]:
+    def bugs(self):
         """What the logs of the brokers tell of bugs, and ends that should not have been."""
         for name in BROKERS:
             log = self._processes[name].log
@@ -506,7 +505,7 @@ class World:
             if end.name in BROKERS and not end.wanted and not self._may_end(end):
                 yield f"{end.name} ended with exit code {end.code} at {time.ctime(end.time)}"
 
-    def _may_end(self, end: Exit) -> bool:
+    def _may_end(self, end):
         return end.code in ORDERLY
 
 
@@ -521,7 +520,7 @@ PROBED = (
 )
 
 
-def _get(address: str, port: int, path: str, seconds: float) -> tuple[int, str]:
+def _get(address, port, path, seconds):
     connection = http.client.HTTPConnection(address, port, timeout=seconds)
     try:
         connection.request("GET", path, headers={"Authorization": basic(*LOGIN)})

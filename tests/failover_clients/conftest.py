@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +13,14 @@ from .. import nats_cluster
 from .pair import REPLICATED, SHARED, BrokerPair
 
 
-def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:
+def replicated_pair(directory, opened):
     """Two brokers, each with a data directory of its own, and a log on three nodes."""
     nats_cluster.installed()  # or skip
     cluster = opened.enter_context(nats_cluster.NatsCluster(directory / "nats"))
     url = cluster.url.partition("?")[0]
     create_log(ReplicatedLogSettings(url=url, stream="pair", monitor=cluster.monitors), -1)
 
-    def core(number: int) -> str:
+    def core(number):
         return (
             f'<ha-policy><replicated-log url="{url}" stream="pair" broker="broker-{number}" '
             f'monitor="{cluster.monitors}"/></ha-policy>'
@@ -32,7 +30,7 @@ def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:
 
 
 @pytest.fixture(scope="module", params=[SHARED, pytest.param(REPLICATED, marks=pytest.mark.long)])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
+def pair(request, tmp_path_factory):
     """An active broker and its standby."""
     directory = tmp_path_factory.mktemp("pair")
     with ExitStack() as opened:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from http.client import HTTPException
-from pathlib import Path
 from typing import NamedTuple
 
 from ..broker_document import PREFIXES, broker_xml
@@ -40,11 +38,11 @@ class BrokerPair:
 
     def __init__(
         self,
-        directory: Path,
-        options: Sequence[str],
-        shared: bool,
-        core: Callable[[int], str] = lambda number: "",
-    ) -> None:
+        directory,
+        options,
+        shared,
+        core=lambda number: "",
+    ):
         ports = free_ports(6)
         self.endpoints = [Endpoints(*ports[:3]), Endpoints(*ports[3:])]
         self.directory = directory
@@ -66,7 +64,7 @@ class BrokerPair:
             text = text.replace("http://127.0.0.1:0", f"http://127.0.0.1:{endpoints.http}")
             self._configs[number].write_text(text, encoding="utf-8")
 
-    def __enter__(self) -> BrokerPair:
+    def __enter__(self):
         try:
             self._begin(0).__enter__()
             self._begin(1)
@@ -76,37 +74,37 @@ class BrokerPair:
             raise
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self.stop()
 
-    def _begin(self, number: int) -> BrokerProcess:
+    def _begin(self, number):
         broker = BrokerProcess(self._configs[number], self._data[number], options=self._options)
         self._brokers[number] = broker
         return broker
 
     @property
-    def active(self) -> Endpoints:
+    def active(self):
         """Where the active broker listens."""
         return self.endpoints[self._active]
 
     @property
-    def standby(self) -> Endpoints:
+    def standby(self):
         """Where the next one will listen."""
         return self.endpoints[1 - self._active]
 
     @property
-    def management(self) -> Management:
+    def management(self):
         """The management API of the active broker."""
         return Management(self.active.http)
 
-    def connect(self, version: str = "1.2", **headers: object) -> StompClient:
+    def connect(self, version="1.2", **headers):
         """A client of the active broker."""
         client = StompClient(self.active.stomp, version)
         self._opened.callback(client.close)
         client.connect(spelled(headers))
         return client
 
-    def ready(self, endpoints: Endpoints) -> tuple[int, str]:
+    def ready(self, endpoints):
         """The answer of ``/health/ready``: status and text; status 0 where nobody listens."""
         try:
             answer, text = Management(endpoints.http).exchange("GET", "/health/ready")
@@ -114,7 +112,7 @@ class BrokerPair:
             return 0, ""
         return answer.status, text.decode()
 
-    def wait_until_standby(self) -> None:
+    def wait_until_standby(self):
         """The standby answers, and not as the active does."""
         deadline = time.monotonic() + PATIENCE
         while (found := self.ready(self.standby))[0] != 503 or "standby" not in found[1]:
@@ -123,7 +121,7 @@ class BrokerPair:
             assert time.monotonic() < deadline, (found, log)
             time.sleep(0.02)
 
-    def take_over(self, how: str = "kill") -> None:
+    def take_over(self, how="kill"):
         """End the active broker and wait until the standby is ready. The first one is a standby then.
 
         ``kill``: SIGKILL. ``stop``: SIGTERM. ``freeze``: SIGSTOP, and SIGCONT when the standby is active.
@@ -147,7 +145,7 @@ class BrokerPair:
         self._begin(ended)
         self.takeovers += 1
 
-    def stop(self) -> None:
+    def stop(self):
         """The standby first, so that it does not take over; both must stop well."""
         self._opened.close()
         if None not in self._brokers:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 
-import pytest
-
 from .pair import BrokerPair
 
 #: Runs up to its ``yield`` before the takeover, and from there after it.
@@ -15,12 +13,12 @@ Scenario = Callable[[BrokerPair], Iterator[None]]
 class Scenarios(dict[str, Scenario]):
     """Scenarios by their names; a decorator adds one."""
 
-    def __call__(self, function: Scenario) -> Scenario:
+    def __call__(self, function):
         self[function.__name__] = function
         return function
 
 
-def selected(request: pytest.FixtureRequest, scenarios: dict[str, Scenario]) -> dict[str, Scenario]:
+def selected(request, scenarios):
     """Those with a test in this run."""
     items = [item for item in request.session.items if item.path == request.path]
     names = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
@@ -30,7 +28,7 @@ def selected(request: pytest.FixtureRequest, scenarios: dict[str, Scenario]) -> 
 class Takeover:
     """Begins all scenarios, ends the active broker (`BrokerPair.take_over`), and lets each test finish its own."""
 
-    def __init__(self, pair: BrokerPair, scenarios: dict[str, Scenario], how: str = "kill") -> None:
+    def __init__(self, pair, scenarios, how="kill"):
         self._begun: dict[str, Iterator[None] | BaseException] = {}
         for name, scenario in scenarios.items():
             running = scenario(pair)
@@ -43,7 +41,7 @@ class Takeover:
                 self._begun[name] = error
         pair.take_over(how)
 
-    def finish(self, name: str) -> None:
+    def finish(self, name):
         """What comes after the takeover. Raises what the first part raised."""
         begun = self._begun[name]
         if isinstance(begun, BaseException):
@@ -52,7 +50,7 @@ class Takeover:
         for _ in begun:
             raise AssertionError(f"{name} waits for a second takeover")
 
-    def close(self) -> None:
+    def close(self):
         """End what a test has not finished: programs, for one."""
         for begun in self._begun.values():
             if isinstance(begun, Generator):

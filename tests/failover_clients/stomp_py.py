@@ -18,7 +18,7 @@ import stomp
 WINDOW = 5
 
 
-def say(line: str) -> None:
+def say(line):
     """Print a line whole: two threads do."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -27,11 +27,11 @@ def say(line: str) -> None:
 class End(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
     """Notices the end of one connection. That of an earlier one may come when the next is open."""
 
-    def __init__(self, client: Client, connection: Any) -> None:
+    def __init__(self, client, connection):
         self.client = client
         self.connection = connection
 
-    def on_disconnected(self) -> None:
+    def on_disconnected(self):
         client = self.client
         with client.changed:
             if client.connection is self.connection:
@@ -42,7 +42,7 @@ class End(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
 class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
     """Sends numbers. Whatever has no receipt when a connection is lost is sent again, with the same duplicate id."""
 
-    def __init__(self, queue: str, brokers: list[tuple[str, int]]) -> None:
+    def __init__(self, queue, brokers):
         self.queue = queue
         self.brokers = brokers
         self.changed = threading.Condition()
@@ -53,13 +53,13 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
         self.lost = True
         self.connection: Any = None
 
-    def on_receipt(self, frame: Any) -> None:
+    def on_receipt(self, frame):
         with self.changed:
             self.unconfirmed.pop(int(frame.headers["receipt-id"]), None)
             self.changed.notify_all()
         say(f"receipt {frame.headers['receipt-id']}")
 
-    def on_message(self, frame: Any) -> None:
+    def on_message(self, frame):
         say(f"message {frame.body} {frame.headers['message-id']}")
         with self.changed:
             self.seen.add(int(frame.body))
@@ -67,7 +67,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
         with suppress(stomp.exception.StompException, OSError):  # the connection is lost: it comes again
             self.connection.ack(frame.headers["ack"])
 
-    def connect(self) -> None:
+    def connect(self):
         """The first of the brokers that accepts it; they are tried again and again."""
         while True:
             if self.connection is not None:
@@ -90,7 +90,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
             say(f"connected {host}:{port}")
             return
 
-    def run(self) -> None:
+    def run(self):
         while True:
             self.connect()
             with suppress(stomp.exception.StompException, OSError):
@@ -101,7 +101,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
                     self.connection.disconnect()
                     return
 
-    def go_on(self) -> bool:
+    def go_on(self):
         """Send until the connection is lost (False) or everything is done."""
         while True:
             with self.changed:
@@ -118,7 +118,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
                 self.changed.wait(0.005)
             self.send(self.last)
 
-    def send(self, number: int) -> None:
+    def send(self, number):
         self.connection.send(
             self.queue,
             str(number),
@@ -127,11 +127,11 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
         )
 
 
-def main() -> None:
+def main():
     queue, *brokers = sys.argv[1:]
     client = Client(queue, [(host, int(port)) for host, port in (broker.split(":") for broker in brokers)])
 
-    def finish() -> None:
+    def finish():
         sys.stdin.readline()
         client.finishing = True
 

@@ -20,7 +20,7 @@ from .targets import NAMES, Target
 TIMEOUT, MEMORY = 20, 2048
 
 
-def main() -> None:
+def main():
     """See the module. Does not return: libFuzzer ends the process."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", choices=NAMES)
@@ -62,7 +62,7 @@ def main() -> None:
         atheris.Fuzz()
 
 
-def functions(modules: tuple[str, ...]) -> list[FunctionType]:
+def functions(modules):
     """All functions of these modules and of those below them, however they are kept: in classes, in tables.
 
     While it imports, atheris can only instrument a whole package, and all of stompring takes it half a minute.
@@ -76,7 +76,7 @@ def functions(modules: tuple[str, ...]) -> list[FunctionType]:
     ]
 
 
-def escaped(token: bytes) -> str:
+def escaped(token):
     """A token as libFuzzer's dictionaries have it."""
     return "".join(f"\\x{byte:02X}" for byte in token)
 

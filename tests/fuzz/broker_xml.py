@@ -43,14 +43,14 @@ _FAULT = re.compile(rf"{FILE}:\d+: \S")
 _FAULTS = 1_000_000
 
 
-def check(data: bytes) -> None:
+def check(data):
     """See the module."""
     first = parsed(data)
     if isinstance(first, BrokerConfiguration):
         expect(parsed(data) == first, "read twice it says two things")
 
 
-def parsed(data: bytes) -> BrokerConfiguration | None:
+def parsed(data):
     """The configuration, None where it was refused as the documents say."""
     try:
         return parse_broker_xml(data, FILE)

@@ -9,7 +9,7 @@ import json
 from functools import cache
 from typing import Any
 
-from stompring.admin.api import Call, Problem, Query, Route, read_object
+from stompring.admin.api import Call, Problem, Query, read_object
 from stompring.admin.http import admin_routes
 from stompring.errors import Refused
 
@@ -51,7 +51,7 @@ STATUSES = {200, 201, 202, 204, 400, 404, 409}
 
 
 @cache
-def routes() -> list[Route]:
+def routes():
     """All that answer with JSON and touch nothing but the broker."""
     left_out = ("/metrics", "/api/v1/reload", "/health")
     return [route for route in admin_routes().all if not route.path.startswith(left_out)]
@@ -64,7 +64,7 @@ class _Houses:
     house: AdminServer | None = None
 
     @classmethod
-    def get(cls) -> AdminServer:
+    def get(cls):
         cls.uses += 1
         if cls.house is None or cls.uses % 500 == 0:
             cls.house = AdminServer()
@@ -76,7 +76,7 @@ class _Houses:
         return house
 
 
-def check(data: bytes) -> None:
+def check(data):
     """See the module."""
     if not data:
         return
@@ -113,9 +113,9 @@ def check(data: bytes) -> None:
             raise Broken(f"{route.method} {route.path} answers what is no JSON: {fault}") from fault
 
 
-def _said(refused: Refused) -> None:
+def _said(refused):
     expect(0 < len(str(refused)) < 10_000, f"a refusal of {len(str(refused))} characters")
 
 
-def _not_json(name: str) -> None:
+def _not_json(name):
     raise ValueError(f"{name} is no JSON")

@@ -21,13 +21,13 @@ class Broken(AssertionError):
     """The code did something that no document says."""
 
 
-def expect(holds: bool, what: str) -> None:
+def expect(holds, what):
     """Say what is broken where something does not hold."""
     if not holds:
         raise Broken(what)
 
 
-def within_time(check: Check, data: bytes, longest: float = LONGEST) -> None:
+def within_time(check, data, longest=LONGEST):
     """Check an input, and that it took no longer than it may."""
     begun = time.thread_time()
     check(data)
@@ -35,7 +35,7 @@ def within_time(check: Check, data: bytes, longest: float = LONGEST) -> None:
     expect(taken < longest, f"{len(data)} bytes took {taken:.1f} s")
 
 
-def within_memory(check: Check, data: bytes) -> None:
+def within_memory(check, data):
     """Check an input, and that it took no more memory than it may. Several times as slow."""
     check(data)  # what is made once, as tables of parsers, does not count
     tracemalloc.start()

@@ -11,7 +11,7 @@ from random import Random
 from stompring.stomp.frames import encode_frame
 from stompring.stomp.parser import Parser
 
-from ..stomp.reading import Frame, opened, pieces, read
+from ..stomp.reading import opened, pieces, read
 from .oracle import Broken, expect
 
 LONGEST = 4096
@@ -48,7 +48,7 @@ HELD = BODY + (HEADERS + 3) * (LINE + 2)
 _VERSIONS = (None, b"1.0", b"1.1", b"1.2")
 
 
-def check(data: bytes) -> None:
+def check(data):
     """See the module."""
     if len(data) < 2:
         return
@@ -70,18 +70,18 @@ def check(data: bytes) -> None:
         _there_and_back(whole, version)
 
 
-def _parser(version: bytes | None, end: bytes) -> Parser:
+def _parser(version, end):
     return opened(version, end, BODY, HEADERS, LINE)
 
 
 class _Watched(Parser):
     """A parser whose buffer is looked at after each read."""
 
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser):
         for slot in Parser.__slots__:
             setattr(self, slot, getattr(parser, slot))
 
-    def feed(self, data: bytes) -> list:  # type: ignore[type-arg]
+    def feed(self, data):  # type: ignore[type-arg]
         before = self.version
         frames = super().feed(data)
         if before is not None:
@@ -91,7 +91,7 @@ class _Watched(Parser):
         return frames
 
 
-def _bounded(frames: list[Frame]) -> None:
+def _bounded(frames):
     for command, headers, length, body in frames:
         expect(len(body) <= BODY, f"a body of {len(body)} bytes")
         expect(len(headers) <= HEADERS, f"{len(headers)} headers")
@@ -100,7 +100,7 @@ def _bounded(frames: list[Frame]) -> None:
         expect(all(name for name, _ in headers), "a header without a name")
 
 
-def _there_and_back(frames: list[Frame], version: bytes) -> None:
+def _there_and_back(frames, version):
     for command, headers, _, body in frames:
         if command == b"CONNECTED":  # no client's; escaped when it comes and not when it goes
             continue
@@ -111,7 +111,7 @@ def _there_and_back(frames: list[Frame], version: bytes) -> None:
         expect(same, f"{command!r} {headers} came back as {again[0]}")
 
 
-def _compared(command: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[object, ...]:
+def _compared(command, headers, body):
     """What must be the same: of the order of headers all but where the receipt stands, which nobody passes on."""
     own = [(name, value) for name, value in headers if name not in (b"content-length", b"receipt")]
     return command, own, dict(headers).get(b"receipt"), body

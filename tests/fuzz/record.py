@@ -55,7 +55,7 @@ FAULTY = 20  # of a fault's text: enough to be one
 PIPELINE = find_spec("numpy") is not None and find_spec("pyarrow") is not None
 
 
-def check(data: bytes) -> None:
+def check(data):
     """See the module."""
     if len(data) < 2:
         return
@@ -81,12 +81,12 @@ def check(data: bytes) -> None:
 
 
 @cache
-def written() -> dict[Path, bytes]:
+def written():
     """What a broker wrote: the seeds that are whole files, without the byte that says so."""
     return {path: path.read_bytes()[1:] for path in sorted(WRITTEN.glob("written-*"))}
 
 
-def parts(data: bytes) -> list[bytes]:
+def parts(data):
     """Pieces of an input, each after its length; none of them is empty."""
     found, at = [], 0
     while at + 2 < len(data):
@@ -98,7 +98,7 @@ def parts(data: bytes) -> list[bytes]:
     return found
 
 
-def damage(original: bytes, how: bytes) -> bytes:
+def damage(original, how):
     """A file with some of its bytes changed and maybe its end missing."""
     data = bytearray(original)
     for at in range(0, len(how) - 2, 3):
@@ -109,12 +109,12 @@ def damage(original: bytes, how: bytes) -> bytes:
     return bytes(data)
 
 
-def payloads(data: bytes) -> list[bytes]:
+def payloads(data):
     """All payloads of a file, those of transactions too."""
     return [data[begin:end] for begin, end in SegmentScan(data)]
 
 
-def read(data: bytes) -> set[bytes]:
+def read(data):
     """The payloads that all readers but recovery see in a file, each with its own idea of where they are."""
     header, footer, walk = Header.read(data), find_footer(data), SegmentScan(data)
     expect(header.fault is None or len(header.fault) >= FAULTY, "a fault of a header says nothing")
@@ -137,7 +137,7 @@ def read(data: bytes) -> set[bytes]:
     return seen
 
 
-def _as_arrays(data: bytes) -> None:
+def _as_arrays(data):
     from stompring.pipeline.messages import Messages
     from stompring.pipeline.records import Records
 
@@ -149,7 +149,7 @@ def _as_arrays(data: bytes) -> None:
         messages.head(row)
 
 
-def recovered(journal: bytes) -> None:
+def recovered(journal):
     """A broker that starts on it has messages, or says what it could not understand."""
     try:
         world = StoredBroker(MemoryFiles({FIRST: journal}))

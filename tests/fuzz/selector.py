@@ -5,7 +5,7 @@ An input is the selector in UTF-8, then after bytes of 0xFF the values of the pr
 
 from __future__ import annotations
 
-from stompring.selector import InvalidSelector, Selector, compile_selector
+from stompring.selector import InvalidSelector, compile_selector
 from stompring.selector.compile import LENGTH_LIMIT
 
 from ..selector.message import Message
@@ -57,7 +57,7 @@ TOKENS = [
 ERROR = 400
 
 
-def check(data: bytes) -> None:
+def check(data):
     """See the module."""
     parts = data.split(b"\xff", 4)
     text = parts[0].decode("utf-8", "ignore")
@@ -76,7 +76,7 @@ def check(data: bytes) -> None:
             expect(fails is None or not fails.matches(message), f"{text!r} is true and false")
 
 
-def compiled(text: str) -> Selector | None:
+def compiled(text):
     """The selector, None where it was refused as the documents say."""
     try:
         return compile_selector(text)

@@ -25,18 +25,18 @@ class Target:
     tokens: tuple[bytes, ...]
 
     @classmethod
-    def load(cls, name: str) -> Target:
+    def load(cls, name):
         """The target in the module of that name."""
         module = import_module(f".{name}", __package__)
         return cls(name, module.check, module.LONGEST, tuple(module.MODULES), tuple(module.TOKENS))
 
     @property
-    def corpus(self) -> Path:
+    def corpus(self):
         """Inputs to begin with."""
         return HERE / "corpus" / self.name
 
     @property
-    def crashes(self) -> Path:
+    def crashes(self):
         """Inputs that were answered wrongly once."""
         return HERE / "crashes" / self.name
 

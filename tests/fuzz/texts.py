@@ -62,7 +62,7 @@ TOKENS = [
 TIMES = (0, 1_700_000_000_000, 253_402_300_799_000)
 
 
-def _destination(text: str) -> None:
+def _destination(text):
     destination = Destinations(StompAcceptor("a", "", 0, ("/queue/", "q/"), ("/topic/",))).parse(
         text, None, "s"
     )
@@ -70,17 +70,17 @@ def _destination(text: str) -> None:
     remote_form(text, "s")
 
 
-def _name(text: str) -> None:
+def _name(text):
     check_name("a queue", text)
     expect("\n" not in text and "\0" not in text and len(text.encode()) <= 2048, f"{text!r} is a name")
 
 
-def _acceptor(text: str) -> None:
+def _acceptor(text):
     acceptor = parse_acceptor("a", text)
     expect(0 <= acceptor.port <= 65535, f"{text!r} is port {acceptor.port}")
 
 
-def _pattern(text: str) -> None:
+def _pattern(text):
     written, _, address = text.partition("\n")
     pattern = Pattern(written)
     expect(
@@ -88,7 +88,7 @@ def _pattern(text: str) -> None:
     )
 
 
-def _glob(words: list[str], address: list[str]) -> bool:
+def _glob(words, address):
     """By the book: which lengths of the address the words so far can stand for."""
     reached = {0}
     for word in words:
@@ -100,19 +100,19 @@ def _glob(words: list[str], address: list[str]) -> bool:
     return len(address) in reached
 
 
-def _users(text: str) -> None:
+def _users(text):
     for name, hashed in parse_users(text.split("\n"), "users").items():
         expect(name == name.strip() and "=" not in name and hashed.startswith("$argon2"), f"user {name!r}")
 
 
-def _cron(text: str) -> None:
+def _cron(text):
     recurrence = Recurrence(cron=text)
     for now in TIMES:
         due = recurrence.next_cron(now)
         expect(due is None or due > now, f"{text!r} is due at {due}, which is not after {now}")
 
 
-def _number(text: str) -> None:
+def _number(text):
     for reader in (
         value_types.byte_size,
         value_types.milliseconds,
@@ -138,7 +138,7 @@ LANGUAGES: tuple[tuple[Callable[[str], None], type[Exception]], ...] = (
 )
 
 
-def check(data: bytes) -> None:
+def check(data):
     """See the module."""
     if not data:
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from socket import SO_LINGER, SOL_SOCKET, create_connection, socket
 from struct import pack
@@ -36,7 +36,7 @@ HOSTILE = pytest.mark.broker(
 
 
 @pytest.fixture(scope="session")
-def pairs() -> Iterator[dict[int, OtherClients]]:
+def pairs():
     """The other_clients of each broker, by its process; they stay for all tests of it."""
     known: dict[int, OtherClients] = {}
     yield known
@@ -45,7 +45,7 @@ def pairs() -> Iterator[dict[int, OtherClients]]:
 
 
 @pytest.fixture(scope="session")
-def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def control(tmp_path_factory):
     """A pair at a broker that nobody attacks."""
     config = tmp_path_factory.mktemp("control") / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
@@ -54,9 +54,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def other_clients(
-    broker: BrokerProcess, pairs: dict[int, OtherClients], control: Pair
-) -> Iterator[OtherClients]:
+def other_clients(broker, pairs, control):
     """Other clients of the test's broker; they must have been served to the end."""
     pair = pairs.get(broker.pid)
     if pair is None:
@@ -66,11 +64,11 @@ def other_clients(
 
 
 @pytest.fixture
-def plug(broker: BrokerProcess) -> Iterator[Plug]:
+def plug(broker):
     """Opens sockets."""
     with ExitStack() as opened:
 
-        def open_socket(port: int | None = None) -> socket:
+        def open_socket(port=None):
             one = create_connection(("127.0.0.1", port or broker.port), timeout=PATIENCE)
             one.setsockopt(SOL_SOCKET, SO_LINGER, pack("ii", 1, 0))
             opened.callback(one.close)

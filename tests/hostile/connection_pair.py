@@ -15,7 +15,7 @@ from ..stomp_client import StompClient
 PAUSE = 0.02
 
 
-def main() -> None:
+def main():
     """Goes on until its output is closed."""
     port, queue = int(sys.argv[1]), sys.argv[2]
     producer, consumer = StompClient(port), StompClient(port)

@@ -6,12 +6,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 
-from ..broker_process import PATIENCE, ROOT, BrokerProcess
+from ..broker_process import PATIENCE, ROOT
 
 #: The part of the rate of a pair at a broker that nobody attacks, in the same seconds, that a pair must keep.
 KEPT = 0.1
@@ -31,7 +30,7 @@ MIB = 1024 * 1024
 class Pair:
     """A well-behaved producer and its consumer, in a process of their own."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker):
         self._rounds: list[tuple[float, float]] = []
         program = [sys.executable, "-m", "tests.hostile.connection_pair"]
         words = [*program, str(broker.port), f"pair.{uuid4().hex[:8]}"]
@@ -39,13 +38,13 @@ class Pair:
         threading.Thread(target=self._listen, daemon=True).start()
         self.wait_for(3)
 
-    def _listen(self) -> None:
+    def _listen(self):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             ended, took = map(float, line.split())
             self._rounds.append((ended, took))
 
-    def wait_for(self, rounds: int) -> None:
+    def wait_for(self, rounds):
         """Wait for so many more of them."""
         deadline = time.monotonic() + PATIENCE
         wanted = len(self._rounds) + rounds
@@ -53,17 +52,17 @@ class Pair:
             assert time.monotonic() < deadline and self.alive, "the pair does nothing"
             time.sleep(0.02)
 
-    def between(self, begun: float, ended: float) -> tuple[float, float]:
+    def between(self, begun, ended):
         """The rounds in a second, and how long the longest took that ended after ``begun``."""
         rate = sum(begun <= at <= ended for at, _ in self._rounds) / (ended - begun)
         return rate, max((took for at, took in self._rounds if at >= begun), default=0.0)
 
     @property
-    def alive(self) -> bool:
+    def alive(self):
         """Whether they are still there."""
         return self._process.poll() is None
 
-    def close(self) -> None:
+    def close(self):
         """End them."""
         self._process.kill()
         self._process.wait(PATIENCE)
@@ -72,12 +71,12 @@ class Pair:
 class OtherClients(Pair):
     """A pair beside whatever a test does to its broker; ``control`` is one at a broker that nobody attacks."""
 
-    def __init__(self, broker: BrokerProcess, control: Pair) -> None:
+    def __init__(self, broker, control):
         super().__init__(broker)
         self.broker = broker
         self._control = control
 
-    def beside(self, attack: Callable[[], None], memory: int = 64, kept: float = KEPT) -> None:
+    def beside(self, attack, memory=64, kept=KEPT):
         """Run an attack; the pair must keep a part of its rate, and the broker grow by no more than ``memory`` MiB.
 
         A pair that was too slow has another try. Where the other pair has no time either, the test is skipped.
@@ -102,7 +101,7 @@ class OtherClients(Pair):
         grown = self.resident() - before
         assert grown <= memory * MIB, f"the broker has grown by {grown / MIB:.0f} MiB"
 
-    def resident(self) -> int:
+    def resident(self):
         """Bytes of memory that the broker takes."""
         with open(f"/proc/{self.broker.pid}/status", encoding="ascii") as status:
             line = next(line for line in status if line.startswith("VmRSS:"))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from stompring.broker import page_mode
 from stompring.broker import paging as seam
-from stompring.broker.queue import Queue
 from stompring.paging.paged_queue import TargetArea
 from stompring.paging.paged_queues import TargetAreas
 from stompring.store.pages import Pages
 from stompring.store.paging import Paging
 
-from ..broker.broker_fixture import Taker
 from ..store.disk import ImmediateDisk
-from ..store.memory_files import MemoryFiles
 from ..store.stored_broker import BEGUN, StoredBroker
 
 
@@ -25,16 +21,16 @@ class StoredPages(StoredBroker):
 
     def __init__(
         self,
-        limit: int = 5,
-        settings: Mapping[str, Any] | None = None,
+        limit=5,
+        settings=None,
         *,
-        page_size: int = 1024,
-        memory: int = 1 << 20,
-        more: Mapping[str, Any] | None = None,
-        files: MemoryFiles | None = None,
-        after: float = 0,
-        **configuration: Any,
-    ) -> None:
+        page_size=1024,
+        memory=1 << 20,
+        more=None,
+        files=None,
+        after=0,
+        **configuration,
+    ):
         self.terms: dict[str, Any] = {
             "limit": limit,
             "settings": settings,
@@ -77,37 +73,37 @@ class StoredPages(StoredBroker):
         self.broker.retroactive.apply()
         self.settle_down()
 
-    def killed(self, pause: float = 0) -> StoredPages:
+    def killed(self, pause=0):
         """The broker started again after it was killed, ``pause`` seconds later."""
         after = self.clock.seconds() - BEGUN + pause
         return StoredPages(files=self.memory.kill(), after=after, **self.terms)
 
-    def pages(self, address: str = "q") -> Pages:
+    def pages(self, address="q"):
         pages = self.address(address).pages
         assert isinstance(pages, Pages)
         return pages
 
-    def area(self, queue: Queue) -> TargetArea:
+    def area(self, queue):
         assert isinstance(queue.paged, TargetArea)
         return queue.paged
 
-    def fill(self, count: int, address: str = "q", first: int = 0, **traits: Any) -> list[bytes]:
+    def fill(self, count, address="q", first=0, **traits):
         """Send durable messages with bodies ``0``, ``1``…; returns the bodies."""
         bodies = [b"%d" % number for number in range(first, first + count)]
         for body in bodies:
             self.send(address, body, **{"durable": True, **traits})
         return bodies
 
-    def page_files(self) -> list[Path]:
+    def page_files(self):
         """The files of all pages."""
         return [path for path in self.memory.contents if "paging" in path.parts]
 
-    def paged(self, address: str = "q") -> int:
+    def paged(self, address="q"):
         """How many messages the pages of an address have, settled ones too."""
         return sum(page.count for page in self.pages(address).in_order())
 
 
-def drained(world: StoredPages, taker: Taker) -> list[bytes]:
+def drained(world, taker):
     """What a consumer that acknowledges everything has got in the end."""
     world.settle_down()
     while taker.unsettled:
@@ -116,7 +112,7 @@ def drained(world: StoredPages, taker: Taker) -> list[bytes]:
     return taker.bodies
 
 
-def assert_nothing_paged(world: StoredPages) -> None:
+def assert_nothing_paged(world):
     """Page mode is over everywhere, and nothing is kept of it."""
     for address in world.directory.addresses.values():
         assert address.pages is None, address.name

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..broker_document import anycast, multicast
-from ..end_to_end.lasting import DURABLE, LastingBroker
+from ..end_to_end.lasting import DURABLE
 from ..stomp_client import Frame, StompClient
 
 #: Small segments, in which little counts before they are compacted, and all of it is kept.
@@ -58,7 +57,7 @@ PASSING_ADDRESSES = re.sub(
 Counts = Counter[tuple[str, str, str]]
 
 
-def mark_of(frame: Frame) -> str:
+def mark_of(frame):
     """What a message is known by."""
     return frame.body.decode().partition(" ")[0]
 
@@ -66,22 +65,20 @@ def mark_of(frame: Frame) -> str:
 class Actions:
     """Clients of one broker, and what must be told of what they do."""
 
-    def __init__(self, broker: LastingBroker, *, durable: bool = True) -> None:
+    def __init__(self, broker, *, durable=True):
         self.broker = broker
         self.sent: dict[str, str] = DURABLE if durable else {}  # headers of every SEND
         self.expected: Counts = Counter()
         self.sender = broker.connect()
         self._last = 0
 
-    def expect(self, queue: str, marks: list[str] | str, *events: str, times: int = 1) -> None:
+    def expect(self, queue, marks, *events, times=1):
         """Each of these events for each of these messages."""
         for each in [marks] if isinstance(marks, str) else marks:
             for event in events:
                 self.expected[queue, each, event] += times
 
-    def send(
-        self, destination: str, count: int = 1, queues: tuple[str, ...] = (), **headers: object
-    ) -> list[str]:
+    def send(self, destination, count=1, queues=(), **headers):
         """Messages, which enter ``queues`` (or the one of the same name); returns their marks."""
         marks = [f"m{number}" for number in range(self._last, self._last + count)]
         self._last += count
@@ -90,11 +87,11 @@ class Actions:
             self.expect(queue, marks, "added")
         return marks
 
-    def reader(self, queue: str, window: int = 0, ack: str = "client-individual") -> Reader:
+    def reader(self, queue, window=0, ack="client-individual"):
         """A client that takes messages of a queue; no more than ``window`` at once where that is given."""
         return Reader(self, queue, window, ack)
 
-    def again(self, how: str) -> None:
+    def again(self, how):
         """The broker ends, by ``stop`` or ``kill``, and begins anew; all connections are lost."""
         self.broker.again(how)
         self.sender = self.broker.connect()
@@ -103,7 +100,7 @@ class Actions:
 class Reader:
     """One subscription, every delivery of which is counted."""
 
-    def __init__(self, actions: Actions, queue: str, window: int, ack: str) -> None:
+    def __init__(self, actions, queue, window, ack):
         self.actions = actions
         self.queue = queue
         self.client: StompClient = actions.broker.connect()
@@ -111,23 +108,23 @@ class Reader:
         credit = {"prefetch_count": window} if window else {}
         self.client.subscribe(f"::{queue}", id="r", ack=ack, **credit)
 
-    def take(self, count: int = 1) -> list[Frame]:
+    def take(self, count=1):
         """Messages as they come: each is a delivery."""
         frames = [self.client.message() for _ in range(count)]
         self.actions.expect(self.queue, [mark_of(each) for each in frames], "delivered")
         self.out += frames
         return frames
 
-    def ack(self, count: int = 1, **headers: object) -> list[str]:
+    def ack(self, count=1, **headers):
         """Take so many and acknowledge each."""
         return [self.answer("ACK", self.take()[0], "acknowledged", **headers) for _ in range(count)]
 
-    def nack(self, count: int = 1, *events: str, **headers: object) -> list[str]:
+    def nack(self, count=1, *events, **headers):
         """Take so many and refuse each, which is told by these events."""
         events = events or ("redelivered",)
         return [self.answer("NACK", self.take()[0], *events, **headers) for _ in range(count)]
 
-    def drain(self, count: int) -> list[str]:
+    def drain(self, count):
         """Take so many, which the subscription acknowledges by itself, and go."""
         marks = [mark_of(each) for each in self.take(count)]
         self.actions.expect(self.queue, marks, "acknowledged")
@@ -135,14 +132,14 @@ class Reader:
         self.leave()
         return marks
 
-    def answer(self, command: str, frame: Frame, *events: str, **headers: object) -> str:
+    def answer(self, command, frame, *events, **headers):
         """ACK or NACK what was taken, and what comes of that."""
         self.client.answer(command, frame, **headers)
         self.out.remove(frame)
         self.actions.expect(self.queue, mark_of(frame), *events)
         return mark_of(frame)
 
-    def leave(self, how: str = "UNSUBSCRIBE") -> None:
+    def leave(self, how="UNSUBSCRIBE"):
         """Go; what is out comes back, what was not looked at too."""
         self.take(self.client.waiting())
         self.actions.expect(self.queue, [mark_of(each) for each in self.out], "redelivered")
@@ -155,7 +152,7 @@ class Reader:
         self.actions.broker.management.expect(self.queue, consumerCount=0, deliveringCount=0)
 
 
-def subscribers(actions: Actions) -> None:
+def subscribers(actions):
     """Two durable subscriptions of a topic, no NACK, no disconnect."""
     first = actions.broker.connect(client_id="first")
     second = actions.broker.connect(client_id="second")
@@ -176,14 +173,14 @@ def subscribers(actions: Actions) -> None:
         client.disconnect()
 
 
-def acknowledged_at_once(actions: Actions) -> None:
+def acknowledged_at_once(actions):
     """Consumers that are there when messages come: ``auto``, and in a transaction."""
     reader = actions.reader("plain", ack="auto")
     marks = actions.send("plain", 40)
     assert reader.drain(40) == marks
 
 
-def waiting(actions: Actions) -> None:
+def waiting(actions):
     """A hundred messages wait while compaction writes them once more, time and again; then they are taken at once."""
     marks = actions.send("waiting", 100)
     for _ in range(6):
@@ -192,7 +189,7 @@ def waiting(actions: Actions) -> None:
     assert actions.reader("waiting", ack="auto").drain(100) == marks
 
 
-def redelivered(actions: Actions) -> None:
+def redelivered(actions):
     """NACK, UNSUBSCRIBE, DISCONNECT and lost connections; and a consumer who is there when the message comes."""
     reader = actions.reader("returned", 1)
     actions.send("returned")
@@ -208,7 +205,7 @@ def redelivered(actions: Actions) -> None:
     actions.reader("returned", ack="auto").drain(20)
 
 
-def documented(actions: Actions) -> None:
+def documented(actions):
     """The example of docs/pipeline.md."""
     actions.send("orders", 3)
     reader = actions.reader("orders", 1)
@@ -221,7 +218,7 @@ def documented(actions: Actions) -> None:
     reader.leave()
 
 
-def slow(actions: Actions) -> None:
+def slow(actions):
     """What came back waits for its redelivery-delay."""
     reader = actions.reader("slow", 1)
     actions.send("slow")
@@ -230,7 +227,7 @@ def slow(actions: Actions) -> None:
     reader.leave()
 
 
-def dead_letters(actions: Actions) -> None:
+def dead_letters(actions):
     """The second failed delivery is the last one."""
     reader = actions.reader("dying", 1)
     marks = actions.send("dying", 3)
@@ -245,7 +242,7 @@ def dead_letters(actions: Actions) -> None:
     reader.leave()
 
 
-def expiry(actions: Actions) -> None:
+def expiry(actions):
     """Time is over while messages wait."""
     marks = actions.send("expiring", 4, expires=1)
     actions.broker.management.expect("expiring", messageCount=0)
@@ -253,7 +250,7 @@ def expiry(actions: Actions) -> None:
     actions.expect("expired", marks, "added")
 
 
-def rings(actions: Actions) -> None:
+def rings(actions):
     """Three stay, of which one goes out, comes back and is pushed out."""
     marks = actions.send("ring", 10)
     actions.expect("ring", marks[:7], "replaced")
@@ -266,7 +263,7 @@ def rings(actions: Actions) -> None:
     assert actions.reader("ring", ack="auto").drain(3) == newer
 
 
-def purged(actions: Actions) -> None:
+def purged(actions):
     """Management empties a queue, while a message is out."""
     actions.send("purged", 5)
     reader = actions.reader("purged", 1)
@@ -279,7 +276,7 @@ def purged(actions: Actions) -> None:
     reader.leave()
 
 
-def non_destructive(actions: Actions) -> None:
+def non_destructive(actions):
     """Messages stay: who reads them is not told, who refuses one is."""
     marks = actions.send("kept", 4)
     for _ in range(2):
@@ -293,7 +290,7 @@ def non_destructive(actions: Actions) -> None:
     actions.expect("kept", marks[0], "redelivered", times=2)
 
 
-def transactions(actions: Actions) -> None:
+def transactions(actions):
     """What is committed has happened, what is aborted has not."""
     client = actions.sender
     for name in ("kept", "lost"):
@@ -321,7 +318,7 @@ def transactions(actions: Actions) -> None:
     reader.leave()
 
 
-def scheduled(actions: Actions) -> None:
+def scheduled(actions):
     """Once, and a message of two queues that comes three times in each."""
     actions.send("later", 2, AMQ_SCHEDULED_DELAY=DELAY)
     marks = [each for queue, each, event in actions.expected if queue == "later" and event == "added"]
@@ -346,7 +343,7 @@ def scheduled(actions: Actions) -> None:
         reader.leave()
 
 
-def paged(actions: Actions) -> None:
+def paged(actions):
     """More than has a place in memory: taken, refused, given back, delayed, given up, scheduled, purged."""
     queue = "paged.plain"
     actions.send(queue, 120)
@@ -379,7 +376,7 @@ def paged(actions: Actions) -> None:
     reader.leave()
 
 
-def restarts(actions: Actions) -> None:
+def restarts(actions):
     """A stop gives back what is out, a kill does not; nothing is told twice."""
     actions.send("lasting", 10)
     in_memory = actions.send("paged.lasting", 10)[:3]
@@ -416,7 +413,7 @@ PASSING = SCENES[:-1]
 
 
 @contextmanager
-def run_actions(broker: LastingBroker, retain: str = "DURABLE") -> Iterator[Actions]:
+def run_actions(broker, retain="DURABLE"):
     """All of it has happened, and the broker has written it: with durable messages, or others that are all retained."""
     durable = retain == "DURABLE"
     settings = {match: {**values, "retain": retain} for match, values in ({"#": {}} | SETTINGS).items()}
@@ -427,7 +424,7 @@ def run_actions(broker: LastingBroker, retain: str = "DURABLE") -> Iterator[Acti
     yield actions
 
 
-def expected_of(actions: Actions) -> dict[str, dict[tuple[str, str], int]]:
+def expected_of(actions):
     """By queue, message and event."""
     found: dict[str, dict[tuple[str, str], int]] = {}
     for (queue, each, event), count in actions.expected.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from stompring.broker import publish
 from stompring.broker.transaction import Transaction
@@ -26,7 +25,7 @@ HEADERS: list[dict[str, str]] = [
 ]
 
 
-def broker_files(**more: Any) -> dict[str, bytes]:
+def broker_files(**more):
     """Name and bytes of each file of a small history: segments (sealed, and the newest), pages, samples."""
     world = PagedBroker(
         journal_file_size=more.pop("journal_file_size", 1500),
@@ -78,7 +77,7 @@ def broker_files(**more: Any) -> dict[str, bytes]:
     }
 
 
-def write_files(root: Path, files: dict[str, bytes]) -> Path:
+def write_files(root, files):
     """The same files on a disk."""
     for name, data in files.items():
         path = root / name
@@ -87,7 +86,7 @@ def write_files(root: Path, files: dict[str, bytes]) -> Path:
     return root
 
 
-def write_identified(root: Path, files: dict[str, bytes], identity: bytes) -> Path:
+def write_identified(root, files, identity):
     """The same with what a broker puts beside them."""
     write_files(root, files).mkdir(parents=True, exist_ok=True)
     (root / "schema-version").write_text("2\n")

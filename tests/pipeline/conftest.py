@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,7 @@ QUICK = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark():
     """One session, that knows our formats."""
     for library in ("pyspark", "pyarrow", "numpy", "pandas", "deltalake"):
         if find_spec(library) is None:
@@ -39,7 +36,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture
-def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
+def lasting(tmp_path):
     """A broker with a data directory of its own, not yet started; it is stopped after the test, and must stop well."""
     with ExitStack() as opened:
         broker = LastingBroker(tmp_path, opened)
@@ -47,7 +44,7 @@ def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
         broker.stop()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """What uses Spark may take longer than other tests."""
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Iterator
-from pathlib import Path
 
-from stompring.pipeline.files import DataFiles, Range
+from stompring.pipeline.files import DataFiles
 from stompring.pipeline.records import Records
-from stompring.pipeline.storage import Entry, Folder
+from stompring.pipeline.storage import Folder
 from stompring.store.record import BINDING, NOTE, Kind, framed
 from stompring.store.segment import JOURNAL, PAGE, Footer, pack_header
 
@@ -21,7 +19,7 @@ FOLDERS = {"journal": "journal", "paging/1": "page", "paging/2": "page"}
 class File:
     """One that is written, and the ids of its records."""
 
-    def __init__(self, folder: str, number: int) -> None:
+    def __init__(self, folder, number):
         self.folder = folder
         self.number = number
         self.name = f"{folder}/{number:09d}.{FOLDERS[folder]}"
@@ -32,7 +30,7 @@ class File:
         self.sealed = self.deleted = False
 
     @property
-    def tail(self) -> bytes:
+    def tail(self):
         """Footer and trailer."""
         return Footer(self.starts).ending(bytes(self.data))
 
@@ -40,21 +38,21 @@ class File:
 class GrowingDirectory:
     """The directory. Its steps are named, and take no more than a folder of `FOLDERS`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root = root
         self.files: dict[str, list[File]] = {folder: [] for folder in FOLDERS}
         self._next = 0
         self._page = 0
 
-    def do(self, step: str, folder: str) -> None:
+    def do(self, step, folder):
         """Any of the steps, where it can be done now."""
         getattr(self, step)(folder)
 
-    def _path(self, file: File) -> Path:
+    def _path(self, file):
         kept = self.root / "retention" / file.name
         return kept if kept.exists() else self.root / file.name
 
-    def _write(self, file: File, data: bytes, *, last: bool = False) -> None:
+    def _write(self, file, data, *, last=False):
         """A segment of the journal ends with zeros until it is sealed."""
         path = self._path(file)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +60,7 @@ class GrowingDirectory:
         zeros = 0 if last or file.folder != "journal" else 64 + self._next * 97 % 300
         path.write_bytes(file.data + bytes(zeros))
 
-    def append(self, folder: str, torn: bool = False) -> None:
+    def append(self, folder, torn=False):
         """A record, or the first part of one; what was left of the last one before."""
         if not self.files[folder] or self.files[folder][-1].sealed or self.files[folder][-1].deleted:
             self.begin(folder)
@@ -77,16 +75,16 @@ class GrowingDirectory:
         file.half = record[cut:]
         file.ids.append(self._next)
 
-    def tear(self, folder: str) -> None:
+    def tear(self, folder):
         """The first part of a record."""
         self.append(folder, torn=True)
 
-    def _complete(self, file: File) -> None:
+    def _complete(self, file):
         if file.half:
             rest, file.half = file.half, b""
             self._write(file, rest)
 
-    def begin(self, folder: str) -> None:
+    def begin(self, folder):
         """The next file. One of the journal is sealed before that; a page has all its records then."""
         files = self.files[folder]
         if files and not files[-1].sealed:
@@ -99,18 +97,18 @@ class GrowingDirectory:
         files.append(file)
         self._write(file, head)
 
-    def seal(self, folder: str) -> None:
+    def seal(self, folder):
         """The first page that another one came after."""
         for file in self.files[folder][:-1]:
             if not file.sealed and not file.deleted:
                 self._seal(file)
                 return
 
-    def _seal(self, file: File) -> None:
+    def _seal(self, file):
         self._write(file, file.tail, last=True)
         file.sealed = True
 
-    def retire(self, folder: str) -> None:
+    def retire(self, folder):
         """The first file that is sealed goes to where files are kept."""
         for file in self.files[folder][:-1]:
             path = self.root / file.name
@@ -120,7 +118,7 @@ class GrowingDirectory:
                 os.rename(path, target)
                 return
 
-    def delete(self, folder: str) -> None:
+    def delete(self, folder):
         """The first file that is sealed."""
         for file in self.files[folder][:-1]:
             if file.sealed and not file.deleted:
@@ -128,18 +126,18 @@ class GrowingDirectory:
                 file.deleted = True
                 return
 
-    def finish(self) -> None:
+    def finish(self):
         """Nothing is left half written."""
         for files in self.files.values():
             for file in files[-1:]:
                 self._complete(file)
 
-    def ids(self, folder: str) -> list[int]:
+    def ids(self, folder):
         """All records, deleted ones too."""
         return [each for file in self.files[folder] for each in file.ids]
 
 
-def records(data: bytes, one: Range) -> list[int]:
+def records(data, one):
     """The ids of a range."""
     found = Records(data, one.start, one.stop)
     assert not found.faults
@@ -153,41 +151,41 @@ def records(data: bytes, one: Range) -> list[int]:
 class InterferingFolder(Folder):
     """A directory to which something happens whenever it is looked at."""
 
-    def __init__(self, where: str, world: GrowingDirectory, steps: Iterator[tuple[str, str]]) -> None:
+    def __init__(self, where, world, steps):
         super().__init__(where)
         self.world, self.steps = world, steps
 
-    def _meddle(self) -> None:
+    def _meddle(self):
         for step in self.steps:
             self.world.do(*step)
             break
 
-    def entries(self, name: str = "", *, deep: bool = False) -> Iterator[Entry]:
+    def entries(self, name="", *, deep=False):
         """Between two directories."""
         self._meddle()
         yield from super().entries(name, deep=deep)
         self._meddle()
 
-    def size(self, name: str) -> int | None:
+    def size(self, name):
         """Before a size is asked for, and after."""
         self._meddle()
         found = super().size(name)
         self._meddle()
         return found
 
-    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
+    def read(self, name, start=0, size=None):
         """Before a file is read."""
         self._meddle()
         return super().read(name, start, size)
 
-    def sync(self, name: str) -> None:
+    def sync(self, name):
         """Nobody cuts the power: that is quicker."""
         self._meddle()
         if not self.exists(name):
             raise FileNotFoundError(name)
 
 
-def interfering_files(world: GrowingDirectory, steps: Iterator[tuple[str, str]]) -> DataFiles:
+def interfering_files(world, steps):
     """Its files, with steps that are done while one looks."""
     files = DataFiles(str(world.root))
     for name in ("root", "retention"):

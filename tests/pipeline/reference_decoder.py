@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zlib import crc32
@@ -18,12 +17,12 @@ PLAIN = {"\\n": "\n", "\\r": "\r", "\\c": ":", "\\\\": "\\"}
 Row = dict[str, Any]
 
 
-def time(milliseconds: int) -> datetime | None:
+def time(milliseconds):
     """As Arrow gives it, None for 0."""
     return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
 
 
-def payloads(data: bytes) -> Iterator[tuple[str, Row]]:
+def payloads(data):
     """All payloads of a file that is not damaged, those within transactions too, but those for restarts alone.
 
     The queues of a MESSAGE are those that have it retained.
@@ -41,7 +40,7 @@ def payloads(data: bytes) -> Iterator[tuple[str, Row]]:
         yield title, fields
 
 
-def _retaining(message: Row, passing: set[int]) -> list[int]:
+def _retaining(message, passing):
     """In which of its queues a message is retained."""
     if message["retain"]:
         wants = {1: "all", 2: "none"}[message["retain"][0]]
@@ -51,7 +50,7 @@ def _retaining(message: Row, passing: set[int]) -> list[int]:
     return [queue for queue in message["queues"] if lasts and queue not in passing]
 
 
-def _payloads(data: bytes) -> Iterator[tuple[str, Row]]:
+def _payloads(data):
     _, at = FORMAT.read("Header", data)
     while at + 8 <= len(data):
         try:
@@ -73,7 +72,7 @@ def _payloads(data: bytes) -> Iterator[tuple[str, Row]]:
                 yield FORMAT.payload(part["payload"])
 
 
-def rows(data: bytes) -> list[Row]:
+def rows(data):
     """The rows of ``messages``."""
     names: dict[tuple[int, int], str] = {}
     found = []
@@ -88,7 +87,7 @@ def rows(data: bytes) -> list[Row]:
     return found
 
 
-def retained(record: Row) -> Iterator[Row]:
+def retained(record):
     """The messages of a RETAINED record, each as a MESSAGE record would have it; ``taken`` has outcome and consumer."""
     at = 0
     for place in range(record["count"]):
@@ -111,7 +110,7 @@ def retained(record: Row) -> Iterator[Row]:
         }
 
 
-def _message(fields: Row, names: dict[tuple[int, int], str], queue: int) -> Row:
+def _message(fields, names, queue):
     head = fields["head"]
     block = head[len(head) - 1 - fields["block_length"] : -1].decode()
     headers: dict[str, str] = {}
@@ -134,7 +133,7 @@ def _message(fields: Row, names: dict[tuple[int, int], str], queue: int) -> Row:
     }
 
 
-def samples(data: bytes) -> list[Row]:
+def samples(data):
     """The rows of ``samples``."""
     names: dict[tuple[int, int], str] = {}
     found = []
@@ -153,7 +152,7 @@ def samples(data: bytes) -> list[Row]:
     return found
 
 
-def events(data: bytes) -> list[Row]:
+def events(data):
     """The rows of ``events``, of which those of pages have no number of a message."""
     header, _ = FORMAT.read("Header", data) if len(data) >= 72 else ({"created": 0}, 0)
     every = list(payloads(data))
@@ -191,11 +190,11 @@ def events(data: bytes) -> list[Row]:
 EMPTY: Row = dict.fromkeys(("message_id", "page", "index", "deliveries", "due"))
 
 
-def _is_new(message: Row) -> bool:
+def _is_new(message):
     return bool(message["flags"] & 16 == 0)
 
 
-def _events(title: str, fields: Row) -> Iterator[Row]:
+def _events(title, fields):
     about: Row = {"queue_number": fields.get("queue", 0)}
     if title.startswith("PAGE_"):
         about["page"] = fields["page"]
@@ -230,7 +229,7 @@ def _events(title: str, fields: Row) -> Iterator[Row]:
             yield row | {"event": "acknowledged"}
 
 
-def _states(about: Row, fields: Row) -> Iterator[Row]:
+def _states(about, fields):
     cause, due, counts = fields["cause"], time(fields["due"]), {"deliveries": fields["deliveries"]}
     if cause == 3:
         yield about | {"event": "added"}
@@ -242,7 +241,7 @@ def _states(about: Row, fields: Row) -> Iterator[Row]:
         yield about | counts | {"event": "scheduled", "due": due}
 
 
-def _added(fields: Row) -> Iterator[Row]:
+def _added(fields):
     number = {"message_id": fields["number"]}
     for queue in fields["queues"]:
         yield number | {"queue_number": queue, "event": "added"}

@@ -13,7 +13,7 @@ EXAMPLES = int(os.environ.get("STOMPRING_EXAMPLES", "0"))
 LONG = bool(os.environ.get("STOMPRING_LONG"))
 
 
-def examples(fixed: int, steps: int = 40, quick: int = 0) -> settings:
+def examples(fixed, steps=40, quick=0):
     """Settings for a test that runs ``fixed`` examples, or ``quick`` ones (0: all) if STOMPRING_LONG is not set."""
     return settings(
         max_examples=EXAMPLES or (fixed if LONG else quick or fixed),
@@ -25,7 +25,7 @@ def examples(fixed: int, steps: int = 40, quick: int = 0) -> settings:
     )
 
 
-def ends(seconds: float = 120, each: float = 1) -> pytest.MarkDecorator:
+def ends(seconds=120, each=1):
     """A limit for a test whose examples may never end: ``seconds``, and ``each`` for each of STOMPRING_EXAMPLES.
 
     It ends the process: hypothesis takes an exception in an example for its failure and runs the example again, now

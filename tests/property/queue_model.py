@@ -6,7 +6,7 @@ might take it, and that nobody is left who could have been given something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 MAX_ATTEMPTS = 3
@@ -35,7 +35,7 @@ class Item:
     entrance: int = 0  # the how manieth message with a key to enter; 0 while it waits for its time
 
     @property
-    def order(self) -> tuple[int, int]:
+    def order(self):
         return (-self.priority, self.place)
 
 
@@ -50,7 +50,7 @@ class Reader:
     willing: bool = True
     unsettled: list[Item] = field(default_factory=list)
 
-    def matches(self, item: Item) -> bool:
+    def matches(self, item):
         return self.colour is None or self.colour == item.colour
 
 
@@ -83,7 +83,7 @@ class Model:
 
     # ---- arriving
 
-    def send(self, item: Item) -> None:
+    def send(self, item):
         self.added += 1
         self.highest += 1
         item.place = self.highest
@@ -97,7 +97,7 @@ class Model:
             self.expire(item)  # whoever looks at it finds it expired
         self.deliver()
 
-    def enter(self, item: Item) -> None:
+    def enter(self, item):
         """A value replaces those with its key that nobody has in hand; the others are obsolete from now on."""
         if item.key is None:
             return
@@ -108,24 +108,24 @@ class Model:
                 held.remove(other)
                 self.replaced += 1
 
-    def obsolete(self, item: Item) -> bool:
+    def obsolete(self, item):
         """Whether a newer value of its key has entered since, whatever became of that."""
         return item.key is not None and 0 < item.entrance < self.newest[item.key]
 
-    def schedule(self, item: Item, due: int) -> None:
+    def schedule(self, item, due):
         self.added += 1
         self.postpone(item, due)
 
-    def postpone(self, item: Item, due: int) -> None:
+    def postpone(self, item, due):
         self.entries += 1
         item.due, item.entered = due, self.entries
         self.scheduled.append(item)
 
-    def insert(self, item: Item) -> None:
+    def insert(self, item):
         self.pending.append(item)
         self.pending.sort(key=lambda other: other.order)
 
-    def insert_at_head(self, item: Item) -> bool:
+    def insert_at_head(self, item):
         """As what comes back or falls due: lost itself where the ring is full."""
         if 0 <= self.ring <= len(self.pending):
             self.replaced += 1
@@ -135,12 +135,12 @@ class Model:
 
     # ---- time
 
-    def next_event(self) -> int | None:
+    def next_event(self):
         times = [item.due for item in self.scheduled]
         times += [item.expires for item in self.pending + self.scheduled if item.expires]
         return min(times, default=None)
 
-    def happen(self, at: int) -> None:
+    def happen(self, at):
         """Everything that is due at one time; due times and expiry times never coincide."""
         self.now = max(self.now, at)
         due = sorted((item for item in self.scheduled if item.due <= at), key=lambda i: (i.due, i.entered))
@@ -165,7 +165,7 @@ class Model:
             if item.expires and item.expires <= at:
                 self.expire(item)
 
-    def expire(self, item: Item) -> None:
+    def expire(self, item):
         for held in (self.pending, self.scheduled, self.delivering):
             if item in held:
                 held.remove(item)
@@ -173,16 +173,16 @@ class Model:
 
     # ---- delivery
 
-    def owner(self, item: Item) -> Reader | None:
+    def owner(self, item):
         owner = None if item.group is None else self.owners.get(item.group)
         return owner if owner is not None and owner.matches(item) else None
 
-    def may_take(self, reader: Reader, item: Item) -> bool:
+    def may_take(self, reader, item):
         if not reader.willing or not reader.matches(item):
             return False
         return self.owner(item) in (None, reader)
 
-    def next_for(self, reader: Reader) -> Item | None:
+    def next_for(self, reader):
         for item in self.pending:
             if self.may_take(reader, item):
                 others = (other for other in self.readers if other is not reader)
@@ -191,7 +191,7 @@ class Model:
                 return item
         return None
 
-    def deliver(self) -> None:
+    def deliver(self):
         """Follow what the real queue handed out until nobody can be given anything."""
         while not self.paused and any(self.next_for(reader) is not None for reader in self.readers):
             assert self.took, f"somebody could take a message: {[item.number for item in self.pending]}"
@@ -202,7 +202,7 @@ class Model:
             assert item.number == number, f"{name} took {number}, {item.number} was its turn"
             self.hand_over(item, reader)
 
-    def hand_over(self, item: Item, reader: Reader) -> None:
+    def hand_over(self, item, reader):
         self.pending.remove(item)
         item.deliveries += 1
         item.avoid = None
@@ -220,26 +220,26 @@ class Model:
 
     # ---- what consumers do
 
-    def join(self, reader: Reader) -> None:
+    def join(self, reader):
         self.readers.append(reader)
         self.deliver()
 
-    def wake(self, reader: Reader, credit: int) -> None:
+    def wake(self, reader, credit):
         reader.credit += credit
         reader.willing = reader.credit > 0
         self.deliver()
 
-    def release(self, reader: Reader, items: Sequence[Item]) -> None:
+    def release(self, reader, items):
         for item in items:
             reader.unsettled.remove(item)
             reader.credit += 1  # it is willing again only after what it said was done
 
-    def settle(self, items: Sequence[Item]) -> None:
+    def settle(self, items):
         for item in items:
             self.delivering.remove(item)
             self.acknowledged += 1
 
-    def give_back(self, items: Sequence[Item], reader: Reader | None, *, failed: bool) -> None:
+    def give_back(self, items, reader, *, failed):
         for item in sorted(items, key=lambda i: i.order, reverse=True):
             self.delivering.remove(item)
             item.avoid = reader
@@ -257,7 +257,7 @@ class Model:
                 self.insert_at_head(item)
         self.deliver()
 
-    def rollback(self, steps: Sequence[tuple[Reader, list[Item]]]) -> None:
+    def rollback(self, steps):
         """What a transaction had stays with who had it before, or comes back where that one has left."""
         left = []
         for reader, items in steps:
@@ -269,7 +269,7 @@ class Model:
             reader.willing = reader.willing and reader.credit > 0
         self.give_back(left, None, failed=False)
 
-    def leave(self, reader: Reader, *, failed: bool) -> None:
+    def leave(self, reader, *, failed):
         self.readers.remove(reader)
         self.owners = {group: owner for group, owner in self.owners.items() if owner is not reader}
         unsettled, reader.unsettled = reader.unsettled, []
@@ -277,16 +277,16 @@ class Model:
 
     # ---- management
 
-    def purge(self) -> None:
+    def purge(self):
         self.killed += len(self.pending) + len(self.scheduled)
         self.pending.clear()
         self.scheduled.clear()
 
-    def kill(self, item: Item) -> None:
+    def kill(self, item):
         held: Callable[[], list[list[Item]]] = lambda: [self.pending, self.scheduled, self.delivering]  # noqa: E731
         next(items for items in held() if item in items).remove(item)
         self.killed += 1
 
     @property
-    def held(self) -> list[Item]:
+    def held(self):
         return [*self.pending, *self.scheduled, *self.delivering]

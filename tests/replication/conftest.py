@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from .. import postgres_server
 from ..nats_cluster import NatsCluster
-from ..postgres_server import PostgresPair, postgres_pair
+from ..postgres_server import postgres_pair
 from .directories import ActiveBroker
 from .memory_log import MemoryEngine
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+def cluster(tmp_path_factory):
     """Three NATS servers. Tests leave all of them running."""
     with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def pair() -> Iterator[PostgresPair]:
+def pair():
     """A primary of PostgreSQL and its synchronous standby. Tests leave both running."""
     if reason := postgres_server.missing():
         pytest.skip(reason)
@@ -31,6 +28,6 @@ def pair() -> Iterator[PostgresPair]:
 
 
 @pytest.fixture
-def active(tmp_path: Path) -> ActiveBroker:
+def active(tmp_path):
     """A broker that writes to a log in memory."""
     return ActiveBroker(MemoryEngine(), tmp_path / "active")

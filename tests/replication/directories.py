@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from pathlib import Path
 
 from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.copy import LocalCopy
@@ -11,7 +10,7 @@ from stompring.replication.files import ReplicatedFiles
 from stompring.replication.log import FileChange, LogEntry, Operation
 from stompring.settings.data_directory import DataDirectory
 
-from .memory_log import MemoryEngine, MemoryLog
+from .memory_log import MemoryLog
 
 _writers = count(1)
 
@@ -19,11 +18,11 @@ _writers = count(1)
 MOST_STEPS = 1000
 
 
-def data_directory(root: Path, *, retention: bool = True) -> DataDirectory:
+def data_directory(root, *, retention=True):
     return DataDirectory(root, root / "journal", root / "paging", root / "retention" if retention else None)
 
 
-def contents(root: Path, *, retention: bool = False) -> dict[str, bytes]:
+def contents(root, *, retention=False):
     """All files that the log keeps, byte for byte; those retained too, where asked for."""
     wanted = ["journal", "paging", *(["retention"] if retention else [])]
     paths = [path for name in wanted for path in (root / name).rglob("*") if path.is_file()]
@@ -34,7 +33,7 @@ def contents(root: Path, *, retention: bool = False) -> dict[str, bytes]:
 class ActiveBroker:
     """One that has claimed the log and writes to it. ``lost`` has the reason why it must not any more."""
 
-    def __init__(self, engine: MemoryEngine, root: Path, *, retention: bool = True) -> None:
+    def __init__(self, engine, root, *, retention=True):
         self.engine = engine
         self.root = root
         self.directory = data_directory(root, retention=retention)
@@ -51,51 +50,51 @@ class ActiveBroker:
         self.lost: list[str] = []
         self.files = ReplicatedFiles(self.log, self.copy, self.lost.append, patience=0)
 
-    def beat(self) -> None:
+    def beat(self):
         """Say what is in the log. Nothing waits to be stored."""
         beat = FileChange(Operation.BEAT, data=encode_beat(Beat("active", contents=self.copy.summary)))
         self.log.append([beat])
 
     @property
-    def contents(self) -> dict[str, bytes]:
+    def contents(self):
         return contents(self.root)
 
-    def write(self, name: str, data: bytes, at: int = 0) -> None:
+    def write(self, name, data, at=0):
         descriptor = self.files.open(self.root / name)
         self.files.write(descriptor, data, at)
         self.files.close(descriptor)
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name, data):
         self.files.replace(self.root / name, data)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name):
         self.files.remove(self.root / name)
 
-    def operations(self, name: str) -> list[Operation]:
+    def operations(self, name):
         """What the log has of a file."""
         found = [entry.change for entry in self.engine.entries()]
         return [change.operation for change in found if change.path == name]
 
-    def lose(self, name: str, which: slice = slice(None)) -> None:
+    def lose(self, name, which=slice(None)):
         """The log loses entries of a file that it had confirmed."""
         self.engine.lose(self.engine.under(name)[which])
 
-    def follower(self, name: str) -> LocalCopy:
+    def follower(self, name):
         """The copy of a standby, beside this one's directory."""
         copy = LocalCopy(data_directory(self.root.parent / name), boot_id="boot")
         copy.open(self.log)
         follow(copy, self.log)
         return copy
 
-    def rebuild(self, name: str) -> LocalCopy:
+    def rebuild(self, name):
         """The copy of a broker that begins with nothing, closed, beside this one's directory."""
         return rebuild(self.engine, self.root.parent / name)
 
-    def rebuilt(self) -> dict[str, bytes]:
+    def rebuilt(self):
         """The directory of a broker that begins with nothing; nothing is missing."""
         return rebuilt(self.engine, self.root.parent / f"rebuilt{next(_writers)}")
 
-    def check(self, everything: bool = False) -> None:
+    def check(self, everything=False):
         """Compare the log with the files until nothing is left to do."""
         for step in (lambda: self.files.check(everything), lambda: not self.files.trim()):
             for _ in range(MOST_STEPS):
@@ -105,7 +104,7 @@ class ActiveBroker:
                 raise AssertionError(f"not at the end after {MOST_STEPS} steps")
 
 
-def follow(copy: LocalCopy, log: MemoryLog, *, most: int | None = None) -> None:
+def follow(copy, log, *, most=None):
     """Apply what the log has, at most so many entries."""
     for _ in range(MOST_STEPS):
         if not (entries := log.read(copy.sequence, 0)):
@@ -116,7 +115,7 @@ def follow(copy: LocalCopy, log: MemoryLog, *, most: int | None = None) -> None:
     raise AssertionError(f"not at the end of the log after {MOST_STEPS} steps")
 
 
-def rebuild(engine: MemoryEngine, root: Path) -> LocalCopy:
+def rebuild(engine, root):
     """The copy of a broker that begins with nothing, closed."""
     log, copy = MemoryLog(engine), LocalCopy(data_directory(root), boot_id="boot")
     log.connect()
@@ -126,7 +125,7 @@ def rebuild(engine: MemoryEngine, root: Path) -> LocalCopy:
     return copy
 
 
-def rebuilt(engine: MemoryEngine, root: Path) -> dict[str, bytes]:
+def rebuilt(engine, root):
     """The directory of a broker that begins with nothing; nothing is missing."""
     assert rebuild(engine, root).missing == 0
     return contents(root)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from stompring.replication.log import FileChange, LogEntry, LogUnavailable, Operation, ReplicatedLog
+from stompring.replication.log import FileChange, LogEntry, LogUnavailable, Operation
 
 from ..waiting import Deadline
 
@@ -15,7 +12,7 @@ CLAIM = FileChange(Operation.CLAIM, data=b"{}")
 PATIENCE = 90.0
 
 
-def retried(call: Callable[..., Any], *arguments: object) -> Any:
+def retried(call, *arguments):
     """What the engine answers, once it can."""
     deadline = Deadline(PATIENCE)
     while True:
@@ -26,7 +23,7 @@ def retried(call: Callable[..., Any], *arguments: object) -> Any:
             deadline.pause()
 
 
-def append(log: ReplicatedLog, *changes: FileChange) -> int:
+def append(log, *changes):
     """Append, and try again while the engine does not answer, as the disk thread does."""
     try:
         return log.append(changes)
@@ -34,7 +31,7 @@ def append(log: ReplicatedLog, *changes: FileChange) -> int:
         return int(retried(log.append, ()))
 
 
-def read_all(log: ReplicatedLog) -> list[LogEntry]:
+def read_all(log):
     """All entries, once the engine answers."""
     entries: list[LogEntry] = []
     while found := retried(log.read, entries[-1].sequence if entries else 0, 0):

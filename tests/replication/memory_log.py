@@ -6,7 +6,7 @@ Faults are injected by client: a list of what happens to its next entries, or an
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from threading import Condition
 from time import time
 
@@ -14,7 +14,6 @@ from stompring.replication.log import (
     CONTROL,
     Fenced,
     FileChange,
-    LogEntry,
     LogFull,
     LogStatus,
     LogUnavailable,
@@ -35,7 +34,7 @@ class Conflict(Exception):
 class MemoryEngine:
     """The entries. ``stored`` has all there ever were, as payloads; ``purged`` the sequences that are gone."""
 
-    def __init__(self, *, max_bytes: int = -1, now: Callable[[], float] = time) -> None:
+    def __init__(self, *, max_bytes=-1, now=time):
         self.identity = "1"
         self.max_bytes = max_bytes
         self.available = True  # False: it has no majority
@@ -49,10 +48,10 @@ class MemoryEngine:
         self._now = now
 
     @property
-    def last(self) -> int:
+    def last(self):
         return len(self.stored)
 
-    def store(self, payload: bytes, key: str, expected: int) -> int:
+    def store(self, payload, key, expected):
         with self.changed:
             if self.last != expected:
                 raise Conflict
@@ -63,7 +62,7 @@ class MemoryEngine:
             self.changed.notify_all()
             return self.last
 
-    def deliver_delayed(self) -> None:
+    def deliver_delayed(self):
         """What was on its way for long arrives now."""
         delayed, self.delayed = self.delayed, []
         for store in delayed:
@@ -72,43 +71,43 @@ class MemoryEngine:
             except (Conflict, LogFull):
                 pass
 
-    def entry(self, sequence: int) -> LogEntry | None:
+    def entry(self, sequence):
         if sequence in self.purged or not 0 < sequence <= self.last:
             return None
         _, payload, at = self.stored[sequence - 1]
         return decode_entry(payload, sequence, at)
 
-    def entries(self, after: int = 0) -> list[LogEntry]:
+    def entries(self, after=0):
         """All that are not purged."""
         found = [self.entry(sequence) for sequence in range(after + 1, self.last + 1)]
         return [entry for entry in found if entry is not None]
 
-    def under(self, key: str) -> list[int]:
+    def under(self, key):
         """Sequences of what is stored under a key."""
         places = [place for place, (each, _, _) in enumerate(self.stored, 1) if each == key]
         return [place for place in places if place not in self.purged]
 
-    def purge(self, key: str, through: int) -> None:
+    def purge(self, key, through):
         for sequence in self.under(key):
             if sequence <= through:
                 self.purged.add(sequence)
                 self.bytes -= len(self.stored[sequence - 1][1])
 
-    def lose(self, sequences: Iterable[int]) -> None:
+    def lose(self, sequences):
         """Entries that were confirmed are gone, in all copies."""
         for sequence in sequences:
             if sequence not in self.purged:
                 self.purged.add(sequence)
                 self.bytes -= len(self.stored[sequence - 1][1])
 
-    def cut_off(self, length: int) -> MemoryEngine:
+    def cut_off(self, length):
         """Another engine that has the first entries of this one, with nothing purged."""
         other = MemoryEngine(now=self._now)
         other.stored = self.stored[:length]
         other.bytes = sum(len(payload) for _, payload, _ in other.stored)
         return other
 
-    def recreate(self) -> None:
+    def recreate(self):
         """Somebody has deleted the log and made a new one."""
         self.identity = str(int(self.identity) + 1)
         self.stored.clear()
@@ -119,7 +118,7 @@ class MemoryEngine:
 class MemoryLog:
     """See `ReplicatedLog`. ``faults`` has one of the above for each of the next entries, None for no fault."""
 
-    def __init__(self, engine: MemoryEngine, broker: str = "") -> None:
+    def __init__(self, engine, broker=""):
         self.engine = engine
         self.broker = broker
         self.connected = True  # False: this client does not reach the engine
@@ -131,7 +130,7 @@ class MemoryLog:
         self._unknown = False  # the first of them may be stored
         self._identity = ""
 
-    def _reach(self) -> None:
+    def _reach(self):
         if not self.connected:
             raise LogUnavailable("not connected")
         if not self.engine.available:
@@ -139,12 +138,12 @@ class MemoryLog:
         if self._identity and self._identity != self.engine.identity:
             raise UnsafeLog("the log was made anew")
 
-    def connect(self) -> LogStatus:
+    def connect(self):
         status = self.status()
         self._identity = status.identity
         return status
 
-    def status(self) -> LogStatus:
+    def status(self):
         self._reach()
         engine = self.engine
         entries = engine.last - len(engine.purged)
@@ -160,7 +159,7 @@ class MemoryLog:
             engine.available,
         )
 
-    def read(self, after: int, wait: float) -> list[LogEntry]:
+    def read(self, after, wait):
         self._reach()
         with self.engine.changed:
             found = self.engine.entries(after)
@@ -170,27 +169,27 @@ class MemoryLog:
                 found = self.engine.entries(after)
             return found[:1000]
 
-    def read_from_leader(self) -> None:
+    def read_from_leader(self):
         pass
 
-    def first(self, key: str) -> LogEntry | None:
+    def first(self, key):
         self._reach()
         found = self.engine.under(key)
         return self.engine.entry(found[0]) if found else None
 
-    def last(self, key: str) -> LogEntry | None:
+    def last(self, key):
         self._reach()
         found = self.engine.under(key)
         return self.engine.entry(found[-1]) if found else None
 
-    def counts(self) -> dict[str, int]:
+    def counts(self):
         self._reach()
         live = [
             key for place, (key, _, _) in enumerate(self.engine.stored, 1) if place not in self.engine.purged
         ]
         return dict(Counter(live))
 
-    def claim(self, writer: int, after: int, change: FileChange) -> int | None:
+    def claim(self, writer, after, change):
         self._waiting.clear()
         self.writer, self.expected, self._number, self._unknown = writer, after, 0, False
         self._reach()
@@ -215,7 +214,7 @@ class MemoryLog:
             self.expected = after + 1
         return self.expected
 
-    def append(self, changes: Sequence[FileChange]) -> int:
+    def append(self, changes):
         if not self.writer:
             raise Fenced("this broker has not claimed the log")
         for change in changes:
@@ -230,7 +229,7 @@ class MemoryLog:
             self._store()
         return self.expected
 
-    def _found(self) -> bool:
+    def _found(self):
         """Read back the place of an entry of which nobody knows whether it is stored."""
         engine, place = self.engine, self.expected + 1
         if engine.last < place:
@@ -241,12 +240,12 @@ class MemoryLog:
         self._confirm(place)
         return True
 
-    def _confirm(self, sequence: int) -> None:
+    def _confirm(self, sequence):
         self.expected = sequence
         self._waiting.popleft()
         self._unknown = False
 
-    def _store(self) -> None:
+    def _store(self):
         number, change = self._waiting[0]
         expected = self.expected
         payload = encode_entry(self.writer, number, change)
@@ -268,11 +267,11 @@ class MemoryLog:
             raise LogUnavailable("no answer")
         self._confirm(sequence)
 
-    def purge(self, key: str, through: int) -> None:
+    def purge(self, key, through):
         self._reach()
         self.engine.purge(key, through)
 
-    def request(self, command: str, broker: str) -> bool:
+    def request(self, command, broker):
         self._reach()
         listening = self.engine.listening
         names = [broker] if broker else [name for name, active in listening.items() if active]
@@ -282,15 +281,15 @@ class MemoryLog:
                 return True
         return False
 
-    def requests(self, broker: str, *, active: bool) -> list[str]:
+    def requests(self, broker, *, active):
         self.engine.listening[broker] = active
         return self.engine.requested.pop(broker, [])
 
-    def close(self) -> None:
+    def close(self):
         self.engine.listening.pop(self.broker, None)
 
 
-def control_numbers(engine: MemoryEngine) -> list[int]:
+def control_numbers(engine):
     """Numbers of the control entries that are there."""
     found = [engine.entry(sequence) for sequence in engine.under(CONTROL)]
     return [entry.change.at for entry in found if entry is not None]

@@ -15,23 +15,23 @@ TIMEOUT = 3.0
 
 
 class Callbacks:
-    def __init__(self) -> None:
+    def __init__(self):
         self.events: list[str] = []
         self.requests: list[StepDown] = []
 
-    def on_active(self) -> None:
+    def on_active(self):
         self.events.append("active")
 
-    def on_suspended(self) -> None:
+    def on_suspended(self):
         self.events.append("suspended")
 
-    def on_resumed(self) -> None:
+    def on_resumed(self):
         self.events.append("resumed")
 
-    def on_lost(self, reason: str, exit_code: int) -> None:
+    def on_lost(self, reason, exit_code):
         self.events.append(f"lost {exit_code}")
 
-    def on_step_down(self, request: StepDown) -> None:
+    def on_step_down(self, request):
         self.requests.append(request)
 
 
@@ -40,12 +40,12 @@ class Broker:
 
     def __init__(
         self,
-        engine: SimulatedEngine,
-        name: str,
-        copy: SimulatedCopy,
-        seed: int = 0,
-        wall_clock: Callable[[], float] = lambda: 0.0,
-    ) -> None:
+        engine,
+        name,
+        copy,
+        seed=0,
+        wall_clock=lambda: 0.0,
+    ):
         self.name = name
         self.copy = copy
         self.connection = SimulatedLog(engine)
@@ -66,14 +66,14 @@ class Broker:
         self.paused = False
 
     @property
-    def role(self) -> Role:
+    def role(self):
         return self.node.status().role
 
 
 class Cluster:
     """Brokers of one engine, stepped in the order of time."""
 
-    def __init__(self, *names: str, max_bytes: int = -1) -> None:
+    def __init__(self, *names, max_bytes=-1):
         self.clock = SimulatedClock()
         self.engine = SimulatedEngine(self.clock, max_bytes)
         self.brokers: dict[str, Broker] = {}
@@ -84,7 +84,7 @@ class Cluster:
         for name in names:
             self.start(name)
 
-    def start(self, name: str, *, wiped: bool = False) -> Broker:
+    def start(self, name, *, wiped=False):
         if wiped or name not in self.copies:
             self.copies[name] = SimulatedCopy()
         self.starts += 1
@@ -93,10 +93,10 @@ class Cluster:
         )
         return broker
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         del self.brokers[name]
 
-    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> float:
+    def run(self, seconds, until=lambda: False):
         """Let time pass; returns how much did."""
         began = self.clock.now
         end = began + seconds
@@ -112,18 +112,18 @@ class Cluster:
             broker.due = self.clock.now + max(delay, 0.001) + broker.connection.take_waited()
         return self.clock.now - began
 
-    def active(self) -> list[str]:
+    def active(self):
         return [broker.name for broker in self.brokers.values() if broker.role is Role.ACTIVE]
 
-    def until_active(self, name: str, most: float = 20.0) -> float:
+    def until_active(self, name, most=20.0):
         broker = self.brokers[name]
         taken = self.run(most, until=lambda: broker.role is Role.ACTIVE)
         assert broker.role is Role.ACTIVE
         return taken
 
-    def until_one(self, most: float = 20.0) -> float:
+    def until_one(self, most=20.0):
         """Until any broker is active."""
         return self.run(most, until=lambda: bool(self.active()))
 
-    def write(self, name: str, path: str = "journal/1", data: bytes = b"x") -> int:
+    def write(self, name, path="journal/1", data=b"x"):
         return self.brokers[name].node.log.append([FileChange(Operation.WHOLE, path, data=data)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from stompring.replication.contents import Summary
 from stompring.replication.log import (
@@ -21,10 +21,10 @@ from stompring.replication.log import (
 class SimulatedClock:
     """Seconds that pass when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -34,7 +34,7 @@ class SimulatedEngine:
     ``on_claim`` is called with every claim before it is stored.
     """
 
-    def __init__(self, clock: SimulatedClock, max_bytes: int = -1) -> None:
+    def __init__(self, clock, max_bytes=-1):
         self.clock = clock
         self.max_bytes = max_bytes
         self.entries: list[LogEntry] = []
@@ -50,15 +50,15 @@ class SimulatedEngine:
         self.on_claim: Callable[[LogEntry], None] = lambda entry: None
 
     @property
-    def last(self) -> int:
+    def last(self):
         return len(self.entries)
 
     @property
-    def live(self) -> list[LogEntry]:
+    def live(self):
         """All that are not purged."""
         return [entry for entry in self.entries if entry.sequence not in self.purged]
 
-    def store(self, writer: int, number: int, change: FileChange) -> int:
+    def store(self, writer, number, change):
         if 0 <= self.max_bytes < self.bytes + 100 + len(change.data):
             raise LogFull("full")
         entry = LogEntry(self.last + 1, int((self.clock.now + self.skew) * 1000), writer, number, change)
@@ -69,11 +69,11 @@ class SimulatedEngine:
         self.bytes += 100 + len(change.data)
         return entry.sequence
 
-    def purge(self, entries: Sequence[LogEntry]) -> None:
+    def purge(self, entries):
         self.purged |= {entry.sequence for entry in entries}
         self.bytes -= sum(100 + len(entry.change.data) for entry in entries)
 
-    def set_down(self, down: bool) -> None:
+    def set_down(self, down):
         if self.down and not down:
             self.up_since = self.clock.now
         self.down = down
@@ -84,7 +84,7 @@ class SimulatedLog:
     carried out, the last append as far as ``partial`` says, and not answered.
     """
 
-    def __init__(self, engine: SimulatedEngine) -> None:
+    def __init__(self, engine):
         self.engine = engine
         self.cut = False
         self.lost_answers = 0
@@ -95,25 +95,25 @@ class SimulatedLog:
         self._writer = self._number = self._expected = 0
         self._pending: list[FileChange] = []
 
-    def take_waited(self) -> float:
+    def take_waited(self):
         waited, self.waited = self.waited, 0.0
         return waited
 
-    def _reach(self) -> None:
+    def _reach(self):
         if self.cut or self.engine.down:
             self.waited += 2.0
             raise LogUnavailable("the engine does not answer")
 
-    def _lose_answer(self) -> None:
+    def _lose_answer(self):
         if self.lost_answers > 0:
             self.lost_answers -= 1
             self.waited += 2.0
             raise LogUnavailable("the answer was lost")
 
-    def connect(self) -> LogStatus:
+    def connect(self):
         return self.status()
 
-    def status(self) -> LogStatus:
+    def status(self):
         self.interrupt("status")
         self._reach()
         engine = self.engine
@@ -121,30 +121,30 @@ class SimulatedLog:
         limits = engine.bytes, engine.max_bytes
         return LogStatus("simulated", "log", engine.last, live, *limits, 3, engine.leader, True)
 
-    def read(self, after: int, wait: float) -> list[LogEntry]:
+    def read(self, after, wait):
         self.interrupt("read")
         self._reach()
         found = self.engine.entries[after : after + 50]
         return [entry for entry in found if entry.sequence not in self.engine.purged]
 
-    def _under(self, key: str) -> list[LogEntry]:
+    def _under(self, key):
         self._reach()
         return [entry for entry in self.engine.live if entry.change.key == key]
 
-    def read_from_leader(self) -> None:
+    def read_from_leader(self):
         pass
 
-    def first(self, key: str) -> LogEntry | None:
+    def first(self, key):
         return next(iter(self._under(key)), None)
 
-    def last(self, key: str) -> LogEntry | None:
+    def last(self, key):
         return next(reversed(self._under(key)), None)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self):
         self._reach()
         return dict(Counter(entry.change.key for entry in self.engine.live))
 
-    def claim(self, writer: int, after: int, change: FileChange) -> int | None:
+    def claim(self, writer, after, change):
         self.interrupt("claim")
         self._reach()
         engine = self.engine
@@ -158,7 +158,7 @@ class SimulatedLog:
         self.interrupt("claimed")
         return after + 1
 
-    def append(self, changes: Sequence[FileChange]) -> int:
+    def append(self, changes):
         self._pending += changes
         self.interrupt("append")
         self._reach()
@@ -182,36 +182,36 @@ class SimulatedLog:
         self.interrupt("appended")
         return self._expected
 
-    def _check_own(self) -> None:
+    def _check_own(self):
         engine = self.engine
         if engine.last > self._expected and engine.entries[self._expected].writer != self._writer:
             raise Fenced("another broker has written")
 
-    def _settle_first(self) -> None:
+    def _settle_first(self):
         self._pending.pop(0)
         self._expected += 1
         self._number += 1
 
-    def purge(self, key: str, through: int) -> None:
+    def purge(self, key, through):
         self.engine.purge([entry for entry in self._under(key) if entry.sequence <= through])
 
-    def request(self, command: str, broker: str) -> bool:
+    def request(self, command, broker):
         if self.engine.listens:
             self.engine.requests.setdefault(broker, []).append(command)
         return self.engine.listens
 
-    def requests(self, broker: str, *, active: bool) -> list[str]:
+    def requests(self, broker, *, active):
         found = self.engine.requests.pop(broker, [])
         return found + (self.engine.requests.pop("", []) if active else [])
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 class SimulatedCopy:
     """A local copy that survives a restart of its broker; its files are the writes by path."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.sequence = 0
         self.files: dict[str, bytes] = {}
         self.fault: OSError | None = None
@@ -219,14 +219,14 @@ class SimulatedCopy:
         self.missing = 0
         self.summary = Summary()
 
-    def restart(self, replicated_log: object, reason: str, /) -> None:
+    def restart(self, replicated_log, reason, /):
         self.sequence = 0
         self.files.clear()
 
-    def open(self, replicated_log: object, /) -> int:
+    def open(self, replicated_log, /):
         return self.sequence
 
-    def apply(self, entries: Sequence[LogEntry], /) -> None:
+    def apply(self, entries, /):
         if self.fault is not None:
             raise self.fault
         if self.gap:
@@ -241,5 +241,5 @@ class SimulatedCopy:
                 self.files.pop(change.path, None)
             self.sequence = entry.sequence
 
-    def close(self, *, clean: bool) -> None:
+    def close(self, *, clean):
         pass

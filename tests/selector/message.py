@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from stompring.selector import compile_selector
 
 Value = str | int | float | bool | None
@@ -12,16 +10,16 @@ Value = str | int | float | bool | None
 class Message:
     """Properties and a body, and a count of how often each was asked for."""
 
-    def __init__(self, properties: Mapping[str, Value], body: bytes = b"") -> None:
+    def __init__(self, properties, body=b""):
         self._properties = properties
         self._body = body
         self.asked: list[str] = []
 
-    def get_property(self, name: str) -> Value:
+    def get_property(self, name):
         self.asked.append(name)
         return self._properties.get(name)
 
-    def get_body(self) -> bytes:
+    def get_body(self):
         self.asked.append("BODY")
         return self._body
 
@@ -29,7 +27,7 @@ class Message:
 class LinesMessage:
     """Properties that are all text, as lines; and a count of how often it was asked for others than lines."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties):
         self.asked: list[str] = []
         self._properties = properties
         lines = [b"1\ncontent-length:1\n"]
@@ -39,26 +37,26 @@ class LinesMessage:
         self.body_at = len(head)
         self.tail = head + b"\na:x\nb:x\n\n\0\n"  # the body has what looks like headers
 
-    def get_property(self, name: str) -> Value:
+    def get_property(self, name):
         self.asked.append(name)
         return self._properties.get(name)
 
-    def get_body(self) -> bytes:
+    def get_body(self):
         raise AssertionError("no selector here reads the body")
 
-    def text_of_line(self, line: bytes) -> str | None:
+    def text_of_line(self, line):
         assert line.startswith(b"\n") and line.endswith(b":")
         return self._properties.get(line[1:-1].decode())
 
 
-def _escaped(text: str) -> bytes:
+def _escaped(text):
     pairs = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"))
     for sign, written in pairs:
         text = text.replace(sign, written)
     return text.encode()
 
 
-def outcome(text: str, properties: Mapping[str, Value], body: bytes = b"") -> str:
+def outcome(text, properties, body=b""):
     """T, F or U: what the text is for the message, found out by asking for it and for its negation."""
     prefix, _, condition = text.rpartition(":") if "_expressions:" in text else ("", "", text)
     start = f"{prefix}:" if prefix else ""

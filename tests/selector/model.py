@@ -14,55 +14,55 @@ Tree = tuple[Any, ...]
 class Model:
     """Evaluates a tree on a dictionary of properties."""
 
-    def __init__(self, properties: dict[str, Any], convert: bool) -> None:
+    def __init__(self, properties, convert):
         self.properties = properties
         self.convert = convert
 
     # -- conditions: True, False, None
 
-    def condition(self, tree: Tree) -> bool | None:
+    def condition(self, tree):
         result: bool | None = getattr(self, "_" + tree[0])(*tree[1:])
         return result
 
-    def _and(self, *parts: Tree) -> bool | None:
+    def _and(self, *parts):
         results = [self.condition(part) for part in parts]
         if any(result is False for result in results):
             return False
         return None if any(result is None for result in results) else True
 
-    def _or(self, *parts: Tree) -> bool | None:
+    def _or(self, *parts):
         results = [self.condition(part) for part in parts]
         if any(result is True for result in results):
             return True
         return None if any(result is None for result in results) else False
 
-    def _not(self, part: Tree) -> bool | None:
+    def _not(self, part):
         result = self.condition(part)
         return None if result is None else not result
 
-    def _truth(self, value: bool) -> bool | None:
+    def _truth(self, value):
         return value
 
-    def _flag(self, name: str) -> bool | None:
+    def _flag(self, name):
         return self.as_boolean(self.properties.get(name))
 
-    def _null(self, value: Tree) -> bool | None:
+    def _null(self, value):
         return self.value(value) is None
 
-    def _in(self, name: str, strings: list[str]) -> bool | None:
+    def _in(self, name, strings):
         value = self.properties.get(name)
         return any(value == string for string in strings) if isinstance(value, str) else None
 
-    def _like(self, value: Tree, pattern: str, escape: str | None) -> bool | None:
+    def _like(self, value, pattern, escape):
         found = self.value(value)
         if found is None:
             return None
         return isinstance(found, str) and like(found, pattern, escape)
 
-    def _between(self, value: Tree, low: Tree, high: Tree) -> bool | None:
+    def _between(self, value, low, high):
         return self._and(("compare", ">=", value, low), ("compare", "<=", value, high))
 
-    def _compare(self, operator: str, left: Tree, right: Tree) -> bool | None:
+    def _compare(self, operator, left, right):
         first, second = self.value(left), self.value(right)
         pair = self.alike(first, second, is_text(left) or is_text(right))
         if pair is None:
@@ -82,7 +82,7 @@ class Model:
 
     # -- values: None is missing or unknown
 
-    def value(self, tree: Tree) -> Any:
+    def value(self, tree):
         match tree:
             case ("property", name):
                 return self.properties.get(name)
@@ -106,7 +106,7 @@ class Model:
                 )
         return self.condition(tree)
 
-    def calculate(self, operator: str, left: Any, right: Any) -> Any:
+    def calculate(self, operator, left, right):
         if left is None or right is None:
             return None
         if operator in ("/", "%"):
@@ -116,7 +116,7 @@ class Model:
             return float(result)
         return None if isinstance(result, float) and math.isnan(result) else result
 
-    def divide(self, operator: str, left: float, right: float) -> float | None:
+    def divide(self, operator, left, right):
         try:
             result = left / right if operator == "/" else math.fmod(left, right)
         except (ZeroDivisionError, ValueError):
@@ -128,7 +128,7 @@ class Model:
 
     # -- types
 
-    def alike(self, first: Any, second: Any, text: bool) -> tuple[Any, Any] | None:
+    def alike(self, first, second, text):
         pair: tuple[Any, Any]
         if first is None or second is None:
             return None
@@ -141,18 +141,18 @@ class Model:
             pair = (self.as_number(first), self.as_number(second))
         return None if None in pair else pair
 
-    def as_number(self, value: Any) -> int | float | None:
+    def as_number(self, value):
         if isinstance(value, str):
             return looks_like(value) if self.convert else None
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
-    def as_boolean(self, value: Any) -> bool | None:
+    def as_boolean(self, value):
         if isinstance(value, str):
             return {"true": True, "false": False}.get(value.lower()) if self.convert else None
         return value if isinstance(value, bool) else None
 
 
-def looks_like(text: str) -> int | float | None:
+def looks_like(text):
     """The number a text is, spelled out instead of by a regular expression."""
     body = text[1:] if text[:1] in ("+", "-") else text
     mantissa, mark, exponent = body.replace("E", "e").partition("e")
@@ -165,7 +165,7 @@ def looks_like(text: str) -> int | float | None:
     return int(text) if mantissa.isdigit() and not mark else float(text)
 
 
-def like(text: str, pattern: str, escape: str | None) -> bool:
+def like(text, pattern, escape):
     """LIKE by trying every way there is."""
     if not pattern:
         return not text
@@ -176,7 +176,7 @@ def like(text: str, pattern: str, escape: str | None) -> bool:
     return bool(text) and pattern[0] in ("_", text[0]) and like(text[1:], pattern[1:], escape)
 
 
-def is_number(tree: Tree) -> bool:
+def is_number(tree):
     """Whether the value is a number whatever the message says."""
     match tree:
         case ("arithmetic", "+", left, right):
@@ -184,7 +184,7 @@ def is_number(tree: Tree) -> bool:
     return bool(tree[0] in ("number", "negative", "arithmetic"))
 
 
-def is_text(tree: Tree) -> bool:
+def is_text(tree):
     """Whether a string constant takes part, so that text stays text."""
     match tree:
         case ("arithmetic", "+", left, right):
@@ -192,7 +192,7 @@ def is_text(tree: Tree) -> bool:
     return bool(tree[0] == "string")
 
 
-def written(tree: Tree) -> str:
+def written(tree):
     """The tree as a selector, every part in parentheses."""
     match tree:
         case ("and" | "or" as word, *parts):
@@ -223,5 +223,5 @@ def written(tree: Tree) -> str:
     raise TypeError(tree)
 
 
-def quoted(text: str) -> str:
+def quoted(text):
     return "'" + text.replace("'", "''") + "'"

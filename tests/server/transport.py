@@ -18,7 +18,7 @@ from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, F
 from ..websocket_client import WebSocketClient
 
 
-def read_pieces(data: bytes) -> list[Any]:
+def read_pieces(data):
     """The frames of WebSocket in these bytes, which are all whole."""
     reader: Any = WebSocketClient.__new__(WebSocketClient)
     reader.buffer = data
@@ -32,32 +32,32 @@ def read_pieces(data: bytes) -> list[Any]:
 class TcpTransport(StringTransportWithDisconnection):
     """Closes only when no producer is registered, and knows a slow socket."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock):
         super().__init__()
         self.clock = clock
         self.aborted = False
         self.half_closed = False
 
-    def setTcpNoDelay(self, enabled: bool) -> None:
+    def setTcpNoDelay(self, enabled):
         """Nothing to delay."""
 
-    def setTcpKeepAlive(self, enabled: bool) -> None:
+    def setTcpKeepAlive(self, enabled):
         """Nothing to keep alive."""
 
-    def loseConnection(self) -> None:
+    def loseConnection(self):
         assert self.producer is None, "Twisted waits for a producer before it closes"
         self.clock.callLater(0, self.hang_up)
 
-    def loseWriteConnection(self) -> None:
+    def loseWriteConnection(self):
         assert self.producer is None, "Twisted waits for a producer before it closes"
         self.half_closed = True
 
-    def hang_up(self) -> None:
+    def hang_up(self):
         """The client is gone."""
         if self.connected:
             super().loseConnection()
 
-    def abortConnection(self) -> None:
+    def abortConnection(self):
         self.aborted = True
         self.hang_up()
 
@@ -65,7 +65,7 @@ class TcpTransport(StringTransportWithDisconnection):
 class House:
     """A broker whose connections are in memory, and a clock that is set by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.clock = Clock()
         self.clock.advance(1_000_000)
         entries = (
@@ -75,13 +75,13 @@ class House:
         self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
         self.connections = Connections(1)
 
-    def make_factory(self, **options: Any) -> StompFactory:
+    def make_factory(self, **options):
         """What an acceptor makes protocols by."""
         acceptor = StompAcceptor("s", "127.0.0.1", 0, anycast_prefix=("/queue/",), **options)
         outgoing = Outgoing(self.broker.clock)
         return StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
 
-    def join(self, factory: StompFactory) -> tuple[Any, TcpTransport]:
+    def join(self, factory):
         """A connection."""
         protocol = factory.buildProtocol(None)
         transport = TcpTransport(self.clock)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from .session_fixture import Client, Server
+from .session_fixture import Server
 
 
 @pytest.fixture
-def server() -> Server:
+def server():
     """A broker with one acceptor; it keeps queues that nobody uses."""
     return Server({"#": {"auto_delete_queues": False}})
 
 
 @pytest.fixture
-def client(server: Server) -> Client:
+def client(server):
     """A client that is connected."""
     return server.client()

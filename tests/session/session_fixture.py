@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stompring.session.connect import Anonymous, Authenticator
+from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
@@ -23,11 +23,11 @@ class Got:
     headers: dict[str, str]
     body: bytes
 
-    def __getitem__(self, name: str) -> str:
+    def __getitem__(self, name):
         return self.headers[name]
 
 
-def parse(data: bytes) -> list[Got]:
+def parse(data):
     """Server frames, independently of the parser under test. Bare line feeds are heart-beats."""
     frames = []
     while data:
@@ -63,18 +63,18 @@ class RecordingWire:
     reading: bool = True
     calls: list[str] = field(default_factory=list)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data):
         self.written += data
         self.writes += 1
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
-    def pause_reading(self) -> None:
+    def pause_reading(self):
         self.reading = False
         self.calls.append("pause")
 
-    def resume_reading(self) -> None:
+    def resume_reading(self):
         self.reading = True
         self.calls.append("resume")
 
@@ -84,11 +84,11 @@ class Server:
 
     def __init__(
         self,
-        settings: dict[str, dict[str, Any]] | None = None,
-        authenticator: Authenticator | None = None,
-        acceptor: dict[str, Any] | None = None,
-        **configuration: Any,
-    ) -> None:
+        settings=None,
+        authenticator=None,
+        acceptor=None,
+        **configuration,
+    ):
         self.world = BrokerFixture(settings, **configuration)
         options: dict[str, Any] = {"anycast_prefix": ("/queue/",), "multicast_prefix": ("/topic/",)}
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, **(options | (acceptor or {})))
@@ -96,7 +96,7 @@ class Server:
         self.authenticator = authenticator or Anonymous()
         self.clients = 0
 
-    def client(self, version: str | None = "1.2", **headers: str) -> Client:
+    def client(self, version="1.2", **headers):
         """A client that is connected already; ``version`` None: one that has sent nothing yet."""
         self.clients += 1
         client = Client(self, str(self.clients))
@@ -107,33 +107,33 @@ class Server:
         return client
 
     @property
-    def broker(self) -> Any:
+    def broker(self):
         return self.world.broker
 
     @property
-    def directory(self) -> Any:
+    def directory(self):
         return self.world.directory
 
-    def settle_down(self) -> None:
+    def settle_down(self):
         self.world.settle_down()
 
-    def one_turn(self) -> None:
+    def one_turn(self):
         self.world.one_turn()
 
-    def queue(self, name: str = "q") -> Any:
+    def queue(self, name="q"):
         return self.directory.queues[name]
 
-    def address(self, name: str = "q") -> Any:
+    def address(self, name="q"):
         return self.world.address(name)
 
-    def pass_time(self, milliseconds: int = 0) -> None:
+    def pass_time(self, milliseconds=0):
         self.world.pass_time(milliseconds)
 
 
 class Client:
     """One connection."""
 
-    def __init__(self, server: Server, number: str) -> None:
+    def __init__(self, server, number):
         self.server = server
         self.wire = RecordingWire()
         self.session = Session(
@@ -146,7 +146,7 @@ class Client:
             number,
         )
 
-    def write(self, data: bytes) -> None:
+    def write(self, data):
         """One read of the server's socket."""
         self.server.world.broker.clock.refresh()
         self.server.outgoing.within_read = True
@@ -156,61 +156,61 @@ class Client:
             self.server.outgoing.within_read = False
             self.server.outgoing.flush()
 
-    def lose(self) -> None:
+    def lose(self):
         """The connection breaks."""
         self.session.lost()
         self.server.world.pass_time(0)
 
-    def say(self, command: str, body: bytes = b"", **headers: Any) -> None:
+    def say(self, command, body=b"", **headers):
         """Send a frame; ``_`` in names stands for ``-``, but not at the beginning or in capitals."""
         self.write(frame(command, body, **headers))
 
-    def send(self, body: bytes = b"x", destination: str = "/queue/q", **headers: Any) -> None:
+    def send(self, body=b"x", destination="/queue/q", **headers):
         """SEND."""
         self.say("SEND", body, destination=destination, **headers)
 
-    def subscribe(self, destination: str = "/queue/q", id: object = "s", **headers: Any) -> None:
+    def subscribe(self, destination="/queue/q", id="s", **headers):
         """SUBSCRIBE."""
         self.say("SUBSCRIBE", destination=destination, id=id, **headers)
 
-    def begin(self, transaction: str = "t", **headers: Any) -> None:
+    def begin(self, transaction="t", **headers):
         """BEGIN."""
         self.say("BEGIN", transaction=transaction, **headers)
 
-    def commit(self, transaction: str = "t", **headers: Any) -> None:
+    def commit(self, transaction="t", **headers):
         """COMMIT."""
         self.say("COMMIT", transaction=transaction, **headers)
 
-    def abort(self, transaction: str = "t", **headers: Any) -> None:
+    def abort(self, transaction="t", **headers):
         """ABORT."""
         self.say("ABORT", transaction=transaction, **headers)
 
-    def ack(self, id: str, **headers: Any) -> None:
+    def ack(self, id, **headers):
         """ACK."""
         self.say("ACK", id=id, **headers)
 
-    def read(self) -> list[Got]:
+    def read(self):
         """The frames that came since the last time."""
         data, self.wire.written = self.wire.written, b""
         return parse(data)
 
-    def one(self, command: str) -> Got:
+    def one(self, command):
         (got,) = self.read()
         assert got.command == command, got
         return got
 
-    def error(self) -> Got:
+    def error(self):
         """The one ERROR that came last, after which the connection was closed."""
         got = self.read()[-1]
         assert got.command == "ERROR", got
         assert self.wire.closed and self.session.closed
         return got
 
-    def bodies(self) -> list[bytes]:
+    def bodies(self):
         return [got.body for got in self.read() if got.command == "MESSAGE"]
 
 
-def frame(command: str, body: bytes = b"", **headers: Any) -> bytes:
+def frame(command, body=b"", **headers):
     lines = [command.encode()]
     for name, value in headers.items():
         wire_name = name if name.startswith(("_", "AMQ", "JMSX")) else name.replace("_", "-")

@@ -6,28 +6,27 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import parse_broker_xml
-from stompring.settings.model import BrokerConfiguration
 
 FILE = "etc/broker.xml"
 QUIET = "<security-enabled>false</security-enabled>"
 
 
-def document(*lines: str) -> bytes:
+def document(*lines):
     """A broker.xml with ``lines`` in its core, the first of them on line 3."""
     return "\n".join(["<configuration>", "<core>", *lines, "</core>", "</configuration>"]).encode()
 
 
-def parse(*lines: str) -> BrokerConfiguration:
+def parse(*lines):
     """The configuration of a document with ``lines`` in its core."""
     return parse_broker_xml(document(*lines), FILE)
 
 
-def faults(*lines: str) -> list[str]:
+def faults(*lines):
     """What is wrong with a document with ``lines`` in its core; each as ``line: text``."""
     return faults_of(document(*lines))
 
 
-def faults_of(data: bytes) -> list[str]:
+def faults_of(data):
     """What is wrong with ``data``, which must be something."""
     with pytest.raises(ConfigurationError) as caught:
         parse_broker_xml(data, FILE)
@@ -38,18 +37,18 @@ def faults_of(data: bytes) -> list[str]:
     return [line.removeprefix(f"{FILE}:") for line in reported]
 
 
-def setting(element: str, text: str) -> str:
+def setting(element, text):
     """An address-setting for every address with one element in it."""
     inside = f"<{element}>{text}</{element}>"
     return f'<address-settings><address-setting match="#">{inside}</address-setting></address-settings>'
 
 
-def queue(attributes: str = "", inside: str = "") -> str:
+def queue(attributes="", inside=""):
     """An address ``a`` with one anycast queue ``q``."""
     holds = f'<anycast><queue name="q" {attributes}>{inside}</queue></anycast>'
     return f'<addresses><address name="a">{holds}</address></addresses>'
 
 
-def acceptor(url: str, name: str = "x") -> str:
+def acceptor(url, name="x"):
     """One acceptor; ``&`` is written as XML wants it."""
     return f'<acceptors><acceptor name="{name}">{url.replace("&", "&amp;")}</acceptor></acceptors>'

@@ -14,11 +14,9 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from ..broker_process import ROOT, BrokerProcess
 from ..end_to_end.test_permissions import add
-from ..management import Management
 from ..stomp_client import StompClient, spelled
 
 BROKER_XML = """<?xml version="1.0" encoding="UTF-8"?>
@@ -70,12 +68,12 @@ BROKER_XML = """<?xml version="1.0" encoding="UTF-8"?>
 LATER = 4_102_444_800_000
 
 
-def management(broker: BrokerProcess) -> Management:
+def management(broker):
     """The management API, for the user ``ada``."""
     return broker.management(("ada", "ada's password"))
 
 
-def told(broker: BrokerProcess) -> dict[str, Any]:
+def told(broker):
     """Queues with their attributes and messages, as the management API shows them."""
     api = management(broker)
     return {
@@ -84,14 +82,14 @@ def told(broker: BrokerProcess) -> dict[str, Any]:
     }
 
 
-def connect(broker: BrokerProcess, **headers: str) -> StompClient:
+def connect(broker, **headers):
     client = StompClient(broker.port)
     login = {"login": "ada", "passcode": "ada's password"}
     client.connect({**login, **spelled(headers)})
     return client
 
 
-def populate(broker: BrokerProcess) -> None:
+def populate(broker):
     """Messages of every kind that a data directory may have."""
     client = connect(broker)
     numbers = [f"{number} ".ljust(150, "x") for number in range(40)]
@@ -143,7 +141,7 @@ def populate(broker: BrokerProcess) -> None:
     client.disconnect()
 
 
-def create(directory: Path) -> None:
+def create(directory):
     """The instance. Its broker is killed: there is no clean end."""
     config = directory / "etc" / "broker.xml"
     config.parent.mkdir(parents=True)
@@ -159,7 +157,7 @@ def create(directory: Path) -> None:
     (directory / "expected.json").write_text(json.dumps(expected, indent=1), encoding="utf-8")
 
 
-def main() -> None:
+def main():
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name, "instance")
         create(directory)

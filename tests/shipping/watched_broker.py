@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 from ..broker_document import EVERYBODY, PREFIXES, anycast, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
@@ -25,7 +23,7 @@ CORE = """
 
 
 @contextmanager
-def watched_broker(directory: Path) -> Iterator[BrokerProcess]:
+def watched_broker(directory):
     """A broker with security, TLS, the PROXY protocol, all limits, paging, retention, rings and a policy."""
     Authority(directory).issue("broker.pem")
     (directory / "plugins").mkdir()
@@ -54,14 +52,14 @@ def watched_broker(directory: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
-def client(broker: BrokerProcess, user: str = "anna", passcode: str | None = None) -> StompClient:
+def client(broker, user="anna", passcode=None):
     opened = StompClient(broker.port)
     headers = {"accept-version": "1.2", "host": "localhost", "login": user, "passcode": passcode or user}
     opened.send("CONNECT", headers)
     return opened
 
 
-def refuse(broker: BrokerProcess) -> None:
+def refuse(broker):
     """A wrong password, a missing permission, a request and a TLS connection that are refused."""
     client(broker, "anna", "wrong").error()
     denied = client(broker, "otto")
@@ -80,11 +78,11 @@ def refuse(broker: BrokerProcess) -> None:
 
 
 @contextmanager
-def traffic(broker: BrokerProcess) -> Iterator[None]:
+def traffic(broker):
     """Changes every counter; the clients stay connected within the context."""
     with ExitStack() as open_clients:
 
-        def connected() -> StompClient:
+        def connected():
             opened = client(broker)
             open_clients.callback(opened.close)
             opened.expect("CONNECTED")

@@ -20,7 +20,7 @@ SOURCE = Path(stompring.stomp.__file__).with_name("_cut.c")
 
 
 @cache
-def _compiled() -> Any:
+def _compiled():
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     include = Path(sysconfig.get_path("include"))
     if compiler is None or not (include / "Python.h").exists():
@@ -38,7 +38,7 @@ def _compiled() -> Any:
     return module
 
 
-def native_cutter() -> Callable[..., Any]:
+def native_cutter():
     """The class; skips the test where it cannot be compiled."""
     module = _compiled()
     if module is None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from stompring.stomp.parser import Parser
 
 # command, headers in order, content-length, body
 Frame = tuple[bytes, list[tuple[bytes, bytes]], int, bytes]
 
 
-def frame(command: bytes, headers: dict[bytes, bytes], body: bytes = b"", length: int | None = None) -> Frame:
+def frame(command, headers, body=b"", length=None):
     """What is expected; ``length`` is taken from the headers if it is not given."""
     if length is None:
         length = int(headers.get(b"content-length", b"-1"))
@@ -18,12 +16,12 @@ def frame(command: bytes, headers: dict[bytes, bytes], body: bytes = b"", length
 
 
 def opened(
-    version: bytes | None = b"1.2",
-    end: bytes = b"\n",
-    body: int = 10_000,
-    headers: int = 50,
-    line: int = 1_000,
-) -> Parser:
+    version=b"1.2",
+    end=b"\n",
+    body=10_000,
+    headers=50,
+    line=1_000,
+):
     """A parser whose connection agreed on ``version``; ``end`` is the line end its CONNECT used."""
     parser = Parser(max_body_length=body, max_headers=headers, max_header_length=line)
     if version is not None:
@@ -32,20 +30,18 @@ def opened(
     return parser
 
 
-def pieces(stream: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
+def pieces(stream, cuts):
     start = 0
     for cut in [*sorted(cuts), len(stream)]:
         yield stream[start:cut]
         start = cut
 
 
-def byte_by_byte(stream: bytes) -> Iterator[bytes]:
+def byte_by_byte(stream):
     return pieces(stream, range(1, len(stream)))
 
 
-def read(
-    parser: Parser, reads: Iterable[bytes], version: bytes | None = None
-) -> tuple[list[Frame], str | None]:
+def read(parser, reads, version=None):
     """All frames, and the error's text. With ``version`` that is agreed on after the first CONNECT or STOMP."""
     frames: list[Frame] = []
     for data in reads:

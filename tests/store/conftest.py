@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.broker.queue import Queue
-
 from .paged_broker import PagedBroker
 from .writer_fixture import WriterFixture
 
 
 @pytest.fixture
-def world() -> PagedBroker:
+def world():
     """The broker; modules may have another one."""
     return PagedBroker()
 
 
 @pytest.fixture
-def q(world: PagedBroker) -> Queue:
+def q(world):
     """The first queue."""
     return world.queues("q", "r")[0]
 
 
 @pytest.fixture
-def r(world: PagedBroker) -> Queue:
+def r(world):
     """The second queue."""
     return world.queues("q", "r")[1]
 
 
 @pytest.fixture
-def desk() -> WriterFixture:
+def desk():
     """A writer with its disk and files."""
     return WriterFixture()

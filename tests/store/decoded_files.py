@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from stompring.store.record import NAME, SAMPLE, SAMPLE_ROW, TRANSACTION, Kind
 from stompring.store.segment import Header, SegmentScan
@@ -11,7 +10,7 @@ from stompring.store.segment import Header, SegmentScan
 from .format_tables import Format
 
 
-def payloads(data: bytes) -> list[bytes]:
+def payloads(data):
     """All of a file's payloads that say what went through: those within transactions too, none for restarts alone."""
     found = []
     for start, stop in SegmentScan(data):
@@ -31,7 +30,7 @@ def payloads(data: bytes) -> list[bytes]:
     return found
 
 
-def rows(data: bytes) -> list[tuple[int, dict[str, tuple[int, ...]]]]:
+def rows(data):
     """Of each sample its time, and the rows by queue."""
     names: dict[int, str] = {}
     found = []
@@ -50,7 +49,7 @@ def rows(data: bytes) -> list[tuple[int, dict[str, tuple[int, ...]]]]:
 FORMAT = Format.of_document()
 
 
-def retained(payload: bytes) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
+def retained(payload):
     """The fields of a RETAINED record, as the document has them, and of each message its number and its body."""
     title, fields = FORMAT.payload(payload)
     assert title == "RETAINED"
@@ -62,7 +61,7 @@ def retained(payload: bytes) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
     return fields, found
 
 
-def passed_on(payload: bytes) -> list[tuple[int, int, int]]:
+def passed_on(payload):
     """Of a RETAINED record the messages that were acknowledged as they came: number, queue, consumer."""
     fields, _ = retained(payload)
     return [

@@ -6,13 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.task import Clock
-
 Job = Callable[[], Any]
 Done = Callable[[Any], None]
 
 
-def outcome_of(job: Job) -> Any:
+def outcome_of(job):
     """What a job returns or raises."""
     try:
         return job()
@@ -23,20 +21,20 @@ def outcome_of(job: Job) -> Any:
 class ImmediateDisk:
     """Does each job as it comes; its result is there in the next turn of the clock."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock):
         self.clock = clock
         self._results: deque[tuple[Done, Any]] = deque()
 
-    def run(self, job: Job, done: Done) -> None:
+    def run(self, job, done):
         self._results.append((done, outcome_of(job)))
         self.clock.callLater(0, self._next)
 
-    def _next(self) -> None:
+    def _next(self):
         if self._results:
             done, result = self._results.popleft()
             done(result)
 
-    def finish(self) -> None:
+    def finish(self):
         while self._results:
             self._next()
 
@@ -44,22 +42,22 @@ class ImmediateDisk:
 class ManualDisk:
     """Does nothing until it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.jobs: deque[tuple[Job, Done]] = deque()
 
-    def run(self, job: Job, done: Done) -> None:
+    def run(self, job, done):
         self.jobs.append((job, done))
 
-    def step(self) -> None:
+    def step(self):
         """Do the oldest job, and tell its result."""
         job, done = self.jobs.popleft()
         done(outcome_of(job))
 
-    def do(self) -> None:
+    def do(self):
         """Do the oldest job; nobody hears of it, as the broker dies now."""
         job, _ = self.jobs.popleft()
         outcome_of(job)
 
-    def finish(self) -> None:
+    def finish(self):
         while self.jobs:
             self.step()

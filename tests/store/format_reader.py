@@ -6,7 +6,6 @@ What it knows beyond the tables is said in that document in words: what a later 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,14 +42,14 @@ class Found:
     paged: bool
 
     @property
-    def headers(self) -> dict[str, str]:
+    def headers(self):
         """The header lines, unescaped."""
         lines = self.fields["head"].decode().split("\n")[1:-2]
         pairs = (line.split(":", 1) for line in lines)
         return {_plain(name): _plain(value) for name, value in pairs}
 
 
-def _plain(text: str) -> str:
+def _plain(text):
     for code, character in (("\\n", "\n"), ("\\r", "\r"), ("\\c", ":"), ("\\\\", "\\")):
         text = text.replace(code, character)
     return text
@@ -81,7 +80,7 @@ class Directory:
     oldest_segment: int = 0
 
     @classmethod
-    def read(cls, root: Path) -> Directory:
+    def read(cls, root):
         """Everything below ``root``."""
         self = cls(Format.of_document(), root)
         assert (root / "schema-version").read_text() == "3\n"
@@ -102,7 +101,7 @@ class Directory:
 
     # ---- files
 
-    def _check_files(self) -> None:
+    def _check_files(self):
         """The files that there must be are there, and no others."""
         numbers = [file.header["number"] for file in self.journal]
         assert numbers == list(range(self.oldest_segment, numbers[-1] + 1))
@@ -123,7 +122,7 @@ class Directory:
                     for queue in {queue for message in durable for queue in message["queues"]}
                 }
 
-    def _file(self, path: Path, kind: int) -> File:
+    def _file(self, path, kind):
         data = path.read_bytes()
         header, at = self.format.read("Header", data)
         assert header["magic"] == b"STOMPRNG" and header["format"] == 3 and header["kind"] == kind
@@ -151,7 +150,7 @@ class Directory:
             self._check_footer(file, data)
         return file
 
-    def _check_footer(self, file: File, data: bytes) -> None:
+    def _check_footer(self, file, data):
         footer = file.footer
         assert footer is not None
         size = footer["size"]
@@ -179,7 +178,7 @@ class Directory:
         self._check_page_footer(found, messages)
 
     @staticmethod
-    def _check_page_footer(found: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+    def _check_page_footer(found, messages):
         kinds = [m["priority"] + 1 + 128 * (m["flags"] & 1) + 64 * (m["due"] > 0) for m in messages]
         assert found["kinds"] == (kinds[:1] if len(set(kinds)) == 1 else kinds)
         for column, name in (("expires", "soonest_expiry"), ("due", "soonest_due")):
@@ -191,9 +190,7 @@ class Directory:
                 members.setdefault(queue, set()).add(index)
         assert {each["queue"]: each["bitmap"] for each in found["members"]} == members
 
-    def _flat(
-        self, records: list[tuple[int, str, dict[str, Any]]]
-    ) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    def _flat(self, records):
         for at, title, fields in records:
             if title == "TRANSACTION":
                 for part in fields["parts"]:
@@ -203,7 +200,7 @@ class Directory:
 
     # ---- what records mean
 
-    def _apply(self, title: str, fields: dict[str, Any]) -> None:
+    def _apply(self, title, fields):
         if title == "TRANSACTION":
             for part in fields["parts"]:
                 self._apply(*self.format.payload(part["payload"]))
@@ -234,7 +231,7 @@ class Directory:
         else:
             self._apply_to_message(title, fields)
 
-    def _apply_to_message(self, title: str, fields: dict[str, Any]) -> None:
+    def _apply_to_message(self, title, fields):
         if title == "MESSAGE":
             number = fields["number"]
             self.messages[number] = fields
@@ -254,7 +251,7 @@ class Directory:
                 deliveries, *rest = self.states.get((number, queue), (0, 0, 0, None))
                 self.states[number, queue] = deliveries + 1, *rest
 
-    def _apply_to_page(self, title: str, fields: dict[str, Any]) -> None:
+    def _apply_to_page(self, title, fields):
         key = fields["address"], fields["queue"], fields["page"]
         if title == "PAGE_STATE":
             state = fields["deliveries"], fields["attempts"], fields["due"]
@@ -270,7 +267,7 @@ class Directory:
 
     # ---- what is there
 
-    def contents(self) -> Iterator[Found]:
+    def contents(self):
         """Every message in every queue that has not given it up."""
         for number, fields in self.messages.items():
             for queue in fields["queues"]:
@@ -280,7 +277,7 @@ class Directory:
             for file in files:
                 yield from self._contents_of(file)
 
-    def _contents_of(self, file: File) -> Iterator[Found]:
+    def _contents_of(self, file):
         page = int(file.path.stem)
         for _, title, fields in file.records:
             if title == "NAME":
@@ -297,6 +294,6 @@ class Directory:
                     state = self.page_states.get((*key, index), (fields["deliveries"], 0, fields["due"]))
                     yield self._found(fields, queue, (*state, None), paged=True)
 
-    def _found(self, fields: dict[str, Any], queue: int, state: tuple[Any, ...], *, paged: bool) -> Found:
+    def _found(self, fields, queue, state, *, paged):
         address = self.names[ADDRESS, fields["address"]]
         return Found(fields["number"], address, self.names[QUEUE, queue], fields, *state, paged=paged)

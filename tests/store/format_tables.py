@@ -6,7 +6,6 @@ import json
 import re
 import struct
 from collections import ChainMap
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ class Field:
     meaning: str
 
     @property
-    def size(self) -> int | None:
+    def size(self):
         """Bytes, where the table alone tells."""
         if self.type not in NUMBERS:
             return int(self.count) if self.count is not None and self.count.isdigit() else None
@@ -38,7 +37,7 @@ class Field:
         return unit * int(self.count) if self.count.isdigit() else None
 
     @property
-    def one(self) -> Field:
+    def one(self):
         """A field for each item of this one."""
         return replace(self, count=None)
 
@@ -50,7 +49,7 @@ class Malformed(Exception):
 class Format:
     """All tables of the document."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         self.tables: dict[str, list[Field]] = {}
         self.kinds: dict[int, str] = {}
         title = ""
@@ -65,11 +64,11 @@ class Format:
                 self.kinds[int(found[1])] = found[2]
 
     @classmethod
-    def of_document(cls) -> Format:
+    def of_document(cls):
         """The format as it is documented."""
         return cls(DOCUMENT.read_text(encoding="utf-8"))
 
-    def prologue(self, title: str) -> str:
+    def prologue(self, title):
         """The struct format of the fields of fixed size at the beginning of a table."""
         codes = "<"
         for field in self.tables[title]:
@@ -80,12 +79,12 @@ class Format:
 
     def read(
         self,
-        title: str,
-        data: bytes,
-        at: int = 0,
-        stop: int | None = None,
-        outer: Mapping[str, Any] | None = None,
-    ) -> tuple[dict[str, Any], int]:
+        title,
+        data,
+        at=0,
+        stop=None,
+        outer=None,
+    ):
         """The fields of one table from ``at`` on, and where they end; ``outer`` are those of the table around it."""
         stop = len(data) if stop is None else stop
         start: int = at
@@ -98,7 +97,7 @@ class Format:
                 raise Malformed(f"{title}.{field.name} ends at {at}, beyond {stop}")
         return dict(fields.maps[0]), at
 
-    def payload(self, data: bytes) -> tuple[str, dict[str, Any]]:
+    def payload(self, data):
         """What a payload is, and its fields; it must be used up."""
         title = self.kinds[data[0]]
         fields, at = self.read(title, data)
@@ -106,9 +105,7 @@ class Format:
             raise Malformed(f"{len(data) - at} bytes after the end of {title}")
         return title, fields
 
-    def _read_field(
-        self, field: Field, fields: ChainMap[str, Any], data: bytes, at: int, stop: int
-    ) -> tuple[Any, int]:
+    def _read_field(self, field, fields, data, at, stop):
         code = NUMBERS.get(field.type)
         if field.count is None and code is not None:
             if at + struct.calcsize(code) > stop:
@@ -127,15 +124,13 @@ class Format:
             items.append(item)
         return items, at
 
-    def _read_item(
-        self, unit: Field, fields: ChainMap[str, Any], data: bytes, at: int, stop: int
-    ) -> tuple[Any, int]:
+    def _read_item(self, unit, fields, data, at, stop):
         if unit.type in NUMBERS:
             return self._read_field(unit, fields, data, at, stop)
         return self.read(unit.type, data, at, stop, fields)
 
     @staticmethod
-    def _count(field: Field, fields: ChainMap[str, Any]) -> int:
+    def _count(field, fields):
         assert field.count is not None
         name, _, bit = field.count.partition("&")
         if bit:
@@ -143,7 +138,7 @@ class Format:
         return int(field.count) if field.count.isdigit() else int(fields[field.count])
 
 
-def _text(kind: str, data: bytes) -> Any:
+def _text(kind, data):
     if kind == "bytes":
         return data
     if kind == "text":
@@ -151,7 +146,7 @@ def _text(kind: str, data: bytes) -> Any:
     return json.loads(data) if data else None
 
 
-def _bitmap(messages: int, count: int, data: bytes, at: int) -> tuple[set[int], int]:
+def _bitmap(messages, count, data, at):
     if count == messages:
         return set(range(messages)), at
     end = at + (messages + 7) // 8

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stompring.broker.broker import Broker
-from stompring.broker.queue import Queue
-from stompring.broker.reference import DELIVERING, GONE, SCHEDULED, Reference
+from stompring.broker.reference import DELIVERING, GONE, SCHEDULED
 
 from ..broker.broker_fixture import Taker
-from .stored_broker import StoredBroker
 
 #: Of one message in one queue: how often it went out, how many of those failed, when it is due and expires, or 0.
 MessageState = tuple[int, int, int, int]
@@ -21,13 +18,13 @@ QueueContents = tuple[Any, dict[int, MessageState]]
 Position = tuple[int, int]
 
 
-def message_state(ref: Reference, now: int) -> MessageState:
+def message_state(ref, now):
     due = ref.due if ref.state == SCHEDULED and ref.due > now else 0
     deliveries = 0 if ref.queue.attributes.non_destructive else ref.deliveries  # each consumer's are its own
     return (deliveries, ref.attempts, due, ref.message.expires)
 
 
-def references(queue: Queue) -> list[Reference]:
+def references(queue):
     """Everything that a queue holds: pending, scheduled and in delivery."""
     held = {id(ref): ref for ref in (*queue.dispatcher.in_order(), *queue.scheduled.values())}
     for consumer in queue.consumers:
@@ -36,7 +33,7 @@ def references(queue: Queue) -> list[Reference]:
     return [ref for ref in held.values() if ref.state != GONE]
 
 
-def snapshot(broker: Broker, now: int) -> dict[str, QueueContents]:
+def snapshot(broker, now):
     """All durable queues with the durable messages in them."""
     taken = {}
     for name, queue in broker.directory.queues.items():
@@ -47,7 +44,7 @@ def snapshot(broker: Broker, now: int) -> dict[str, QueueContents]:
     return taken
 
 
-def at_time(held: dict[str, QueueContents], now: int) -> dict[str, QueueContents]:
+def at_time(held, now):
     """A snapshot as it would be later if nothing happened: what was to come due has."""
     return {
         name: (look, {number: (*d, due if due > now else 0, e) for number, (*d, due, e) in messages.items()})
@@ -58,7 +55,7 @@ def at_time(held: dict[str, QueueContents], now: int) -> dict[str, QueueContents
 class JournalHistory:
     """Snapshots of one world by where its journal ended. ``safe`` is the end that was said to be safe."""
 
-    def __init__(self, world: StoredBroker) -> None:
+    def __init__(self, world):
         self.world = world
         self.entries: list[tuple[Position, dict[str, QueueContents]]] = []
         self.safe = 0  # the entry
@@ -67,17 +64,17 @@ class JournalHistory:
         self.note()
 
     @property
-    def position(self) -> Position:
+    def position(self):
         newest = self.world.journal.segments[-1]
         return (newest.number, newest.size)
 
-    def _gather_and_note(self) -> bool:
+    def _gather_and_note(self):
         whole = self._gather()
         if whole:
             self.note()
         return whole
 
-    def note(self) -> None:
+    def note(self):
         now = self.world.broker.clock.now
         seen = snapshot(self.world.broker, now)
         if self.entries and self.entries[-1][0] == self.position:
@@ -87,7 +84,7 @@ class JournalHistory:
         else:
             self.entries.append((self.position, seen))
 
-    def between(self, position: Position) -> tuple[dict[str, QueueContents], dict[str, QueueContents]]:
+    def between(self, position):
         """What was held at the last entry up to ``position`` and at the next; the same twice where it is an entry."""
         place = max(place for place, (where, _) in enumerate(self.entries) if where <= position)
         assert place >= self.safe, "something that was said to be safe is not there"
@@ -96,11 +93,11 @@ class JournalHistory:
             return held, held
         return held, self.entries[place + 1][1]
 
-    def promise(self) -> None:
+    def promise(self):
         """Ask to hear when all that was told is safe."""
         told: list[int] = []
 
-        def safe() -> None:
+        def safe():
             self.safe = max(self.safe, told[0])
 
         # what is told now is written with the next entry, unless all of it is written already

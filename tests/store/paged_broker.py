@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from random import Random
-from typing import Any
 
-from stompring.broker.message import Message
-from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, Reference
 from stompring.broker.storage import Reason
 from stompring.settings.model import RoutingType
-from stompring.store.cursor import Cursor
-from stompring.store.files import Disk, Files
+from stompring.store.files import Disk
 from stompring.store.page_reader import Block
-from stompring.store.pages import Page, Pages
+from stompring.store.pages import Pages
 from stompring.store.paging import Paging
 
 from .disk import ImmediateDisk
@@ -30,9 +24,7 @@ SETTINGS = {"#": {"page_size_bytes": 1024, "auto_delete_queues": False, "auto_de
 class PagedBroker(StoredBroker):
     """One address ``a`` whose messages all go to pages; ``pages`` are None while it has none."""
 
-    def __init__(
-        self, files: Files | None = None, *, settings: Any = SETTINGS, paging: Path = PAGING, **more: Any
-    ) -> None:
+    def __init__(self, files=None, *, settings=SETTINGS, paging=PAGING, **more):
         recover, reader = more.pop("recover", True), more.pop("reader", None)
         super().__init__(files, settings, recover=False, **more)
         self.given["paging"] = paging
@@ -43,33 +35,33 @@ class PagedBroker(StoredBroker):
         if recover:
             self.recover()
 
-    def recover(self) -> None:
+    def recover(self):
         self.store.recover(self.broker)
         for pages in self.paging.recovered:
             pages.address.pages = pages
         self.turn()
 
-    def again(self, files: Files | None = None, **changed: Any) -> PagedBroker:
+    def again(self, files=None, **changed):
         given = {**self.given, "after": self.clock.seconds() - 1_700_000_000, **changed}
         return PagedBroker(files or self.memory.kill(), **given)
 
-    def crashed(self, random: Random, **changed: Any) -> PagedBroker:
+    def crashed(self, random, **changed):
         return self.again(self.memory.crash(random), **changed)
 
-    def stop(self) -> None:
+    def stop(self):
         """A clean stop."""
         self.paging.stop()
         self.store.close()
 
     # ---- pages
 
-    def queues(self, *names: str, **more: Any) -> list[Queue]:
+    def queues(self, *names, **more):
         """Queues of address ``a``, made where they are missing. They are on disk, so that pages do not repeat them."""
         queues = self.new_queues(*names, **more)
         self.turn()
         return queues
 
-    def new_queues(self, *names: str, **more: Any) -> list[Queue]:
+    def new_queues(self, *names, **more):
         """The same before anything of them is on disk."""
         known = self.directory.queues
         for name in names:
@@ -78,7 +70,7 @@ class PagedBroker(StoredBroker):
         return [known[name] for name in names]
 
     @property
-    def pages(self) -> Pages:
+    def pages(self):
         """Those of ``a``, opened where there are none."""
         address = self.address("a")
         if address.pages is None:
@@ -86,21 +78,19 @@ class PagedBroker(StoredBroker):
         assert isinstance(address.pages, Pages)
         return address.pages
 
-    def page(
-        self, members: Sequence[Queue], body: bytes = b"", *, due: int = 0, **traits: Any
-    ) -> tuple[Page, int]:
+    def page(self, members, body=b"", *, due=0, **traits):
         """A durable message for some queues."""
         traits.setdefault("durable", True)
         return self.pages.append(self.message("a", body, **traits), members, due)
 
-    def fill(self, queue: Queue, count: int, size: int = 100, **traits: Any) -> list[tuple[Page, int]]:
+    def fill(self, queue, count, size=100, **traits):
         """``count`` messages, whose bodies begin with their number and are ``size`` long."""
         return [self.page([queue], b"%d " % at + bytes(size - 2), **traits) for at in range(count)]
 
-    def cursor(self, queue: Queue) -> Cursor:
+    def cursor(self, queue):
         return self.pages.cursor(queue)
 
-    def read(self, page: Page, index: int) -> Block | None:
+    def read(self, page, index):
         """The block with a position."""
         found: list[Block | None] = []
         pages = next(pages for pages in self.all_pages() if page in pages.in_order() or page.gone)
@@ -110,27 +100,27 @@ class PagedBroker(StoredBroker):
         assert len(found) == 1
         return found[0]
 
-    def roll(self) -> None:
+    def roll(self):
         """The last page is complete, and written."""
         self.pages.roll()
         self.turn()
 
-    def close_pages(self) -> None:
+    def close_pages(self):
         """The address does not page any more."""
         self.paging.close(self.pages)
         self.address("a").pages = None
         self.turn()
 
-    def all_pages(self) -> list[Pages]:
+    def all_pages(self):
         return [address.pages for address in self.directory.addresses.values() if address.pages is not None]
 
-    def load(self, queue: Queue, page: Page, index: int) -> Reference:
+    def load(self, queue, page, index):
         """Take a position, as dispatch does."""
         block = self.read(page, index)
         assert block is not None
         return refer(queue, self.cursor(queue), block.message(index), page, index)
 
-    def first(self, queue: Queue) -> Reference | None:
+    def first(self, queue):
         """Take what comes first, if anything does and can be read."""
         cursor = self.cursor(queue)
         while True:
@@ -140,7 +130,7 @@ class PagedBroker(StoredBroker):
             if self.read(*position) is not None:
                 return self.load(queue, *position)
 
-    def drain(self, queue: Queue) -> list[bytes]:
+    def drain(self, queue):
         """Take and settle everything that waits; the bodies up to the first blank."""
         bodies = []
         while (ref := self.first(queue)) is not None:
@@ -148,12 +138,12 @@ class PagedBroker(StoredBroker):
             self.cursor(queue).settle(ref, Reason.ACKNOWLEDGED)
         return bodies
 
-    def page_files(self) -> list[str]:
+    def page_files(self):
         """Names of all files in directories of addresses."""
         return sorted(path.name for path in self.memory.contents if path.is_relative_to(PAGING))
 
 
-def refer(queue: Queue, cursor: Cursor, message: Message, page: Page, index: int) -> Reference:
+def refer(queue, cursor, message, page, index):
     ref = Reference(message, queue, message.number, DELIVERING)
     ref.position = (page, index)
     ref.deliveries, ref.attempts = cursor.take(page, index)

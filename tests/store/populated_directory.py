@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +43,7 @@ class PopulatedDirectory:
     data: Path
     messages: list[Expected] = field(default_factory=list)
 
-    def of(self, queue: str) -> list[Expected]:
+    def of(self, queue):
         """What a queue holds, in the order of delivery within a priority."""
         return [each for each in self.messages if each.queue == queue]
 
@@ -52,11 +51,11 @@ class PopulatedDirectory:
 class Populator:
     """Sends, and notes what must be there afterwards."""
 
-    def __init__(self, dialogue: StompClient, filled: PopulatedDirectory) -> None:
+    def __init__(self, dialogue, filled):
         self.dialogue = dialogue
         self.filled = filled
 
-    def send(self, address: str, body: bytes, queues: tuple[str, ...] = (), **headers: object) -> None:
+    def send(self, address, body, queues=(), **headers):
         """A durable message."""
         own = {name: str(value) for name, value in headers.items() if not name.startswith("AMQ_")}
         own.setdefault("priority", "4")
@@ -83,12 +82,12 @@ class Populator:
             )
             self.filled.messages.append(expected)
 
-    def settle(self) -> None:
+    def settle(self):
         """All of it has arrived."""
         self.dialogue.ask("BEGIN", {"transaction": "settle"})
         self.dialogue.ask("COMMIT", {"transaction": "settle"})
 
-    def gone(self, queue: str, body: bytes) -> Expected:
+    def gone(self, queue, body):
         """A message is not there any more."""
         found = next(each for each in self.filled.messages if each.queue == queue and each.body == body)
         self.filled.messages.remove(found)
@@ -96,7 +95,7 @@ class Populator:
 
 
 @contextmanager
-def populate(tmp_path: Path) -> Iterator[tuple[PopulatedDirectory, BrokerProcess]]:
+def populate(tmp_path):
     """A running broker that has been given all kinds of things to keep."""
     config, data = tmp_path / "broker.xml", tmp_path / "data"
     config.write_text(DOCUMENT, encoding="utf-8")
@@ -127,7 +126,7 @@ def populate(tmp_path: Path) -> Iterator[tuple[PopulatedDirectory, BrokerProcess
         yield filled, broker
 
 
-def plain(filler: Populator) -> None:
+def plain(filler):
     """Headers and bodies that are hard to get right; what is not durable is not kept."""
     filler.send("plain", b"", priority=9)
     filler.send("plain", bytes(range(256)) * 3, colour="r\\e:d\n\u00e4", JMSXGroupID="g:1")
@@ -141,7 +140,7 @@ def plain(filler: Populator) -> None:
     filler.settle()
 
 
-def scheduled(filler: Populator) -> None:
+def scheduled(filler):
     """Once, and again and again."""
     filler.send("later", b"once", AMQ_SCHEDULED_TIME=LATER)
     filler.send(
@@ -154,7 +153,7 @@ def scheduled(filler: Populator) -> None:
     filler.settle()
 
 
-def rings(filler: Populator) -> None:
+def rings(filler):
     """Five stay."""
     for number in range(20):
         filler.send("ring", b"%d" % number, number=number)
@@ -163,7 +162,7 @@ def rings(filler: Populator) -> None:
         filler.gone("ring", b"%d" % number)
 
 
-def transactions(filler: Populator) -> None:
+def transactions(filler):
     """One counts and one does not."""
     dialogue = filler.dialogue
     for name in ("kept", "lost"):
@@ -178,7 +177,7 @@ def transactions(filler: Populator) -> None:
     dialogue.ask("COMMIT", {"transaction": "kept"})
 
 
-def shared(filler: Populator, management: Management) -> None:
+def shared(filler, management):
     """Messages of two queues, one of which has taken some of them."""
     made = {"name": "news.two", "address": "news", "routingType": "MULTICAST", "durable": True}
     management.ask("POST", "/queues", made)
@@ -200,7 +199,7 @@ def shared(filler: Populator, management: Management) -> None:
         went_out(filler, "news.two", b"news %d" % number)
 
 
-def paged(filler: Populator) -> None:
+def paged(filler):
     """More than the address may hold, of which some from the middle is gone; among it what is not durable."""
     dialogue = filler.dialogue
     for number in range(400):
@@ -232,7 +231,7 @@ def paged(filler: Populator) -> None:
     went_out(filler, "pages.a", refused, times=2)
 
 
-def churn(filler: Populator) -> None:
+def churn(filler):
     """So much comes and goes that the journal is compacted."""
     dialogue = filler.dialogue
     newest = max((filler.filled.data / "journal").glob("*.journal"))
@@ -246,7 +245,7 @@ def churn(filler: Populator) -> None:
     dialogue.ask("UNSUBSCRIBE", {"id": "churn"})
 
 
-def delivered(filler: Populator, broker: BrokerProcess) -> None:
+def delivered(filler, broker):
     """Went out, and came back because the connection was lost."""
     filler.send("again", b"came back")
     filler.send("again", b"and this")
@@ -268,7 +267,7 @@ def delivered(filler: Populator, broker: BrokerProcess) -> None:
     dialogue.ask("UNSUBSCRIBE", {"id": "one"})
 
 
-def went_out(filler: Populator, queue: str, body: bytes, times: int = 1) -> None:
+def went_out(filler, queue, body, times=1):
     """A message was delivered, and came back."""
     messages = filler.filled.messages
     place = next(place for place, each in enumerate(messages) if (each.queue, each.body) == (queue, body))

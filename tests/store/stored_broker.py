@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from random import Random
-from typing import Any, Self
 
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock
-from stompring.broker.message import Message
-from stompring.broker.queue import Queue
-from stompring.broker.reference import PENDING, Reference
+from stompring.broker.reference import PENDING
 from stompring.policy.hooks import Policies
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
 from stompring.store.durable import Durable
-from stompring.store.files import Disk, Files
+from stompring.store.files import Disk
 from stompring.store.retention import Retention
 from stompring.store.segment import NO_IDENTITY
 from stompring.store.writer import PREFILL_FROM
@@ -32,16 +27,16 @@ class StoredBroker(BrokerFixture):
 
     def __init__(
         self,
-        files: Files | None = None,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
-        disk: Disk | None = None,
-        directory: Path = JOURNAL,
-        recover: bool = True,
-        after: float = 0,
-        identity: bytes = NO_IDENTITY,
-        prefill_from: int = PREFILL_FROM,
-        **configuration: Any,
-    ) -> None:
+        files=None,
+        settings=None,
+        disk=None,
+        directory=JOURNAL,
+        recover=True,
+        after=0,
+        identity=NO_IDENTITY,
+        prefill_from=PREFILL_FROM,
+        **configuration,
+    ):
         super().__init__()
         self.clock.advance(after)
         entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
@@ -65,46 +60,46 @@ class StoredBroker(BrokerFixture):
             self.store.recover(self.broker)
 
     @property
-    def memory(self) -> MemoryFiles:
+    def memory(self):
         """Its files, which are in memory."""
         assert isinstance(self.files, MemoryFiles)
         return self.files
 
     @property
-    def q(self) -> Queue:
+    def q(self):
         """The queue of that name."""
         return self.directory.queue("q")
 
-    def turn(self) -> None:
+    def turn(self):
         """Let everything happen that is to happen at once."""
         while self.clock.calls and self.clock.calls[0].getTime() <= self.clock.seconds():
             self.clock.advance(0)
 
-    def again(self, files: MemoryFiles | None = None, **changed: Any) -> StoredBroker:
+    def again(self, files=None, **changed):
         """The broker started anew on its files after the process was killed, or on others."""
         given = {**self.given, "after": self.clock.seconds() - BEGUN, **changed}
         return StoredBroker(files or self.memory.kill(), **given)
 
-    def crashed(self, random: Random, **changed: Any) -> StoredBroker:
+    def crashed(self, random, **changed):
         """The broker started anew after the computer has crashed."""
         return self.again(self.memory.crash(random), **changed)
 
-    def durable(self, address: str = "q", body: bytes = b"", **more: Any) -> Message:
+    def durable(self, address="q", body=b"", **more):
         """Send a durable message."""
         return self.send(address, body, durable=True, **more)
 
-    def keep(self, *args: Any, **more: Any) -> Message:
+    def keep(self, *args, **more):
         """Send a durable message, which is in the journal then."""
         message = self.durable(*args, **more)
         self.turn()
         return message
 
-    def restarted(self, **changed: Any) -> Self:
+    def restarted(self, **changed):
         """The broker started anew after it has written everything."""
         self.turn()
         return self.again(**changed)  # type: ignore[return-value]
 
-    def synced(self) -> list[bool]:
+    def synced(self):
         """A list that gets an item once all that was told is safe."""
         heard: list[bool] = []
         self.store.when_synced(lambda: heard.append(True))
@@ -114,18 +109,18 @@ class StoredBroker(BrokerFixture):
 BEGUN = 1_700_000_000
 
 
-def pending(queue: Queue) -> list[Reference]:
+def pending(queue):
     """What is pending, in order."""
     return [ref for ref in queue.dispatcher.in_order() if ref.state == PENDING]
 
 
-def held(world: StoredBroker, queue: str = "q") -> list[bytes]:
+def held(world, queue="q"):
     """The bodies of what is pending, in order; nothing where the queue is not there."""
     found = world.directory.queues.get(queue)
     return [] if found is None else bodies(found)
 
 
-def reported(world: StoredBroker) -> list[str]:
+def reported(world):
     """What its recovery found damaged, for people."""
     assert world.store.recovery is not None
     return world.store.recovery.damaged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from twisted.internet.task import Clock as FakeReactor
@@ -20,7 +19,7 @@ PAGE, JOURNAL = Path("/data/1.page"), Path("/data/1.journal")
 class WriterFixture:
     """A writer, its disk and its files."""
 
-    def __init__(self, delay: float = 0.0) -> None:
+    def __init__(self, delay=0.0):
         self.reactor = FakeReactor()
         self.files = MemoryFiles()
         self.hand = ManualDisk()
@@ -29,22 +28,22 @@ class WriterFixture:
         self.journal = self.writer.open(JOURNAL, journal=True)
         self.heard: list[str] = []
 
-    def hear(self, word: str) -> Callable[[], None]:
+    def hear(self, word):
         return lambda: self.heard.append(word)
 
-    def turn(self, seconds: float = 0) -> None:
+    def turn(self, seconds=0):
         self.reactor.advance(seconds)
 
-    def write(self, data: bytes = b"", seconds: float = 0) -> None:
+    def write(self, data=b"", seconds=0):
         """A turn, in which something may be appended to the journal, and the disk's work."""
         if data:
             self.journal.append(data)
         self.turn(seconds)
         self.hand.step()
 
-    def retry(self) -> None:
+    def retry(self):
         """The next try of what has failed."""
         self.write(seconds=Files.retry_interval)
 
-    def data(self, path: Path) -> bytes:
+    def data(self, path):
         return self.files.data.get(path, b"")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from .s3_server import ObjectServer
 
 
 @pytest.fixture(scope="session")
-def object_server() -> Iterator[ObjectServer]:
+def object_server():
     """A server, on the loopback interface."""
     for library in ("moto", "flask", "obstore"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
@@ -21,7 +20,7 @@ def object_server() -> Iterator[ObjectServer]:
 
 
 @pytest.fixture
-def bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket(object_server, monkeypatch):
     """The URL of a new bucket, that the environment says how to reach."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.backlog import Limit
@@ -21,10 +20,10 @@ from stompring.pipeline.lake.lake import Lake
 class Counted:
     """As an accumulator of Spark."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value):
         self.value = value
 
-    def __iadd__(self, more: Any) -> Counted:  # noqa: PYI034 - there is no other
+    def __iadd__(self, more):  # noqa: PYI034 - there is no other
         self.value += more
         return self
 
@@ -34,27 +33,27 @@ class InProcess:
 
     defaultParallelism = 2
 
-    def __init__(self, items: Any = ()) -> None:
+    def __init__(self, items=()):
         self._items = items
         self.sparkContext = self
 
-    def setJobDescription(self, text: str) -> None:  # noqa: N802 - Spark's name
+    def setJobDescription(self, text):  # noqa: N802 - Spark's name
         pass
 
-    def accumulator(self, value: Any) -> Counted:
+    def accumulator(self, value):
         return Counted(value)
 
-    def parallelize(self, items: Any, count: int) -> InProcess:
+    def parallelize(self, items, count):
         return InProcess(items)
 
-    def map(self, function: Callable[[Any], Any]) -> InProcess:
+    def map(self, function):
         return InProcess([function(item) for item in self._items])
 
-    def collect(self) -> Any:
+    def collect(self):
         return self._items
 
 
-def ingest(data: Path, lake: object, name: str = "main", spark: Any = None, **limit: int) -> int:
+def ingest(data, lake, name="main", spark=None, **limit):
     """All that there is, and how many batches that took."""
     target = Lake(str(lake))
     target.create(4)
@@ -62,19 +61,19 @@ def ingest(data: Path, lake: object, name: str = "main", spark: Any = None, **li
     return len(list(work.batches()))
 
 
-def run(*words: object) -> Result:
+def run(*words):
     """A command of the lake."""
     return CliRunner().invoke(command, [str(word) for word in words])
 
 
-def done(*words: object) -> str:
+def done(*words):
     """What a command says that succeeds."""
     result = run(*words)
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
 
 
-def messages(lake: Lake) -> list[dict[str, Any]]:
+def messages(lake):
     """A row of each message and queue, as the files of the broker have it."""
     table = lake.tables["messages"].open().to_pyarrow_dataset().to_table()
     found = table.drop_columns(["date", "bucket", "broker"]).to_pylist()
@@ -84,7 +83,7 @@ def messages(lake: Lake) -> list[dict[str, Any]]:
     )
 
 
-def events(lake: Lake) -> list[dict[str, Any]]:
+def events(lake):
     """All events."""
     rows: list[dict[str, Any]] = lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()
     return rows
@@ -94,9 +93,7 @@ class Cut(BaseException):
     """As a kill: nothing catches it."""
 
 
-def cut_anywhere(
-    lake: Path, targets: Iterable[tuple[Any, str]], work: Callable[[Path], Any]
-) -> Iterator[Path]:
+def cut_anywhere(lake, targets, work):
     """Copies of a lake at which some ``work`` was killed before or after each call of these functions, and one more."""
     for after in (False, True):
         step, left = 0, [-1]
@@ -110,10 +107,10 @@ def cut_anywhere(
             step += 1
 
 
-def cutting(function: Any, left: list[int], after: bool) -> Any:
+def cutting(function, left, after):
     """That function, which is killed when nothing is ``left``, before it has written or after."""
 
-    def called(*arguments: Any, **named: Any) -> Any:
+    def called(*arguments, **named):
         left[0] -= 1
         if left[0] == -1 and not after:
             raise Cut

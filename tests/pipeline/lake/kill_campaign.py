@@ -23,11 +23,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 from ...broker_document import anycast, multicast
 from ...end_to_end.lasting import LastingBroker
-from ...stomp_client import Frame, StompClient
 from ..conftest import QUICK
 
 CORE = (
@@ -70,19 +68,19 @@ class Traffic:
     stopping: Event = field(default_factory=Event)
     consumed: Consumed = field(default_factory=Consumed)
 
-    def begin(self) -> None:
+    def begin(self):
         self._threads = [Thread(target=self._produce, daemon=True)]
         self._threads += [Thread(target=self._consume, args=(queue,), daemon=True) for queue in CONSUMED]
         for thread in self._threads:
             thread.start()
 
-    def end(self) -> None:
+    def end(self):
         self.stopping.set()
         for thread in self._threads:
             thread.join(60)
             assert not thread.is_alive()
 
-    def _produce(self) -> None:
+    def _produce(self):
         client, number = None, 0
         while not self.stopping.is_set():
             bodies = [f"{number} {each}".ljust(300, "x") for each in range(10)]
@@ -100,7 +98,7 @@ class Traffic:
                 self.receipted |= {*bodies}
                 time.sleep(0.02)
 
-    def _consume(self, queue: str) -> None:
+    def _consume(self, queue):
         """Until the end; what is out then stays so until the broker is killed."""
         client, taken, consumed = None, 0, self.consumed
         while not self.stopping.is_set():
@@ -121,10 +119,10 @@ class Traffic:
                 time.sleep(0.1)
 
     @staticmethod
-    def _subscribe(client: StompClient, queue: str) -> None:
+    def _subscribe(client, queue):
         client.subscribe(f"::{queue}", id="c", prefetch_count=1)
 
-    def _answer(self, client: StompClient, queue: str, message: Frame, word: str) -> None:
+    def _answer(self, client, queue, message, word):
         consumed, key = self.consumed, (queue, message.body.decode())
         consumed.seen[key] += 1
         if word == "NACK":
@@ -134,7 +132,7 @@ class Traffic:
             consumed.perhaps_refused[key] -= 1
         (consumed.acknowledged if word == "ACK" else consumed.refused)[key] += 1
 
-    def go_on(self, messages: int) -> None:
+    def go_on(self, messages):
         """Until so many were receipted, and some acknowledged and refused, however slow the machine is."""
         deadline = time.monotonic() + PATIENCE
         while not (
@@ -145,7 +143,7 @@ class Traffic:
             assert time.monotonic() < deadline, f"{len(self.receipted)} messages"
             time.sleep(0.05)
 
-    def drain(self) -> None:
+    def drain(self):
         """Acknowledge all that is left for the consumers."""
         for queue in CONSUMED:
             client = self.broker.connect()
@@ -158,7 +156,7 @@ class Traffic:
 class Processes:
     """A module that runs in a session of its own, all processes of which can be killed at once."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words):
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         environment = {**os.environ, **QUICK, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
         self.process = subprocess.Popen(
@@ -170,18 +168,18 @@ class Processes:
             env=environment,
         )
 
-    def output(self) -> str:
+    def output(self):
         self.log.seek(0)
         return self.log.read()
 
-    def wait_for(self, pattern: str) -> None:
+    def wait_for(self, pattern):
         """Until it has said something, or ended."""
         deadline = time.monotonic() + PATIENCE
         while re.search(pattern, self.output()) is None and self.process.poll() is None:
             assert time.monotonic() < deadline, self.output()
             time.sleep(0.05)
 
-    def kill(self) -> None:
+    def kill(self):
         """SIGKILL to all processes of its session: Python's, Java's, and the workers', those just being made too."""
         while found := self._members():
             for process in found:
@@ -191,7 +189,7 @@ class Processes:
             time.sleep(0.01)
         self.log.close()
 
-    def _members(self) -> list[int]:
+    def _members(self):
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
@@ -200,7 +198,7 @@ class Processes:
                     found.append(int(path.parent.name))
         return found
 
-    def finish(self) -> str:
+    def finish(self):
         """Wait for its end, which must be a good one."""
         code = self.process.wait(PATIENCE)
         output = self.output()
@@ -212,7 +210,7 @@ class Processes:
 class Command(Processes):
     """A command of the lake."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words):
         super().__init__(
             "stompring", "lake", *words, "--master", "local[1]", "--conf", "spark.driver.memory=600m"
         )
@@ -229,7 +227,7 @@ class Outcome:
     replay_kills: int
 
 
-def campaign(root: Path, opened: ExitStack, spark: int, broker: int, replays: int, seed: int) -> Outcome:
+def campaign(root, opened, spark, broker, replays, seed):
     """All of it. Raises AssertionError for what is lost or twice."""
     chance = random.Random(seed)
     lasting = LastingBroker(root, opened)
@@ -269,13 +267,13 @@ def campaign(root: Path, opened: ExitStack, spark: int, broker: int, replays: in
     return Outcome(len(found), events, spark, broker, replays)
 
 
-def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> tuple[list[Any], int]:
+def check(lake, traffic, data, counts):
     """The lake beside what was sent, and what is in the files."""
     from deltalake import DeltaTable
 
     from .traffic import retained_messages
 
-    def rows(table: str, *columns: str) -> list[Any]:
+    def rows(table, *columns):
         found = DeltaTable(str(lake / table)).to_pyarrow_table(columns=list(columns)).to_pylist()
         return [tuple(row[name] for name in columns) for row in found]
 
@@ -305,7 +303,7 @@ def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> t
     return messages, len(events)
 
 
-def check_events(per: Counter[Any], bodies: dict[tuple[str, int], str], traffic: Traffic) -> None:
+def check_events(per, bodies, traffic):
     """Events beside what clients did: exact where they have receipts for it, within bounds where a kill took them."""
     consumed, found = traffic.consumed, dict[Key, Counter[str]]()
     for (queue, number, event), count in per.items():
@@ -333,9 +331,7 @@ def check_events(per: Counter[Any], bodies: dict[tuple[str, int], str], traffic:
         assert count <= consumed.lost[queue], (queue, count)
 
 
-def replayed(
-    lasting: LastingBroker, lake: str, messages: list[Any], kills: int, chance: random.Random
-) -> None:
+def replayed(lasting, lake, messages, kills, chance):
     """All of it goes to one queue, in spite of kills."""
     to = f"127.0.0.1:{lasting.process.port}"
     words = ("replay", "--lake", lake, "--to", to, "--destination", "again", "--rate", "300")
@@ -354,7 +350,7 @@ def replayed(
     assert lasting.management.queue("again")["messageCount"] == 0
 
 
-def main() -> None:
+def main():
     """From a command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spark", type=int, default=20, help="kills of Spark's processes while they ingest")

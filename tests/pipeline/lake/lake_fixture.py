@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,13 +17,13 @@ BEGIN = datetime(2026, 7, 1, 23, 59, 58, 250_000, UTC)
 class LakeFixture:
     """Batches of messages, each a commit as that of an ingest."""
 
-    def __init__(self, directory: Path, brokers: tuple[str, ...] = ("main",)) -> None:
+    def __init__(self, directory, brokers=("main",)):
         self.lake = Lake(str(directory))
         self.lake.create(2)
         self._batch = dict.fromkeys(brokers, 0)
         self._number = 0
 
-    def add(self, *bodies: bytes, address: str = "orders", broker: str = "main", **columns: Any) -> None:
+    def add(self, *bodies, address="orders", broker="main", **columns):
         """Messages, a second after each other; ``columns`` are those of all of them."""
         rows = []
         for body in bodies:
@@ -53,6 +51,6 @@ class LakeFixture:
         table.commit(parts.close(), f"test-{broker}", batch, broker)
 
 
-def new_parts(table: Any, batch: int, broker: str) -> TableWriter:
+def new_parts(table, batch, broker):
     """The writer of files that an ingest has."""
     return TableWriter(table.folder, table.name, 2, f"{batch:06d}", broker)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
-from typing import Any
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
@@ -22,7 +20,7 @@ PATIENCE = 60.0
 class ObjectServer:
     """It, from `start` to `stop`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             cwd=Path(__file__).resolve().parents[3],
@@ -34,14 +32,14 @@ class ObjectServer:
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 
-    def bucket(self) -> str:
+    def bucket(self):
         """A new one; its name."""
         name = f"bucket-{uuid4().hex[:12]}"
         with urlopen(Request(f"{self.url}/{name}", method="PUT"), timeout=PATIENCE):
             return name
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """How it is reached."""
         return {
             "AWS_ENDPOINT_URL": self.url,
@@ -50,7 +48,7 @@ class ObjectServer:
             "AWS_REGION": "us-east-1",
         }
 
-    def stop(self) -> None:
+    def stop(self):
         """End it."""
         self._process.terminate()
         self._process.wait(PATIENCE)
@@ -61,18 +59,18 @@ class ObjectServer:
 class _OneWriter:
     """Of requests that write one at a time is worked on; the others are read before they wait."""
 
-    def __init__(self, application: Any) -> None:
+    def __init__(self, application):
         self._application = application
         self._lock = Lock()
 
-    def __call__(self, environment: dict[str, Any], start: Any) -> Iterable[bytes]:
+    def __call__(self, environment, start):
         with ExitStack() as held:
             if environment["REQUEST_METHOD"] != "GET":
                 held.enter_context(self._lock)
             return list(self._application(environment, start))
 
 
-def main() -> None:
+def main():
     """Serve."""
     from moto.server import DomainDispatcherApplication, create_backend_app  # type: ignore[import-untyped]
     from werkzeug.serving import WSGIRequestHandler, make_server

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from ...broker_document import anycast, multicast
-from ...end_to_end.lasting import DURABLE, LastingBroker
+from ...end_to_end.lasting import DURABLE
 from ...end_to_end.test_retention import retention
 from .. import reference_decoder
 
@@ -18,7 +17,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
-def start(lasting: LastingBroker) -> None:
+def start(lasting):
     """A broker that keeps everything in small segments, so that a few messages fill many and compaction is at work."""
     lasting.start(
         core=retention(sample_period=100),
@@ -29,7 +28,7 @@ def start(lasting: LastingBroker) -> None:
     )
 
 
-def produce(lasting: LastingBroker, mark: str) -> None:
+def produce(lasting, mark):
     """Messages to all addresses. Some are consumed, some come back, some go elsewhere."""
     client = lasting.connect()
     for name in ("q", "p", "r"):
@@ -46,7 +45,7 @@ def produce(lasting: LastingBroker, mark: str) -> None:
     client.disconnect()
 
 
-def retained_messages(data: Path) -> list[dict[str, Any]]:
+def retained_messages(data):
     """A row for each message and queue in the files, the first one where compaction has made more."""
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for folder in (data / "retention", data):
@@ -56,7 +55,7 @@ def retained_messages(data: Path) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
-def event_counts(events: list[Any]) -> dict[str, Counter[str]]:
+def event_counts(events):
     """How many of each event, by queue."""
     found: dict[str, Counter[str]] = {}
     for row in events:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +25,7 @@ WRITER = "stompring-ingest"
 LATER = ("broker", "certain")
 
 
-def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TABLES)) -> Path:
+def first_version(data, lake, committed=tuple(TABLES)):
     """A lake with one batch: all of a data directory. ``committed`` are the tables that have it already."""
     files = DataFiles(str(data))
     end = end_positions(files, FILES, {})
@@ -81,11 +79,11 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
     return lake
 
 
-def rows(lake: Path, table: str, version: int | None = None) -> list[dict[str, Any]]:
+def rows(lake, table, version=None):
     """What delta-rs reads, in one order."""
     return ordered(DeltaTable(str(lake / table), version=version).to_pyarrow_table().to_pylist())
 
 
-def ordered(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def ordered(found):
     """Rows in an order that does not depend on that of their columns."""
     return sorted(found, key=lambda row: repr(sorted(row.items())))

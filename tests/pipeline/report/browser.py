@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 QUIET = (
@@ -42,7 +41,7 @@ const toggled = (page) => {{
 </script>"""
 
 
-def chromium() -> str | None:
+def chromium():
     """Where it is, if it is."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -50,10 +49,10 @@ def chromium() -> str | None:
 class Browser:
     """Runs once for each question, with a profile of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self._directory = directory
 
-    def seen(self, page: Path, width: int, height: int) -> dict[str, Any]:
+    def seen(self, page, width, height):
         """What a screen of so many pixels shows of a page."""
         around = self._directory / "around.html"
         around.write_text(AROUND.format(url=page.as_uri(), width=width, height=height), encoding="utf-8")
@@ -69,13 +68,13 @@ class Browser:
         answer["faults"] = [line for line in said if "source: chrome://" not in line]
         return answer
 
-    def printed(self, page: Path) -> bytes:
+    def printed(self, page):
         """The page as PDF."""
         out = self._directory / "page.pdf"
         self._run(f"--print-to-pdf={out}", page.as_uri())
         return out.read_bytes()
 
-    def _run(self, *arguments: str) -> tuple[bytes, str]:
+    def _run(self, *arguments):
         program = chromium()
         assert program is not None
         profile = f"--user-data-dir={self._directory / 'profile'}"

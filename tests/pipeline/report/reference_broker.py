@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,9 +16,7 @@ EVERY = 10
 HOSTILE = "ring <script>alert('&amp;')</script>"
 
 
-def simulated(
-    pairs: list[tuple[int, int]], size: int, depth: int, emptied: list[bool] | None = None, left: Any = None
-) -> int:
+def simulated(pairs, size, depth, emptied=None, left=None):
     """What a ring evicts, message by message; ``pairs`` are how many came and went in each bucket.
 
     ``emptied``: at the end of which buckets all goes. ``left`` takes what is left after each.
@@ -48,7 +45,7 @@ def simulated(
     return lost
 
 
-def emptied(pairs: list[tuple[int, int]], size: int) -> list[bool]:
+def emptied(pairs, size):
     """In which buckets consumers left nothing in a ring of that size."""
     left: list[int] = []
     simulated(pairs, size, 0, left=left)
@@ -71,7 +68,7 @@ class PlainQueue:
     counters: Counter[str] = field(default_factory=Counter)
     seen: dict[str, int] = field(default_factory=dict)
 
-    def row(self, consumers: int) -> dict[str, int]:
+    def row(self, consumers):
         """Its numbers in a sample."""
         inside = [number for number, _ in list(self.waiting)[: self.room]]
         return {
@@ -90,7 +87,7 @@ class PlainQueue:
 class PlainBroker:
     """``happened`` has what became of messages: second, queue, event, number, second in which it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.chance = random.Random(7)
         self.queues = [
             PlainQueue("orders", "orders", reader="shop", user="alice"),
@@ -121,7 +118,7 @@ class PlainBroker:
                 self.work(queue, second)
         self.sample(SECONDS, full=False)
 
-    def work(self, queue: PlainQueue, second: int) -> None:
+    def work(self, queue, second):
         chance = self.chance
         if queue.queue == "late" and second < 5005:
             return
@@ -144,7 +141,7 @@ class PlainBroker:
                     continue
             self.tell(queue, second, "acknowledged", number, sent)
 
-    def add(self, queue: PlainQueue, second: int) -> None:
+    def add(self, queue, second):
         if queue.ring and len(queue.waiting) == queue.ring:
             self.tell(queue, second, "replaced", *queue.waiting.popleft())
         self.numbers += 1
@@ -161,9 +158,7 @@ class PlainBroker:
         queue.waiting.append((self.numbers, second + 3 if scheduled else second))
         self.tell(queue, second, "added", self.numbers, second)
 
-    def tell(
-        self, queue: PlainQueue, second: int, event: str, number: int, sent: int, deliveries: int = 0
-    ) -> None:
+    def tell(self, queue, second, event, number, sent, deliveries=0):
         queue.counters[event] += 1
         self.happened.append((second, queue.queue, event, number, sent))
         if queue.durable and number not in self.plain:
@@ -175,7 +170,7 @@ class PlainBroker:
                 | {"page": None, "deliveries": deliveries, "consumer": reader}
             )
 
-    def sample(self, second: int, full: bool) -> None:
+    def sample(self, second, full):
         for queue in self.queues:
             row = queue.row(self.consumers(queue, second, full))
             if queue.queue == "late" and second < 5000:
@@ -186,20 +181,20 @@ class PlainBroker:
                 at = T0 + timedelta(seconds=second, milliseconds=second == RESTART and full)
                 self.samples.append({"time": at, "address": queue.address, "queue": queue.queue} | row)
 
-    def consumers(self, queue: PlainQueue, second: int, full: bool) -> int:
+    def consumers(self, queue, second, full):
         """Those of a queue in a sample: the first one after a start is taken before anybody comes."""
         if queue.reader is None or (second == RESTART and full):
             return 0
         return 1 + second // 600 % 3 if queue.queue == "orders" else 1
 
-    def of(self, event: str, queue: str) -> list[tuple[int, int]]:
+    def of(self, event, queue):
         """Second and age of what happened to messages of a queue."""
         wanted = (queue, event)
         return [
             (at, max(0, at - sent)) for at, name, what, _, sent in self.happened if (name, what) == wanted
         ]
 
-    def flow(self, queue: str) -> list[tuple[int, int]]:
+    def flow(self, queue):
         """How many came and went in each second."""
         came = Counter(
             second for second, name, event, *_ in self.happened if (name, event) == (queue, "added")
@@ -208,7 +203,7 @@ class PlainBroker:
         went = Counter(second for second, name, event, *_ in self.happened if name == queue and event in gone)
         return [(came[second], went[second]) for second in range(SECONDS)]
 
-    def depths(self, queue: str) -> Iterator[tuple[float, int]]:
+    def depths(self, queue):
         """The samples of a queue: seconds since the beginning, and messages."""
         for row in self.samples:
             if row["queue"] == queue:

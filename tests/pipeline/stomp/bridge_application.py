@@ -13,7 +13,7 @@ from pathlib import Path
 PREFETCH = 200
 
 
-def checked(body: bytes) -> bytes:
+def checked(body):
     """The same; fails at times."""
     from pyspark import TaskContext
 
@@ -22,7 +22,7 @@ def checked(body: bytes) -> bytes:
     return body
 
 
-def run(url: str, directory: Path, now: bool) -> None:
+def run(url, directory, now):
     """Until it is over, or for ever."""
     from pyspark.sql.functions import col, udf
 

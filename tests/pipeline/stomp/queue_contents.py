@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...end_to_end.lasting import LastingBroker, texts
+from ...end_to_end.lasting import texts
 
 
-def drained_bodies(lasting: LastingBroker, queue: str) -> list[str]:
+def drained_bodies(lasting, queue):
     """The bodies of all that waits there, which is taken away."""
     count = lasting.management.queue(queue)["messageCount"]
     client = lasting.connect()
@@ -17,6 +17,6 @@ def drained_bodies(lasting: LastingBroker, queue: str) -> list[str]:
     return found
 
 
-def url(lasting: LastingBroker) -> str:
+def url(lasting):
     """Where it is, as an option."""
     return f"127.0.0.1:{lasting.process.port}"

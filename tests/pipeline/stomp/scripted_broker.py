@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
 
 from ...broker_process import PATIENCE
 
@@ -17,7 +16,7 @@ class ScriptedBroker:
     Leaving it waits for the last of them, and raises what one raised.
     """
 
-    def __init__(self, *plays: Callable[[socket.socket], None]) -> None:
+    def __init__(self, *plays):
         self._plays = plays
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(PATIENCE)
@@ -25,17 +24,17 @@ class ScriptedBroker:
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="counterpart")
 
-    def __enter__(self) -> ScriptedBroker:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self._thread.join(PATIENCE)
         self._listening.close()
         if self._fault is not None and exception[0] is None:
             raise self._fault
 
-    def _run(self) -> None:
+    def _run(self):
         try:
             for play in self._plays:
                 opened, _ = self._listening.accept()
@@ -46,7 +45,7 @@ class ScriptedBroker:
             self._fault = fault
 
 
-def receive_until(opened: socket.socket, wanted: bytes) -> bytes:
+def receive_until(opened, wanted):
     """What comes until some bytes are in it, and what has come with them."""
     data = b""
     while wanted not in data:
@@ -56,7 +55,7 @@ def receive_until(opened: socket.socket, wanted: bytes) -> bytes:
     return data
 
 
-def greet(opened: socket.socket, answer: bytes = CONNECTED) -> bytes:
+def greet(opened, answer=CONNECTED):
     """The first frame of a client, which is answered."""
     asked = receive_until(opened, b"\0\n")
     opened.sendall(answer)
