@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from .broker_document import broker_xml
 from .broker_process import BrokerProcess
@@ -27,6 +28,9 @@ from .websocket_client import WebSocketDialogue
 # How long an example takes tells of the machine's load.
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
+# Fixed examples have to be the same in each process. Without this, hypothesis takes numbers and words from the modules
+# of the product that were imported before, so that an example can fail or take minutes in one order of tests only.
+providers.is_local_module_file = lambda path: False
 
 #: What a broker is reached over.
 OVER = ("memory", "tcp", "websocket")

@@ -45,7 +45,7 @@ class Context:
         """A new connection. Raises `Lost`."""
         if self.over:
             raise ConnectionBroken
-        wire = await Connection.open(self.port, client_id, self.address, login_headers(self.login))
+        wire = await Connection.open(self.port, client_id, self.address, **login_headers(self.login))
         if self.over:  # meanwhile: `end` has dropped all others
             wire.drop()
             raise ConnectionBroken

@@ -93,7 +93,6 @@ class Life(Server):
             prefill_from=1,
         )
         world = self.world
-        self.broker = world.broker
         self.dispatch = TargetAreas(world.broker)
         reader = ImmediateDisk(world.clock)
         self.paging = Paging(world.journal, world.writer, reader, world.broker.clock, root / "paging")

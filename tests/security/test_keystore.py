@@ -83,6 +83,7 @@ class Files:
         written = authority.issue("broker.pem").read_bytes()
         self.authority = authority.certificate
         self.chain = [*load_pem_x509_certificates(written), self.authority]
+        self.issuer = authority
         self.key = load_pem_private_key(written, None)
         self.pkcs8 = self.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
