@@ -15,6 +15,8 @@ NAME = "stompring.broker.address"
 def server(monkeypatch):
     monkeypatch.setattr(loggers, "_configured", {})
     levels = {name: each.logger.level for name, each in loggers.loggers().items()}
+    for name in levels.keys() - {"root"}:  # a broker of this process may have set some
+        loggers.loggers()[name].logger.setLevel(logging.NOTSET)
     yield AdminServer()
     for name, level in levels.items():
         loggers.loggers()[name].logger.setLevel(level)
