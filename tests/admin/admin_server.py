@@ -152,12 +152,7 @@ class StoreFigures:
 class AdminServer:
     """The service, and words for what tests ask of it."""
 
-    def __init__(
-        self,
-        settings=None,
-        hasher=QUICK,
-        **configuration,
-    ):
+    def __init__(self, settings=None, hasher=QUICK, **configuration):
         self.reactor = TestReactor()
         self.reactor.advance(BEGIN)
         base = BrokerConfiguration(
@@ -228,15 +223,7 @@ class AdminServer:
         channel.makeConnection(wire)
         return channel, wire
 
-    def begin(
-        self,
-        method,
-        path,
-        body=None,
-        *,
-        raw=None,
-        headers=None,
-    ):
+    def begin(self, method, path, body=None, *, raw=None, headers=None):
         """A connection with a request that has come whole; see `ask`."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
@@ -253,16 +240,7 @@ class AdminServer:
         channel.dataReceived("\r\n".join([*lines, "", ""]).encode() + content)
         return channel, wire
 
-    def ask(
-        self,
-        method,
-        path,
-        body=None,
-        *,
-        raw=None,
-        headers=None,
-        step=0,
-    ):
+    def ask(self, method, path, body=None, *, raw=None, headers=None, step=0):
         """The answer to a request; ``body`` goes as JSON, ``raw`` as it is; a header of ``None`` is left out.
 
         The answer must be as the OpenAPI document describes it.

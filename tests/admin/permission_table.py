@@ -183,16 +183,7 @@ class Operation:
 # ---- HTTP
 
 
-def _http(
-    method,
-    route,
-    *needs,
-    body=None,
-    query="",
-    internal=True,
-    note="",
-    kinds=KINDS,
-):
+def _http(method, route, *needs, body=None, query="", internal=True, note="", kinds=KINDS):
     """A route with the queue or the address as its ``{name}``; ``Q`` and ``A`` stand for them in the body."""
 
     def act(scene, kind):
@@ -338,13 +329,7 @@ PUBLIC = (("GET", "/health/live"), ("GET", "/health/ready"))
 # ---- STOMP, over TCP and over WebSocket
 
 
-def _stomp(
-    name,
-    act,
-    *needs,
-    client_id="",
-    kinds=KINDS,
-):
+def _stomp(name, act, *needs, client_id="", kinds=KINDS):
     """Frames of one connection: ``act`` sends them, with address and queue; ``name`` begins with the command."""
 
     def over(websocket):

@@ -40,13 +40,7 @@ def turn(clock, seconds=0):
 class BrokerFixture:
     """A broker, its clock, and short words for what tests do to it."""
 
-    def __init__(
-        self,
-        settings=None,
-        storage=None,
-        reactor=None,
-        **configuration,
-    ):
+    def __init__(self, settings=None, storage=None, reactor=None, **configuration):
         if reactor is None:
             reactor = Clock()
             reactor.advance(BEGIN)
@@ -81,15 +75,7 @@ class BrokerFixture:
         target = self.address(address)
         return Message(number, target, target.mark(made), body, now, expires)
 
-    def send(
-        self,
-        address="q",
-        body=b"",
-        *,
-        due=0,
-        recurrence=None,
-        **traits,
-    ):
+    def send(self, address="q", body=b"", *, due=0, recurrence=None, **traits):
         message = self.message(address, body, **traits)
         publish.send(message, due, recurrence)
         return message
@@ -127,15 +113,7 @@ class Taker(Consumer):
 
     remote = ""  # as a test sets it
 
-    def __init__(
-        self,
-        credit=None,
-        *,
-        auto=False,
-        matches=None,
-        key=None,
-        log=None,
-    ):
+    def __init__(self, credit=None, *, auto=False, matches=None, key=None, log=None):
         super().__init__(matches, key if key is not None else matches)
         self.credit = credit
         self.auto = self.settles_on_delivery = auto

@@ -76,13 +76,7 @@ CASES: list[tuple[str, dict[str, Any], bool, bool, tuple[FullPolicy, str] | None
 @pytest.mark.parametrize(
     ("what", "where", "durable", "disk_full", "expected"), CASES, ids=[c[0] for c in CASES]
 )
-def test_what_stands_in_the_way(
-    what,
-    where,
-    durable,
-    disk_full,
-    expected,
-):
+def test_what_stands_in_the_way(what, where, durable, disk_full, expected):
     world, address = place(**where)
     if disk_full:
         world.broker.disk.set_fault("the disk of /d is full")
@@ -178,9 +172,7 @@ def test_settings_that_change_while_an_address_pages(changed, expected):
     assert address.memory_limit.unbounded is (expected is None)
 
 
-def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
-    caplog,
-):
+def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(caplog):
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
     world.broker.disk.set_fault("the disk of /d is full")
     found = check(address, durable=True)

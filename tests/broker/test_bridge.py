@@ -292,9 +292,7 @@ def rejecting(world, poison, name_it, rounds):
 
 
 @pytest.mark.parametrize("name_it", [True, False])
-def test_a_message_that_the_remote_broker_rejects_becomes_a_dead_letter_and_the_others_arrive(
-    name_it,
-):
+def test_a_message_that_the_remote_broker_rejects_becomes_a_dead_letter_and_the_others_arrive(name_it):
     world = Fixture({"q": {"dead_letter_address": "dead", "max_delivery_attempts": 3}})
     world.queue("dead")
     world.send_all(b"a", b"b", b"poison", b"c", b"d")

@@ -49,13 +49,7 @@ def invoke(*arguments, typed="", code=0):
     return done
 
 
-def run(
-    *arguments,
-    stdin=b"",
-    env=None,
-    cwd=None,
-    code=0,
-):
+def run(*arguments, stdin=b"", env=None, cwd=None, code=0):
     """Run a command in this process. ``code`` is the expected exit code, None for any."""
     wanted = dict(env or environment())
     runner = CliRunner(env={name: wanted.get(name) for name in {*os.environ, *wanted}})
@@ -67,13 +61,7 @@ def run(
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout_bytes, done.stderr_bytes)
 
 
-def pipe(
-    *arguments,
-    stdin=b"",
-    env=None,
-    cwd=None,
-    code=0,
-):
+def pipe(*arguments, stdin=b"", env=None, cwd=None, code=0):
     """Run a command in a process with pipes. ``code`` is the expected exit code, None for any."""
     done = subprocess.run(
         [*COMMAND, *words(arguments)],

@@ -46,12 +46,7 @@ def test_the_default_file_is_taken_when_it_is_there(calls):
     ],
 )
 def test_without_any_file_it_takes_the_packaged_one_and_a_data_directory_of_the_user(
-    calls,
-    monkeypatch,
-    tmp_path,
-    state,
-    options,
-    data,
+    calls, monkeypatch, tmp_path, state, options, data
 ):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", state.format(home=tmp_path))

@@ -72,13 +72,7 @@ class EachInTurn(ReactorSync):
 class Life(Server):
     """A broker from its start on ``root`` to whatever end, ``after`` so many seconds of its clock."""
 
-    def __init__(
-        self,
-        files,
-        root,
-        after=0,
-        settings=SETTINGS,
-    ):
+    def __init__(self, files, root, after=0, settings=SETTINGS):
         self.files, self.root, self.settings = files, root, settings
         self.world: StoredBroker = StoredBroker(
             files,

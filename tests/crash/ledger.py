@@ -191,17 +191,7 @@ class Ledger:
         return f"{producer}/{sequence}", sequence
 
     def enter(
-        self,
-        unit,
-        queues,
-        producer,
-        *,
-        priority=4,
-        durable=True,
-        due=0,
-        expires=0,
-        message_group="",
-        key="",
+        self, unit, queues, producer, *, priority=4, durable=True, due=0, expires=0, message_group="", key=""
     ):
         """A message that ``unit`` sends to these queues; returns its text."""
         text, sequence = self.next_text(producer)

@@ -32,15 +32,7 @@ class Story:
         self.contents = {QUEUE: [], OTHER: []}
         self.counted = {}
 
-    def send(
-        self,
-        state=State.DONE,
-        queues=(QUEUE,),
-        unit=None,
-        message_group="",
-        key="",
-        **more,
-    ):
+    def send(self, state=State.DONE, queues=(QUEUE,), unit=None, message_group="", key="", **more):
         unit = unit or self.ledger.unit("SEND")
         durable = bool(more.pop("durable", True))
         text = self.ledger.enter(

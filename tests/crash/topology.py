@@ -97,13 +97,7 @@ def groups():
     return found
 
 
-def document(
-    random,
-    *,
-    persistence=True,
-    more=None,
-    secure=False,
-):
+def document(random, *, persistence=True, more=None, secure=False):
     """A broker.xml: queues are always the same, the sizes of files are not. ``more`` are elements of ``<core>``."""
     settings: dict[str, dict[str, object]] = {
         "#": {

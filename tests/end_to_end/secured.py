@@ -70,13 +70,7 @@ class Secured:
         self.broker = BrokerProcess(self.config)
         return self.broker
 
-    def open(
-        self,
-        acceptor="stomp",
-        client=None,
-        context=None,
-        **more,
-    ):
+    def open(self, acceptor="stomp", client=None, context=None, **more):
         """A dialogue over TLS, as somebody who shows the certificate ``client``."""
         if context is None:
             context = self.trusting if client is None else self.authority.trusting(client)

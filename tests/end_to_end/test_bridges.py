@@ -130,9 +130,7 @@ def test_a_bridge_over_http_and_reload(tmp_path):
         until(lambda: near.management.queue("q")["consumerCount"] == 0)
 
 
-def test_a_stop_of_the_broker_waits_for_confirmations_and_pages_are_forwarded_in_order(
-    tmp_path,
-):
+def test_a_stop_of_the_broker_waits_for_confirmations_and_pages_are_forwarded_in_order(tmp_path):
     with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
         far.start(addresses=anycast("far"))
         url = f"tcp://127.0.0.1:{far.process.port}"

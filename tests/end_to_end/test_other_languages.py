@@ -39,14 +39,7 @@ def missing(interpreter, probe):
 @pytest.mark.parametrize(
     ("program", "interpreter", "probe", "package"), PROGRAMS, ids=[program for program, *_ in PROGRAMS]
 )
-def test_a_stock_client(
-    broker,
-    management,
-    program,
-    interpreter,
-    probe,
-    package,
-):
+def test_a_stock_client(broker, management, program, interpreter, probe, package):
     if missing(interpreter, probe):
         pytest.skip(f"{interpreter[0]} is not installed with its STOMP client: {package}")
     prefix = program.replace(".", "-")

@@ -203,13 +203,7 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
     ],
 )
 def test_plugin_errors_are_reported_at_start_and_reload(
-    core,
-    use,
-    line,
-    fault,
-    start_broker,
-    plugins,
-    tmp_path,
+    core, use, line, fault, start_broker, plugins, tmp_path
 ):
     (plugins / "broken.py").write_text("\nnonsense\n", encoding="utf-8")
     document = broker_xml(

@@ -43,9 +43,7 @@ def for_seconds(seconds, call):
         time.sleep(0.2)
 
 
-def test_clients_that_kept_their_pace_while_the_broker_stood_still_stay_connected(
-    start_broker,
-):
+def test_clients_that_kept_their_pace_while_the_broker_stood_still_stay_connected(start_broker):
     broker = start_broker()
     clients = [connected(broker, heart_beat="1000,0") for _ in range(20)]
     silent = connected(broker, heart_beat="1000,0")

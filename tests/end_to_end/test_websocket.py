@@ -39,13 +39,7 @@ def opened(broker):
     """Opens connected dialogues with an acceptor; their sockets are closed after the test."""
     with ExitStack() as stack:
 
-        def dialogue(
-            acceptor="ws",
-            version="1.2",
-            greet=True,
-            opcode=BINARY,
-            **headers,
-        ):
+        def dialogue(acceptor="ws", version="1.2", greet=True, opcode=BINARY, **headers):
             found = WebSocketDialogue(broker.ports[acceptor], version, opcode=opcode)
             stack.callback(found.close)
             if greet:

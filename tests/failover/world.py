@@ -87,15 +87,7 @@ class World:
     ``engine`` is ``nats``, or ``shared``: both brokers on one data directory, with ``--wait``. That needs no NATS.
     """
 
-    def __init__(
-        self,
-        directory,
-        seed,
-        engine="nats",
-        namespaces=True,
-        clocks=True,
-        disk=DISK,
-    ):
+    def __init__(self, directory, seed, engine="nats", namespaces=True, clocks=True, disk=DISK):
         self.directory = directory
         self.engine = engine
         self.disk = disk

@@ -36,13 +36,7 @@ class BrokerPair:
     have the same data directory; otherwise each has its own.
     """
 
-    def __init__(
-        self,
-        directory,
-        options,
-        shared,
-        core=lambda number: "",
-    ):
+    def __init__(self, directory, options, shared, core=lambda number: ""):
         ports = free_ports(6)
         self.endpoints = [Endpoints(*ports[:3]), Endpoints(*ports[3:])]
         self.directory = directory

@@ -45,12 +45,7 @@ class Reader:
         self.lost = []
         self.planned = None
 
-    def plan(
-        self,
-        limit=ALL,
-        files=None,
-        until=None,
-    ):
+    def plan(self, limit=ALL, files=None, until=None):
         """What the next batch is; False where there is nothing new."""
         end = end_positions(files or self.files, ENDINGS, self.at, limit, until)
         assert load_positions(dump_positions(end)) == end

@@ -158,13 +158,7 @@ class SlowInTheEnd(Slow):
     ],
 )
 @pytest.mark.parametrize("after", [None, Waits])
-def test_a_slow_hook_is_counted_and_logged_once_in_a_while(
-    kind,
-    hook,
-    after,
-    caplog,
-    monkeypatch,
-):
+def test_a_slow_hook_is_counted_and_logged_once_in_a_while(kind, hook, after, caplog, monkeypatch):
     monkeypatch.setattr(Waits, "answer", None)
     full = {"max_size_messages": 1, "address_full_policy": "DROP"} if hook == "full" else {}
     harness = PolicyHarness(kind, settings=full, after=after, where=hook)

@@ -157,16 +157,7 @@ class DispatchMachine(QueueMachine):
         prioritized=st.sampled_from([True, True, False]),
         credits=st.lists(st.sampled_from([1, 2, 5]), min_size=2, max_size=3),
     )
-    def configure(
-        self,
-        buckets,
-        rebalance,
-        pause,
-        exclusive,
-        marks,
-        prioritized,
-        credits,
-    ):
+    def configure(self, buckets, rebalance, pause, exclusive, marks, prioritized, credits):
         changes = {
             "group_buckets": buckets,
             "group_rebalance": rebalance,

@@ -60,15 +60,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         waiting=st.integers(0, 3),
         takers=st.integers(0, 3),
     )
-    def begin(
-        self,
-        memory,
-        limits,
-        page,
-        held,
-        waiting=0,
-        takers=0,
-    ):
+    def begin(self, memory, limits, page, held, waiting=0, takers=0):
         self.world = StoredPages(
             limit=3, settings={**limits, "max_delivery_attempts": -1}, page_size=page, memory=memory
         )
@@ -103,16 +95,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         durable=st.booleans(),
         together=st.booleans(),
     )
-    def send(
-        self,
-        count,
-        colour,
-        priority,
-        group,
-        ends,
-        durable,
-        together,
-    ):
+    def send(self, count, colour, priority, group, ends, durable, together):
         """Some messages; ``together`` as a session does with what came in one read, of one producer."""
         paging = self.world.paging
         paging.gathering = together and not self.grouped

@@ -38,14 +38,7 @@ class Callbacks:
 class Broker:
     """A broker of the simulation: its node, connection and copy."""
 
-    def __init__(
-        self,
-        engine,
-        name,
-        copy,
-        seed=0,
-        wall_clock=lambda: 0.0,
-    ):
+    def __init__(self, engine, name, copy, seed=0, wall_clock=lambda: 0.0):
         self.name = name
         self.copy = copy
         self.connection = SimulatedLog(engine)

@@ -95,9 +95,7 @@ def test_other_names_and_old_beats_are_no_reason_for_a_warning(caplog, active, c
     assert warnings_of_beats(caplog, active, **changes) == []
 
 
-def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(
-    caplog,
-):
+def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(caplog):
     namesake = Namesake(OWN, "s")
     for number in range(NAMESAKE_BEATS):
         namesake.check(replace(STATUS, active=Beat("b", "node1", 99, 1), active_time=1_000 + number))

@@ -191,9 +191,7 @@ def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test):
     assert clients[0].recv(20) == b"x and more"
 
 
-def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_else_from_it(
-    test,
-):
+def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_else_from_it(test):
     calls = []
 
     def fails():

@@ -82,13 +82,7 @@ class RecordingWire:
 class Server:
     """A broker with one acceptor, to which clients connect."""
 
-    def __init__(
-        self,
-        settings=None,
-        authenticator=None,
-        acceptor=None,
-        **configuration,
-    ):
+    def __init__(self, settings=None, authenticator=None, acceptor=None, **configuration):
         self.world = BrokerFixture(settings, **configuration)
         options: dict[str, Any] = {"anycast_prefix": ("/queue/",), "multicast_prefix": ("/topic/",)}
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, **(options | (acceptor or {})))

@@ -19,14 +19,7 @@ def test_the_websocket_library_is_imported_when_it_is_needed():
 
 
 def status(
-    host="127.0.0.1:61614",
-    origin=None,
-    *,
-    path="/",
-    only_path="",
-    listens_on=HERE,
-    allowed=(),
-    offered=(),
+    host="127.0.0.1:61614", origin=None, *, path="/", only_path="", listens_on=HERE, allowed=(), offered=()
 ):
     """101, or with what the client is refused."""
     policy = OriginPolicy(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)

@@ -170,13 +170,7 @@ def lacking():
 
 
 @pytest.mark.parametrize(("act", "headers", "permission", "address", "queue"), list(lacking()))
-def test_without_it(
-    act,
-    headers,
-    permission,
-    address,
-    queue,
-):
+def test_without_it(act, headers, permission, address, queue):
     scene = Scene(permission)
     directory = scene.server.directory
     before = set(directory.queues), {name: a.routing_types for name, a in directory.addresses.items()}

@@ -91,9 +91,7 @@ NAMES = sorted(NOT_PASSED_ON) + [b"a", b"x-destination", b"destination2", b"cont
         st.sampled_from(NAMES), st.sampled_from([b"", b"1", b"a b", b"x:y", b"destination", b"1\t"])
     )
 )
-def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
-    headers,
-):
+def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(headers):
     block = b"SEND" + b"".join(b"\n%b:%b" % header for header in headers.items())
     assert user_block(headers, block) == user_block(headers)
 

@@ -204,9 +204,7 @@ def with_deliveries(ack):
     return server, client, ids
 
 
-def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the_end(
-    monkeypatch,
-):
+def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the_end(monkeypatch):
     monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
     server, client, ids = with_deliveries("client")
     settled: list[bytes] = []
@@ -231,9 +229,7 @@ def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the
     assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
 
 
-def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(
-    monkeypatch,
-):
+def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(monkeypatch):
     monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
     server, client, ids = with_deliveries("client")
     client.ack(ids[-2], receipt="1")

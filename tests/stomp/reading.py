@@ -15,13 +15,7 @@ def frame(command, headers, body=b"", length=None):
     return command, list(headers.items()), length, body
 
 
-def opened(
-    version=b"1.2",
-    end=b"\n",
-    body=10_000,
-    headers=50,
-    line=1_000,
-):
+def opened(version=b"1.2", end=b"\n", body=10_000, headers=50, line=1_000):
     """A parser whose connection agreed on ``version``; ``end`` is the line end its CONNECT used."""
     parser = Parser(max_body_length=body, max_headers=headers, max_header_length=line)
     if version is not None:

@@ -77,14 +77,7 @@ class Format:
             codes += NUMBERS[field.type]
         return codes
 
-    def read(
-        self,
-        title,
-        data,
-        at=0,
-        stop=None,
-        outer=None,
-    ):
+    def read(self, title, data, at=0, stop=None, outer=None):
         """The fields of one table from ``at`` on, and where they end; ``outer`` are those of the table around it."""
         stop = len(data) if stop is None else stop
         start: int = at

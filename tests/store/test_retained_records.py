@@ -95,9 +95,7 @@ def test_large_batches_are_split_into_several_records(count, size):
     assert Counter(passed.values()) == {1: count, 2: count}
 
 
-def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(
-    monkeypatch,
-):
+def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(monkeypatch):
     disk = ManualDisk()
     one = world(disk=disk, recover=False)
     one.disk, syncs = disk, []

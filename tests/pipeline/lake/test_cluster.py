@@ -186,14 +186,7 @@ def produced(lasting):
     return sent
 
 
-def ingest_query_replay(
-    environment,
-    lasting,
-    place,
-    cluster,
-    *,
-    report=False,
-):
+def ingest_query_replay(environment, lasting, place, cluster, *, report=False):
     """All of it on a cluster, and what comes of it."""
     cluster = ["--lake", place, *cluster, *SMALL]
     sent = produced(lasting)
@@ -249,13 +242,7 @@ def test_local_cluster(environment, shipped, lasting, tmp_path, work):
 
 @pytest.mark.timeout(1800)
 def test_cluster_and_a_lake_on_object_storage(
-    master,
-    environment,
-    shipped,
-    bucket,
-    lasting,
-    object_server,
-    tmp_path,
+    master, environment, shipped, bucket, lasting, object_server, tmp_path
 ):
     """How the store is reached is known to the command alone, and comes to the workers with the application."""
     environment |= object_server.environment

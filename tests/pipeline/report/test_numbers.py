@@ -73,9 +73,7 @@ rows_of_a_queue = st.lists(
 
 
 @given(st.lists(rows_of_a_queue, min_size=1, max_size=4))
-def test_the_depth_of_several_queues_is_the_sum_of_each(
-    queues,
-):
+def test_the_depth_of_several_queues_is_the_sum_of_each(queues):
     grid = Grid(0, HOUR, 10)
     each = [
         {
