@@ -52,3 +52,12 @@ def queue(attributes="", inside=""):
 def acceptor(url, name="x"):
     """One acceptor; ``&`` is written as XML wants it."""
     return f'<acceptors><acceptor name="{name}">{url.replace("&", "&amp;")}</acceptor></acceptors>'
+
+
+def takes(read, text):
+    """Whether a reader takes a text."""
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from stompring.settings.acceptor_url import (
     with_absolute_paths,
 )
 
-from .documents import acceptor, faults, parse
+from .documents import acceptor, faults, parse, takes
 from .test_settings_docs import tables
 
 EVERY = (
@@ -188,11 +188,3 @@ def test_documented_defaults_and_ranges():
         row["TLS parameter"]: row["default"] for row in tables("Acceptors") if "TLS parameter" in row
     }
     assert documented["`enabledProtocols`"] == f"`{','.join(TLS_VERSIONS)}`"
-
-
-def takes(read, text):
-    try:
-        read(text)
-    except ValueError:
-        return False
-    return True

@@ -28,6 +28,8 @@ from stompring.settings.value_types import VALUE_TYPES
 from stompring.store.bindings import attributes_of, describe_attributes
 from stompring.store.export import QUEUE_FIELDS, PortableQueue
 
+from .documents import takes
+
 ROWS = [row for row in options_of(QueueConfiguration) if row.name != "name"]
 EVERY = [
     row
@@ -122,14 +124,6 @@ def test_an_export_and_the_journal_keep_the_option(row):
     assert QUEUE_FIELDS[row.json_name] == row.name
     exported = PortableQueue("q", "a", described).fields()
     assert PortableQueue.of(exported).attributes[row.name] == getattr(attributes, row.name)
-
-
-def takes(read, text):
-    try:
-        read(text)
-    except ValueError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("row", EVERY, ids=[row.name for row in EVERY])
