@@ -51,8 +51,7 @@ def rows(first: int, count: int, body: Callable[[int, random.Random], bytes]) ->
     """Messages, as a record batch."""
     import pyarrow as pa
 
-    from stompring.pipeline.arrays import TYPES
-    from stompring.pipeline.schema import TABLES
+    from stompring.pipeline.arrays import TABLES, TYPES
 
     chance, numbers = random.Random(first), range(first, first + count)
     address = [f"plant.{number % ADDRESSES}" for number in numbers]
@@ -82,7 +81,7 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
     """The tasks of an ingest."""
     from stompring.pipeline.backlog import end_positions, ranges_between
     from stompring.pipeline.files import DataFiles, task_ranges
-    from stompring.pipeline.lake.brokers import DEFAULT_BROKER
+    from stompring.pipeline.lake.delta import DEFAULT_BROKER
     from stompring.pipeline.lake.ingest import FILES, TASK_BYTES
     from stompring.pipeline.lake.ingest_task import BatchJob, ingest_ranges
     from stompring.pipeline.lake.lake import Lake
@@ -116,8 +115,7 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
 
 def sizes(root: Path, messages: int) -> list[list[str]]:
     """Rows to files, in as many tasks as make them large and small."""
-    from stompring.pipeline.lake.brokers import DEFAULT_BROKER
-    from stompring.pipeline.lake.data_files import TableWriter
+    from stompring.pipeline.lake.delta import DEFAULT_BROKER, TableWriter
     from stompring.pipeline.storage import Folder
 
     found = []
@@ -143,8 +141,7 @@ def sizes(root: Path, messages: int) -> list[list[str]]:
 
 def compaction(root: Path, messages: int) -> list[list[str]]:
     """Files of twenty tasks put together."""
-    from stompring.pipeline.lake.brokers import DEFAULT_BROKER
-    from stompring.pipeline.lake.data_files import TableWriter
+    from stompring.pipeline.lake.delta import DEFAULT_BROKER, TableWriter
     from stompring.pipeline.lake.lake import Lake
 
     lake = Lake(str(root / "lake"))

@@ -27,8 +27,7 @@ from benchmarks.results import markdown
 from stompring.pipeline import register
 from stompring.pipeline.session import find_java
 from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.source import Receiver
-from stompring.pipeline.stomp.spool import Spool
+from stompring.pipeline.stomp.source import Receiver, Spool
 
 BODY = 128
 

@@ -1,8 +1,12 @@
-"""The error families of the house. Each is caught in exactly one place.
+"""Errors
+
+The error families of the house. Each is caught in exactly one place.
 
 ``ProtocolError`` and ``Refused`` become an ERROR frame in ``session``; ``ConfigurationError`` stops a start or a
 reload in ``cli``; ``StoreError`` belongs to the store. Anything else that escapes is a bug of ours, is logged with
 its traceback and closes only the connection it happened on.
+
+The base of expected errors, in a module without the libraries of the extra ``spark``.
 """
 
 from __future__ import annotations
@@ -117,3 +121,7 @@ class StoreError(Exception):
         super().__init__(f"{path} at {position}: {text}")
         self.path = path
         self.position = position
+
+
+class PipelineError(Exception):
+    """Base of expected errors that have no other class. They are shown by their message alone."""

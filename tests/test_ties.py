@@ -41,7 +41,7 @@ PRESENT = {
 }
 
 #: Modules of the product that tests import.
-IMPORTED = 243
+IMPORTED = 158
 
 
 @cache

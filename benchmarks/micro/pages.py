@@ -17,11 +17,10 @@ import click
 
 from benchmarks.micro.stored import BODY, TURN, StoredBroker, TimedDisk
 from stompring.broker.message import Message, Traits
+from stompring.broker.ports import Reason
 from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, Reference
-from stompring.broker.storage import Reason
-from stompring.store.page_reader import Block
-from stompring.store.pages import Page
+from stompring.store.pages import Block, Page
 from stompring.store.paging import Paging
 
 MESSAGES = 5_000

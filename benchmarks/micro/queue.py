@@ -12,7 +12,7 @@ from collections.abc import Callable
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
-from stompring.broker.consumer import Consumer
+from stompring.broker.delivery import Consumer
 from stompring.broker.message import Message, Traits
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference

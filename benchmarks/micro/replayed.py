@@ -25,7 +25,7 @@ from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
-from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import StompAcceptor
 
 #: Messages of a round, and with how many of them comes a receipt; bytes that are read from a socket at once.
 MESSAGES, GROUP, READ = 10_000, 1000, 65536

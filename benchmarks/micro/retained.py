@@ -23,8 +23,7 @@ from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import Retention
+from stompring.settings.model import Retention, StompAcceptor
 
 MESSAGES = 2_000
 BODY = b"x" * 128

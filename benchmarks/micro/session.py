@@ -21,8 +21,7 @@ from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, StompAcceptor
 
 READ = 64 * 1024
 BODY = b"x" * 128

@@ -17,8 +17,7 @@ from stompring.server.service import BrokerService
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.session import Session
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
+from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType, StompAcceptor
 
 NUMBER = 10_000
 

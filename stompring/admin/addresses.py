@@ -6,15 +6,14 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from stompring.broker import duplicates
+from stompring.broker import address
 from stompring.broker.address import Address
-from stompring.broker.auto_create import check_not_internal
+from stompring.broker.directory import check_not_internal
 from stompring.errors import Refused
+from stompring.settings.document import hidden
 from stompring.settings.match import is_internal
 from stompring.settings.model import RoutingType
-from stompring.settings.references import hidden
 
-from .access import create_address, delete_address, edit_address, view_address, view_broker
 from .api import (
     FORCE,
     LISTING,
@@ -28,17 +27,22 @@ from .api import (
     Route,
     Steps,
     choices,
+    create_address,
+    delete_address,
+    edit_address,
     flag,
     json_answer,
     paged,
     read_fields,
     required,
     view,
+    view_address,
+    view_broker,
 )
+from .context import background_done
 from .counters import ADDRESS, fields_of
 from .json_schema import Component, Field, Fields, array, boolean, integer, page_of, shown, string, structure
 from .sampler import ADDRESS_RATES, rate_fields
-from .tasks import background_done
 
 ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
 ROUTING_TYPES = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
@@ -166,7 +170,7 @@ def delete(call: Call) -> Steps:
 
 
 def forget_duplicates(call: Call) -> Answer:
-    return json_answer({"forgotten": duplicates.forget_all(address_of(call))})
+    return json_answer({"forgotten": address.forget_all(address_of(call))})
 
 
 SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}

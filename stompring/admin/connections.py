@@ -1,13 +1,23 @@
-"""``/api/v1/connections``: list, show and close STOMP connections."""
+"""``/api/v1/connections`` and ``/api/v1/consumers``.
+
+``/api/v1/consumers``: the consumers of queues, each with its connection.
+
+``/api/v1/connections``: list, show and close STOMP connections.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from stompring.broker.queue import Queue
 from stompring.errors import NotFound, Refused
 from stompring.session.session import Session
+from stompring.session.subscription import UNLIMITED, Subscription
 
-from .access import edit_broker, view_broker
 from .api import (
     LISTING,
+    NAME,
     NO_CONTENT,
     Answer,
     Call,
@@ -15,11 +25,14 @@ from .api import (
     Response,
     Route,
     Steps,
+    edit_broker,
     json_answer,
     paged,
     view,
+    view_broker,
+    view_queue,
 )
-from .consumers import CONSUMER, consumers_of_connection, is_slow_reader, protocol
+from .context import ITEMS_PER_STEP, AdminContext
 from .json_schema import (
     Component,
     Field,
@@ -27,6 +40,7 @@ from .json_schema import (
     array,
     boolean,
     integer,
+    number,
     page_of,
     shown,
     string,
@@ -34,6 +48,170 @@ from .json_schema import (
     timestamp,
 )
 from .sampler import CONNECTION_RATES, rate_fields
+
+MEAN = "Per second, mean of the last 10 seconds."
+
+
+class ConsumerView(NamedTuple):
+    """A consumer and its connection."""
+
+    session: Session
+    subscription: Subscription
+
+
+def protocol(session: Session) -> str:
+    """The version in use, and over what."""
+    spoken = f"STOMP {session.version.decode()}" if session.connected else "STOMP"
+    return spoken if session.wire.carrier == "TCP" else f"{spoken} over {session.wire.carrier}"
+
+
+def is_slow_reader(session: Session) -> bool:
+    """Whether a client has read nothing for 10 seconds while its outbox was full."""
+    return session.outbox.outgoing.slow.is_slow(session.outbox)
+
+
+def _is_slow(consumer: ConsumerView) -> bool:
+    session, subscription = consumer
+    return session.broker.slow_consumers.is_slow(subscription) or is_slow_reader(session)
+
+
+def _oldest_delivering(consumer: ConsumerView) -> int | None:
+    oldest = next(iter(consumer.subscription.unsettled_references()), None)
+    return None if oldest is None else max(0, consumer.session.broker.clock.now - oldest.message.timestamp)
+
+
+def _rate(consumer: ConsumerView, index: int) -> float | None:
+    history = consumer.subscription.history
+    return None if history is None else history.rate(index)
+
+
+def _window(size: int) -> int:
+    return -1 if size == UNLIMITED else size
+
+
+CONSUMER_FIELDS: Fields[ConsumerView] = {
+    "consumerID": Field(
+        lambda c: f"{c.session.number}/{c.subscription.identifier}",
+        string("connectionID and subscription, with / between them."),
+    ),
+    "subscription": Field(lambda c: c.subscription.identifier, string("Id of the subscription.")),
+    "queue": Field(lambda c: c.subscription.queue.name, string("Queue of the consumer.")),
+    "address": Field(lambda c: c.subscription.queue.address.name, string("Address of the queue.")),
+    "destination": Field(
+        lambda c: c.subscription.terms.destination.decode("utf-8", "replace"),
+        string("Destination as the client wrote it in SUBSCRIBE."),
+    ),
+    "ack": Field(lambda c: c.subscription.terms.ack, string("auto, client or client-individual.")),
+    "filter": Field(
+        lambda c: c.subscription.terms.selector, string("Selector of the subscription.", null=True)
+    ),
+    "browser": Field(
+        lambda c: c.subscription.terms.browser,
+        boolean("Whether it only browses; it is then listed with its connection only."),
+    ),
+    "priority": Field(
+        lambda c: c.subscription.priority,
+        integer(
+            "Priority of the consumer (consumer-priority): those with the highest are served first.", -(2**31)
+        ),
+    ),
+    "groupCount": Field(
+        lambda c: c.subscription.group_count,
+        integer("Message groups pinned to the consumer; with group-buckets above 0, buckets of them."),
+    ),
+    "deliveringCount": Field(
+        lambda c: c.subscription.unsettled_count, integer("Messages delivered and not yet settled.")
+    ),
+    "oldestDelivering": Field(
+        _oldest_delivering,
+        integer(
+            "Time since the message was sent that was delivered first of these, in milliseconds.", null=True
+        ),
+    ),
+    "credit": Field(
+        lambda c: c.subscription.credit,
+        integer("Messages that it may be sent before it settles one; null: no limit in messages.", null=True),
+    ),
+    "prefetchCount": Field(
+        lambda c: _window(c.subscription.terms.window_messages),
+        integer("Limit on deliveringCount (prefetch-count); -1: no limit.", -1),
+    ),
+    "consumerWindowSize": Field(
+        lambda c: _window(c.subscription.terms.window_bytes),
+        integer(
+            "Limit on the bytes of messages delivered and not settled (consumer-window-size); -1: no limit.",
+            -1,
+        ),
+    ),
+    "messagesDelivered": Field(
+        lambda c: c.subscription.messages_delivered,
+        integer("Messages delivered to the consumer, each delivery counted."),
+    ),
+    "messagesAcknowledged": Field(
+        lambda c: c.subscription.messages_acknowledged,
+        integer("Messages that the consumer acknowledged, also in open transactions."),
+    ),
+    "deliveredRate": Field(lambda c: _rate(c, 0), number(f"Messages delivered. {MEAN}", null=True)),
+    "acknowledgedRate": Field(lambda c: _rate(c, 1), number(f"Messages acknowledged. {MEAN}", null=True)),
+    "slow": Field(
+        _is_slow,
+        boolean(
+            "Whether it was below slow-consumer-threshold at the last check, or its client has read nothing for 10 "
+            "seconds while the outbox was full."
+        ),
+    ),
+    "connectionID": Field(lambda c: c.session.number, string("Id of the connection.")),
+    "remoteAddress": Field(lambda c: c.session.peer, string("Address and port of the client.")),
+    "user": Field(lambda c: c.session.login.user, string("User who logged in.", null=True)),
+    "clientID": Field(lambda c: c.session.client_id, string("The client-id header of CONNECT.", null=True)),
+    "protocol": Field(
+        lambda c: protocol(c.session),
+        string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
+    ),
+    "acceptor": Field(lambda c: c.session.acceptor.name, string("Name of the acceptor.")),
+    "creationTime": Field(lambda c: c.subscription.created, timestamp("Time of SUBSCRIBE.")),
+}
+
+CONSUMER = Component("Consumer", structure(shown(CONSUMER_FIELDS)))
+
+
+def consumers_of_queue(context: AdminContext, queue: Queue) -> list[dict[str, Any]]:
+    """The consumers of a queue as JSON objects, in the order in which they came."""
+    return [view(consumer, CONSUMER_FIELDS) for consumer in _of_queue(context, queue)]
+
+
+def consumers_of_connection(session: Session) -> list[dict[str, Any]]:
+    """The subscriptions of a connection as JSON objects."""
+    return [view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()]
+
+
+def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
+    sessions = context.connections.open
+    for consumer in queue.consumers:
+        if isinstance(consumer, Subscription):
+            session = sessions.get(consumer.connection_id)
+            if session is not None:
+                yield ConsumerView(session, consumer)
+
+
+def list_consumers(call: Call) -> Steps:
+    found = []
+    for index, session in enumerate(call.context.connections):
+        found += [
+            ConsumerView(session, each) for each in session.subscriptions.values() if not each.terms.browser
+        ]
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield
+    return (yield from paged(call.query, found, CONSUMER_FIELDS, "queue"))
+
+
+def list_of_queue(call: Call) -> Steps:
+    queue = call.context.broker.directory.queue(call.names["name"])
+    return paged(call.query, list(_of_queue(call.context, queue)), CONSUMER_FIELDS, "queue")
+
+
+CONSUMER_PAGE = page_of(CONSUMER)
+
 
 #: The fields in lists; GET of one connection adds its subscriptions.
 FIELDS: Fields[Session] = {
@@ -114,7 +292,31 @@ CONNECTION_ID = Parameter(
 )
 
 CONNECTIONS_PATH, CONNECTION_PATH = "/api/v1/connections", "/api/v1/connections/{id}"
+
+
 ROUTES = (
+    Route(
+        "GET",
+        "/api/v1/consumers",
+        list_consumers,
+        view_broker,
+        "listConsumers",
+        "List the consumers of all queues.",
+        {200: Response("One page of consumers.", CONSUMER_PAGE)},
+        parameters=LISTING,
+        filters=CONSUMER_FIELDS,
+    ),
+    Route(
+        "GET",
+        "/api/v1/queues/{name}/consumers",
+        list_of_queue,
+        view_queue,
+        "listQueueConsumers",
+        "List the consumers of one queue.",
+        {200: Response("One page of consumers.", CONSUMER_PAGE)},
+        parameters=(NAME, *LISTING),
+        filters=CONSUMER_FIELDS,
+    ),
     Route(
         "GET",
         CONNECTIONS_PATH,

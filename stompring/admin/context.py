@@ -1,35 +1,267 @@
-"""`AdminContext`: the parts of the running broker that the HTTP API uses. The server's service provides it."""
+"""The running broker as the HTTP API sees it, and its tasks.
+
+Cooperative tasks: long work in time slices, between which the reactor does other work.
+
+`AdminContext`: the parts of the running broker that the HTTP API uses. The server's service provides it.
+"""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
+from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import Cooperator, TaskFinished
+from twisted.python.failure import Failure
 
 from stompring.broker.bridge import Bridges
 from stompring.broker.broker import Broker
+from stompring.broker.clock import Background
 from stompring.broker.history import History, HistoryMemory
+from stompring.broker.queue_browser import PageRead
+from stompring.errors import NotFound, Refused
 from stompring.policy.hooks import Policies
 from stompring.replication.role import NodeStatus
-from stompring.security.access_control import AccessControl
-from stompring.security.roles import Roles
-from stompring.security.user_files import UserFiles
-from stompring.security.users import Users
+from stompring.security.access import AccessControl
+from stompring.security.accounts import Roles, UserFiles, Users
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.session.subscription import Subscription
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.settings.model import Retention as RetentionSettings
 from stompring.store.retention import RetainedFile
 
-from .tasks import TaskList
+log = logging.getLogger(__name__)
+
+#: Seconds of one time slice of management and metrics: what they may add to the latency of messages.
+TIME_SLICE = 0.005
+
+#: Items processed between two checks of the time slice: a millisecond of work or less.
+ITEMS_PER_STEP = 50
+
+
+def make_cooperator(reactor: Any) -> Cooperator:
+    """One for the whole site, so that many requests together take one time slice."""
+
+    def time_is_up() -> Callable[[], bool]:
+        end = time.perf_counter() + TIME_SLICE
+        return lambda: time.perf_counter() >= end
+
+    return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
+
+
+def page_read(wait: PageRead) -> Deferred[None]:
+    """Fires when the page has been read and the iteration can continue."""
+    deferred: Deferred[None] = Deferred()
+    wait.then(lambda: deferred.callback(None))
+    return deferred
+
+
+def background_done(background: Background, key: object) -> Deferred[None]:
+    """Fires when the background work on that queue is complete."""
+    deferred: Deferred[None] = Deferred()
+    background.after(key, lambda: deferred.callback(None))
+    return deferred
+
+
+Result = TypeVar("Result")
+
+
+def awaited(deferred: Deferred[Result]) -> Generator[Deferred[None], None, Result]:
+    """``result = yield from awaited(deferred)`` in a task. Raises what the Deferred fails with."""
+    outcome: list[Result | Failure] = []
+    yield deferred.addBoth(outcome.append)
+    (result,) = outcome
+    if isinstance(result, Failure):
+        result.raiseException()
+    return result
+
+
+class CooperativeTask:
+    """Runs an iterator to its end; as a push producer it pauses while the client is slow."""
+
+    def __init__(self, work: Iterator[object], cooperator: Cooperator) -> None:
+        self._work = work
+        self._task = cooperator.cooperate(work)
+        self._paused = False
+
+    def pauseProducing(self) -> None:
+        """The transport's buffer is full."""
+        self._change(self._task.pause, to=True)
+
+    def resumeProducing(self) -> None:
+        """The transport accepts data again."""
+        self._change(self._task.resume, to=False)
+
+    def stopProducing(self) -> None:
+        """The client has disconnected."""
+        try:
+            self._task.stop()
+        except TaskFinished:
+            return
+        close = getattr(self._work, "close", None)
+        if close is not None:
+            try:
+                close()  # ends generators that wait for an event
+            except ValueError:  # it is running, and ends by itself
+                pass
+
+    def _change(self, act: Callable[[], object], *, to: bool) -> None:
+        if self._paused is not to:
+            self._paused = to
+            try:
+                act()
+            except TaskFinished:
+                pass
+
+
+class TaskState(StrEnum):
+    """What has become of a task."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ManagementTask:
+    """Work on many messages that a request has started. It goes on if the client disconnects, and can be cancelled.
+
+    ``done`` counts the messages it has changed, ``skipped`` those it could not change because they were in delivery or
+    have left, ``failed`` those that could not go where they should; ``error`` is the first reason.
+    """
+
+    def __init__(self, number: int, operation: str, queue: str, user: str | None, now: int) -> None:
+        self.number = number
+        self.operation = operation
+        self.queue = queue
+        self.user = user
+        self.state = TaskState.RUNNING
+        self.started = now
+        self.ended: int | None = None
+        self.done = self.skipped = self.failed = 0
+        self.total: int | None = None
+        self.error: str | None = None
+        self.cancelled = False
+        self._waiting: list[Deferred[None]] = []
+
+    def fail(self, reason: str) -> None:
+        """One message has failed; ``error`` is the first reason."""
+        self.failed += 1
+        if self.error is None:
+            self.error = reason
+
+    def when_ended(self) -> Deferred[None]:
+        """Fires once it has ended."""
+        deferred: Deferred[None] = Deferred()
+        if self.state is TaskState.RUNNING:
+            self._waiting.append(deferred)
+        else:
+            deferred.callback(None)
+        return deferred
+
+    def end(self, state: TaskState, now: int, error: str | None = None) -> None:
+        """It has ended."""
+        self.state, self.ended = state, now
+        if error is not None:
+            self.error = error
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.callback(None)
+
+
+#: Tasks that have ended and are still listed.
+FINISHED_TASKS = 100
+
+#: Tasks that may run at once.
+RUNNING_TASKS = 100
+
+
+class TaskList:
+    """The tasks of a broker: those that run, and the last ones that have ended."""
+
+    def __init__(self, reactor: Any, now: Callable[[], int]) -> None:
+        self.cooperator = make_cooperator(reactor)
+        self._now = now
+        self._numbers = count(1)
+        self._tasks: dict[int, ManagementTask] = {}
+
+    def __iter__(self) -> Iterator[ManagementTask]:
+        return iter(list(self._tasks.values()))
+
+    def find(self, number: str) -> ManagementTask:
+        """The task of that id. Raises `NotFound`."""
+        found = self._tasks.get(int(number)) if number.isascii() and number.isdigit() else None
+        if found is None:
+            raise NotFound(
+                f"Task {number[:40]} does not exist; the last {FINISHED_TASKS} that ended are listed"
+            )
+        return found
+
+    def new(self, operation: str, queue: str, user: str | None) -> ManagementTask:
+        """A task that is about to start. Raises `Refused` where too many run."""
+        running = sum(task.state is TaskState.RUNNING for task in self._tasks.values())
+        if running >= RUNNING_TASKS:
+            raise Refused(f"{running} tasks are running, and that is the limit: wait for one or cancel it")
+        task = ManagementTask(next(self._numbers), operation, queue, user, self._now())
+        self._tasks[task.number] = task
+        return task
+
+    def start(self, task: ManagementTask, work: Iterator[object]) -> None:
+        """Run the work of a task in slices. It ends when the work does, or fails with what that raises."""
+        self.cooperator.cooperate(self._run(task, work))
+
+    def stop(self) -> None:
+        """The broker stops: no task does anything more. What they have done stays done."""
+        for task in self:
+            task.cancelled = True
+
+    def _run(self, task: ManagementTask, work: Iterator[object]) -> Iterator[object]:
+        error: str | None = None
+        state = TaskState.FAILED
+        try:
+            while not task.cancelled:
+                try:
+                    wait = next(work)
+                except StopIteration:
+                    break
+                yield wait
+            state = TaskState.CANCELLED if task.cancelled else TaskState.COMPLETED
+        except Refused as refused:
+            error = str(refused)
+        except Exception:
+            log.exception("task %d (%s of queue %s) failed", task.number, task.operation, task.queue)
+            error = "Internal error; see the broker's log"
+        task.end(state, self._now(), error)
+        level = logging.WARNING if state is TaskState.FAILED else logging.INFO
+        log.log(
+            level,
+            "task %d (%s of queue %s) %s: %d done, %d skipped, %d failed%s",
+            task.number,
+            task.operation,
+            task.queue,
+            state.value,
+            task.done,
+            task.skipped,
+            task.failed,
+            "" if task.error is None else f": {task.error}",
+            extra={"queue": task.queue},
+        )
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        ended = [number for number, task in self._tasks.items() if task.state is not TaskState.RUNNING]
+        for number in ended[:-FINISHED_TASKS]:
+            del self._tasks[number]
 
 
 class GlobalLimit(Protocol):

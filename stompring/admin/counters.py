@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from stompring.broker.address import Address
 from stompring.broker.bridge import Bridge, BridgeState
-from stompring.broker.divert import Divert
+from stompring.broker.publish import Divert
 from stompring.broker.queue import Queue
 from stompring.session.subscription import AcknowledgedSubscription
 from stompring.settings.model import PermissionType

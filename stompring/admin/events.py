@@ -9,12 +9,22 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
-from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
-from stompring.session.permissions import Authorizer
+from stompring.broker.watch import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
+from stompring.session.destination import Authorizer
 from stompring.settings.model import PermissionType
 
-from .access import MANAGEMENT, view_broker
-from .api import Answer, Call, Parameter, Problem, Response, Route, encode, json_answer
+from .api import (
+    MANAGEMENT,
+    Answer,
+    Call,
+    Parameter,
+    Problem,
+    Response,
+    Route,
+    encode,
+    json_answer,
+    view_broker,
+)
 from .context import AdminContext
 from .json_schema import Component, array, integer, string, structure, timestamp
 

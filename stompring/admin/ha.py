@@ -11,8 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from stompring.replication.role import NodeStatus, Role, rebuild_percent
 from stompring.settings.model import BrokerConfiguration
 
-from .access import view_broker
-from .api import Answer, Call, Response, Route, json_answer
+from .api import Answer, Call, Response, Route, json_answer, view_broker
 from .counters import COUNTER, GAUGE, Counter
 from .json_schema import Component, Schema, boolean, integer, string, structure, timestamp
 

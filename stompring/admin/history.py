@@ -6,8 +6,19 @@ from collections.abc import Sequence
 
 from stompring.broker.history import RESOLUTIONS, History
 
-from .access import view_address, view_broker, view_queue
-from .api import NAME, Answer, Call, Parameter, Problem, Response, Route, json_answer
+from .api import (
+    NAME,
+    Answer,
+    Call,
+    Parameter,
+    Problem,
+    Response,
+    Route,
+    json_answer,
+    view_address,
+    view_broker,
+    view_queue,
+)
 from .connections import CONNECTION_ID, session_of
 from .json_schema import Schema, array, integer, structure
 from .sampler import (

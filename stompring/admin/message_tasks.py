@@ -12,27 +12,16 @@ from typing import Any
 
 from twisted.internet.task import deferLater
 
-from stompring.broker import move, queue_browser
-from stompring.broker.admission import Rejection
-from stompring.broker.consumer import Matches
-from stompring.broker.move import Mover, Target
+from stompring.broker import publish, queue_browser
+from stompring.broker.delivery import Matches
+from stompring.broker.message import origin_of
+from stompring.broker.publish import Mover, Rejection, Target
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, matching
 from stompring.broker.reference import DELIVERING, PENDING, SCHEDULED, Reference
-from stompring.broker.transfer import origin_of
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, RoutingType
 
-from .access import (
-    copy_messages,
-    edit_queue,
-    edit_task,
-    move_messages,
-    permission_check,
-    retry_messages,
-    view_broker,
-    view_task,
-)
 from .api import (
     LISTING,
     NAME,
@@ -46,18 +35,26 @@ from .api import (
     Route,
     Steps,
     choice,
+    copy_messages,
+    edit_queue,
+    edit_task,
     flag,
     invalid,
     json_answer,
     message_number,
+    move_messages,
     number,
     paged,
+    permission_check,
+    retry_messages,
     selector,
     text,
     text_or_none,
     view,
+    view_broker,
+    view_task,
 )
-from .context import AdminContext
+from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, page_read
 from .json_schema import (
     Component,
     Field,
@@ -74,7 +71,6 @@ from .json_schema import (
 )
 from .messages import in_transactions
 from .queues import queue_of
-from .tasks import ITEMS_PER_STEP, ManagementTask, TaskState, page_read
 
 #: Messages that one request may name.
 MAX_IDS = 10_000
@@ -137,9 +133,9 @@ class QueueTask:
         remaining = None if selection.numbers is None else set(selection.numbers)
         found: Iterator[Reference | PageRead | None]
         if remaining is None:
-            found = move.messages_of(queue, in_transactions(self.context))
+            found = publish.messages_of(queue, in_transactions(self.context))
         else:
-            found = move.numbered(queue, remaining)
+            found = publish.numbered(queue, remaining)
         cost = size = 0
         for ref in found:
             if isinstance(ref, PageRead):
@@ -189,18 +185,18 @@ class QueueTask:
 
     def remove(self, ref: Reference) -> Iterator[object]:
         """A `Change`."""
-        self.count(move.take(ref))
+        self.count(publish.take(ref))
         yield from ()
 
     def expire(self, ref: Reference) -> Iterator[object]:
         """A `Change`."""
-        self.count(move.expire(ref))
+        self.count(publish.expire(ref))
         yield from ()
 
     def dead_letter(self, ref: Reference) -> Iterator[object]:
         """A `Change`."""
         try:
-            self.count(move.dead_letter(ref))
+            self.count(publish.dead_letter(ref))
         except Refused as refused:  # of this message only
             self.task.fail(str(refused))
         yield from ()
@@ -209,7 +205,7 @@ class QueueTask:
         """A `Change` that gives pending messages another priority."""
 
         def prioritize(ref: Reference) -> Iterator[object]:
-            self.count(ref.state == PENDING and move.change_priority(ref, priority))
+            self.count(ref.state == PENDING and publish.change_priority(ref, priority))
             yield from ()
 
         return prioritize
@@ -241,7 +237,7 @@ class QueueTask:
                     self.task.fail(f"Message {ref.message.number} has no origin: it is no dead letter")
                 return
             try:
-                target = move.retry_target(broker, origin, check, call.user)
+                target = publish.retry_target(broker, origin, check, call.user)
             except Refused as refused:
                 self.task.fail(str(refused))
                 return
@@ -295,7 +291,7 @@ def _answer_when_ended(task: ManagementTask) -> Steps:
 def _target(call: Call) -> Target:
     body, queue = call.body, queue_of(call)
     routing_type = choice(RoutingType)("routingType", body["routingType"]) if "routingType" in body else None
-    return move.move_target(
+    return publish.move_target(
         queue,
         text_or_none("address", body.get("address")),
         text_or_none("queue", body.get("queue")),

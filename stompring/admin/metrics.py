@@ -23,12 +23,10 @@ from stompring.broker.bridge import Bridge
 from stompring.broker.queue import Queue
 from stompring.replication.role import Role
 
-from .access import view_broker
-from .api import Answer, Call, Parameter, Response, Route
-from .context import AdminContext, Listeners
+from .api import Answer, Call, Parameter, Response, Route, view_broker
+from .context import ITEMS_PER_STEP, AdminContext, Listeners
 from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, GAUGE, QUEUE, Counter
 from .ha import ha_families, role_families
-from .tasks import ITEMS_PER_STEP
 
 Thing = TypeVar("Thing")
 

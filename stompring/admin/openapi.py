@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .access import no_permission
-from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode
+from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission
 from .json_schema import Component, integer, string, structure
 
 PROBLEM_SCHEMA = Component(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.web.server import Request
 
-from stompring.session.text import printable
+from stompring.session.outbox import printable
 
 from .api import Answer, encode
 

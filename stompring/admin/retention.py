@@ -8,10 +8,9 @@ from twisted.internet.threads import deferToThreadPool
 
 from stompring.store.retention import LakeBacklog, lake_backlogs
 
-from .access import view_broker
-from .api import Call, Response, Route, Steps, json_answer
+from .api import Call, Response, Route, Steps, json_answer, view_broker
+from .context import awaited
 from .json_schema import Component, array, boolean, integer, string, structure, timestamp
-from .tasks import awaited
 
 
 def show(call: Call) -> Steps:

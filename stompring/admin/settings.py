@@ -1,23 +1,75 @@
-"""``…/settings`` of queues and addresses: every value in force, and where it comes from."""
+"""Settings, plugins and loggers over HTTP.
+
+``…/settings`` of queues and addresses: every value in force, and where it comes from.
+
+``/api/v1/plugins``: the address policies that broker.xml names, their parameters, uses, errors and slow calls.
+
+``/api/v1/loggers``: levels of the log at run time.
+"""
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from stompring.broker.address import Address
 from stompring.broker.queue import Queue, QueueAttributes
+from stompring.errors import NotFound
+from stompring.policy.api import AddressPolicy
+from stompring.settings.document import hidden
 from stompring.settings.match import SettingsRepository
-from stompring.settings.model import AddressSettings, PolicyUse, QueueConfiguration
-from stompring.settings.options import CHANGEABLE, Option, options_of
-from stompring.settings.references import hidden
+from stompring.settings.model import (
+    CHANGEABLE,
+    AddressSettingEntry,
+    AddressSettings,
+    Option,
+    PluginConfiguration,
+    PolicyUse,
+    Property,
+    QueueConfiguration,
+    options_of,
+)
 
-from .access import view_address, view_queue
 from .addresses import address_of
-from .api import NAME, Answer, Call, Response, Route, json_answer
-from .json_schema import Component, array, boolean, integer, keyword, string, structure
+from .api import (
+    LISTING,
+    NAME,
+    Answer,
+    Body,
+    Call,
+    Parameter,
+    Response,
+    Route,
+    Steps,
+    edit_broker,
+    invalid,
+    json_answer,
+    paged,
+    view,
+    view_address,
+    view_broker,
+    view_queue,
+)
+from .context import AdminContext
+from .json_schema import (
+    Component,
+    Field,
+    Fields,
+    array,
+    boolean,
+    integer,
+    keyword,
+    number,
+    page_of,
+    shown,
+    string,
+    structure,
+    timestamp,
+)
 from .queues import queue_of
 
 
@@ -60,7 +112,7 @@ def of_address(address: Address) -> Iterator[dict[str, Any]]:
     repository = address.directory.settings
     for row in options_of(AddressSettings):
         value = getattr(address.settings, row.name)
-        yield shown(row, value, origin_of(repository, address.name, row.name))
+        yield shown_setting(row, value, origin_of(repository, address.name, row.name))
 
 
 def of_queue(queue: Queue) -> Iterator[dict[str, Any]]:
@@ -92,7 +144,7 @@ def of_queue(queue: Queue) -> Iterator[dict[str, Any]]:
             origin = Origin(Source.QUEUE)
         else:
             origin = origin_of(repository, address.name, row.inherits)
-        yield shown(row, value, origin)
+        yield shown_setting(row, value, origin)
 
 
 def configuration_of(queue: Queue) -> QueueConfiguration | None:
@@ -108,7 +160,7 @@ def configuration_of(queue: Queue) -> QueueConfiguration | None:
 INHERITED = {row.name: row.xml_name for row in options_of(AddressSettings)}
 
 
-def shown(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
+def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
     """One value as JSON."""
     if isinstance(value, tuple):
         value = [one.name if isinstance(one, PolicyUse) else one for one in value]
@@ -159,6 +211,278 @@ SETTING = Component(
 )
 SETTINGS = {200: Response("The settings.", structure({"data": array(SETTING, "Settings.")}))}
 
+
+#: The hooks that a policy may override, in the order of `AddressPolicy`.
+HOOKS = [
+    name
+    for name, value in vars(AddressPolicy).items()
+    if inspect.isfunction(value) and not name.startswith("_") and name != "check"
+]
+
+
+def plugins(call: Call) -> Answer:
+    return json_answer({"data": list(entries(call.context))})
+
+
+def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
+    """The broker-plugins in the order of broker.xml."""
+    policies = context.policies
+    counts = policies.address_counts()
+    for plugin in context.configuration.plugins:
+        kind = policies.kinds.get(plugin.name)
+        uses = list(uses_of(plugin, context.configuration.address_settings))
+        last = policies.recorded.last.get(plugin.name)
+        yield {
+            "name": plugin.name,
+            "plugin": plugin.policy,
+            "class": "" if kind is None else kind.__qualname__,
+            "description": "" if kind is None else first_line(kind),
+            "parameters": [] if kind is None else list(parameters_of(kind, plugin)),
+            "matches": [use.match for use in uses if use.enabled],
+            "uses": [
+                {
+                    "match": use.match,
+                    "line": use.line,
+                    "element": use.element,
+                    "enabled": use.enabled,
+                    "parameters": {one.key: shown_plugin(one) for one in use.properties},
+                }
+                for use in uses
+            ],
+            "addresses": counts[plugin.name],
+            "hooks": list(hooks_of(context, plugin.name, kind)),
+            "lastError": None
+            if last is None
+            else {"time": last.time, "address": last.address, "hook": last.hook, "text": last.text},
+        }
+
+
+def first_line(kind: type[AddressPolicy]) -> str:
+    """The first line of the docstring of a class, or of its module."""
+    text = kind.__doc__ or getattr(inspect.getmodule(kind), "__doc__", None) or ""
+    return text.strip().partition("\n")[0].strip()
+
+
+def shown_plugin(one: Property) -> object:
+    """The value of a property, stars for a secret."""
+    return hidden(one.value)
+
+
+def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[dict[str, Any]]:
+    """The parameters of a policy with the values of the broker-plugin."""
+    given = {one.key: one for one in plugin.properties}
+    for parameter in kind.parameters.values():
+        own = given.get(parameter.key)
+        default = None if parameter.required or parameter.default is None else parameter.shown_default
+        yield {
+            "name": parameter.key,
+            "value": default if own is None else shown_plugin(own),
+            "default": default,
+            "required": parameter.required,
+            "type": parameter.takes,
+            "source": "default" if own is None else "broker-plugin",
+            "meaning": parameter.help,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One address-setting that names a policy."""
+
+    match: str
+    line: int | None
+    element: str
+    enabled: bool
+    properties: tuple[Property, ...]
+
+
+def uses_of(plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]) -> Iterator[Use]:
+    """The address-settings that name a policy."""
+    for entry in settings:
+        named: Any = entry.values.get("address_policy", ())
+        policy: PolicyUse
+        for policy in named:
+            if policy.name == plugin.name:
+                line = policy.line or entry.line
+                yield Use(entry.match, line, "address-policy", policy.enabled, policy.properties)
+        if entry.values.get("address_full_policy") == plugin.name:
+            yield Use(entry.match, entry.line, "address-full-policy", True, ())
+
+
+def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[dict[str, Any]]:
+    """The hooks that a policy overrides, and others with an error, as ``timer``."""
+    recorded = context.policies.recorded
+    overridden = [
+        hook for hook in HOOKS if kind is not None and getattr(kind, hook) is not getattr(AddressPolicy, hook)
+    ]
+    others = [hook for policy, hook in (*recorded.counts, *recorded.slow) if policy == name]
+    for hook in dict.fromkeys((*overridden, *others)):
+        key = (name, hook)
+        yield {
+            "hook": hook,
+            "errors": recorded.counts.get(key, 0),
+            "slow": recorded.slow.get(key, 0),
+            "longest": round(recorded.longest.get(key, 0.0) * 1000, 3),
+        }
+
+
+TEXT = {"type": "string"}
+PARAMETER = structure(
+    {
+        "name": string("Key of the property."),
+        "value": string("Value for the addresses without own properties; *** for a secret.", null=True),
+        "default": string("Default.", null=True),
+        "required": boolean("Whether it has no default."),
+        "type": string("Type and bounds of its values."),
+        "source": keyword(("broker-plugin", "default"), "Where the value comes from."),
+        "meaning": string("Meaning."),
+    }
+)
+USE = structure(
+    {
+        "match": string("match of the address-setting."),
+        "line": integer("Line in broker.xml.", 1, null=True),
+        "element": keyword(("address-policy", "address-full-policy"), "Element that names the policy."),
+        "enabled": boolean("Whether it applies; false removes the policy of a less specific entry."),
+        "parameters": {
+            "type": "object",
+            "description": "Own properties: values for these addresses.",
+            "additionalProperties": TEXT,
+        },
+    }
+)
+HOOK = structure(
+    {
+        "hook": string("Name of the hook."),
+        "errors": integer("Exceptions since the broker started."),
+        "slow": integer("Calls longer than 20 ms since the broker started."),
+        "longest": number("Longest of these calls, in milliseconds."),
+    }
+)
+LAST_ERROR = structure(
+    {
+        "time": timestamp("Time of the last exception."),
+        "address": string("Address."),
+        "hook": string("Hook."),
+        "text": string("Type and text of the exception."),
+    }
+)
+PLUGIN = Component(
+    "Plugin",
+    structure(
+        {
+            "name": string("Name of the broker-plugin."),
+            "plugin": string("Name of the policy: of its module or entry point."),
+            "class": string("Name of its class."),
+            "description": string("First line of its docstring."),
+            "parameters": array(PARAMETER, "Parameters."),
+            "matches": array(TEXT, "match of each address-setting that applies it."),
+            "uses": array(USE, "Address-settings that name it, with their own properties."),
+            "addresses": integer("Number of addresses with the policy."),
+            "hooks": array(HOOK, "Hooks that it overrides."),
+            "lastError": {
+                "description": "Last exception; null: none.",
+                "anyOf": [LAST_ERROR, {"type": "null"}],
+            },
+        }
+    ),
+)
+
+
+ROOT = "root"
+
+#: Packages whose loggers are listed.
+PACKAGES = ("stompring", "twisted", "websockets")
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggerView:
+    """A logger by its name."""
+
+    name: str
+    logger: logging.Logger
+
+
+#: Levels before they were changed here, by the name of the logger.
+_configured: dict[str, int] = {}
+
+
+def level_name(level: int) -> str:
+    """The least severe of `LEVELS` that a level shows."""
+    return next((name for name, value in LEVELS.items() if level <= value), "error")
+
+
+LOGGER_FIELDS: Fields[LoggerView] = {
+    "name": Field(lambda each: each.name, string("Name of the logger: a module or package, or root.")),
+    "level": Field(
+        lambda each: level_name(each.logger.level) if each.logger.level else None,
+        string("Level of the logger; null: that of its parent.", null=True, enum=[*LEVELS, None]),
+    ),
+    "effectiveLevel": Field(
+        lambda each: level_name(each.logger.getEffectiveLevel()),
+        string("Lines of this level and above are logged.", enum=list(LEVELS)),
+    ),
+    "configured": Field(
+        lambda each: _configured.get(each.name, each.logger.level) == each.logger.level,
+        boolean("Whether the level is that of the start of the broker."),
+    ),
+}
+
+
+def loggers() -> dict[str, LoggerView]:
+    """The root logger and those of `PACKAGES`, by name."""
+    found = {ROOT: LoggerView(ROOT, logging.getLogger())}
+    for name in sorted(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in PACKAGES:  # also a package that has no lines of its own
+            found[name] = LoggerView(name, logging.getLogger(name))
+    for package in PACKAGES:
+        found.setdefault(package, LoggerView(package, logging.getLogger(package)))
+    return found
+
+
+def list_loggers(call: Call) -> Steps:
+    return paged(call.query, list(loggers().values()), LOGGER_FIELDS, "name")
+
+
+def change(call: Call) -> Answer:
+    name = call.names["name"]
+    found = loggers().get(name)
+    if found is None:
+        raise NotFound(f"Logger {name} does not exist")
+    if "level" not in call.body:
+        raise invalid("level", "is missing")
+    level: Any = call.body["level"]
+    if level is None and name != ROOT:
+        number = logging.NOTSET
+    elif isinstance(level, str) and level in LEVELS:
+        number = LEVELS[level]
+    else:
+        null = "" if name == ROOT else " or null"
+        raise invalid("level", f"must be {', '.join(LEVELS)}{null}, not {level!r:.50}")
+    _configured.setdefault(name, found.logger.level)
+    found.logger.setLevel(number)
+    return json_answer(view(found, LOGGER_FIELDS))
+
+
+LOGGER = Component("Logger", structure(shown(LOGGER_FIELDS)))
+LOGGER_NAME = Parameter(
+    "name",
+    "Name of the logger, or root.",
+    {"type": "string"},
+    "path",
+    component="loggerName",
+    required=True,
+)
+LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
+
+
 ROUTES = (
     Route(
         "GET",
@@ -182,5 +506,36 @@ ROUTES = (
         SETTINGS,
         "Of several address-settings that set a value the most specific one decides.",
         parameters=(NAME,),
+    ),
+    Route(
+        "GET",
+        "/api/v1/plugins",
+        plugins,
+        view_broker,
+        "plugins",
+        "Show the address policies that broker.xml names.",
+        {200: Response("The policies.", structure({"data": array(PLUGIN, "Policies.")}))},
+    ),
+    Route(
+        "GET",
+        "/api/v1/loggers",
+        list_loggers,
+        view_broker,
+        "listLoggers",
+        "List loggers with their levels.",
+        {200: Response("One page of loggers.", page_of(LOGGER))},
+        parameters=LISTING,
+        filters=LOGGER_FIELDS,
+    ),
+    Route(
+        "PATCH",
+        "/api/v1/loggers/{name}",
+        change,
+        edit_broker,
+        "changeLogger",
+        "Change the level of a logger until the broker stops.",
+        {200: Response("The changed logger.", LOGGER)},
+        parameters=(LOGGER_NAME,),
+        body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
     ),
 )

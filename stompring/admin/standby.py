@@ -26,22 +26,24 @@ from stompring.errors import Refused
 from stompring.session.connect import Login
 from stompring.settings.model import BrokerConfiguration
 
-from .access import (
+from .api import (
     ANSWER_HEADERS,
     MANAGE,
     MANAGEMENT,
     VIEW,
+    Answer,
+    Problem,
     SecuritySource,
     check_fetch_site,
     check_host,
     check_login,
     check_origin,
+    json_answer,
+    problem_answer,
 )
-from .api import Answer, Problem, json_answer, problem_answer
-from .channel import AdminChannel, HttpConnectionLimit
 from .context import Node
 from .ha import describe, ha_families, role_families, without_log
-from .http import IDLE, AdminRequest, AdminSite
+from .http import IDLE, AdminChannel, AdminRequest, AdminSite, HttpConnectionLimit
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from stompring.errors import Refused
 from stompring.selector import compile_selector
-from stompring.settings.connector import Connector
-from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, RoutingType
+from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector, RoutingType
 from stompring.stomp.frames import header_line, recode
 
-from .consumer import Consumer, Matches
+from .delivery import Consumer, Matches
+from .message import NO_CHANGES, HeaderChanges, Transformer, bind, copied_traits
 from .reference import Reference
-from .transformer import NO_CHANGES, HeaderChanges, Transformer, bind, copied_traits
 
 if TYPE_CHECKING:
     from .broker import Broker

@@ -8,35 +8,31 @@ from contextlib import contextmanager
 from itertools import count
 
 from stompring.settings.match import SettingsRepository, is_internal
-from stompring.settings.model import (
-    BrokerConfiguration,
-)
+from stompring.settings.model import BrokerConfiguration
 
 from .address import Address
-from .auto_create import AutoCreate
-from .auto_delete import AutoDelete
-from .background import DELIVERY_SLICE, FRAME_SLICE, Background, Effort, Slices
-from .clock import NOTICED, Clock, Due, FromNow, Reactor
-from .directory import Directory, WildcardAddresses
-from .divert import Diverts
-from .expiry import Expiry
-from .memory import GlobalMemoryLimit, MemoryLimit, MemoryLimits
-from .message import Numbers
-from .notifications import Notifications
-from .paging import PagedQueues, Paging
-from .policy_hooks import Policies
-from .publish import send_expired
+from .clock import (
+    DELIVERY_SLICE,
+    FRAME_SLICE,
+    NOTICED,
+    Background,
+    Clock,
+    Due,
+    Effort,
+    FromNow,
+    Reactor,
+    Slices,
+)
+from .directory import AutoCreate, AutoDelete, Directory, SubscriptionMemory, WildcardAddresses
+from .lifetime import Expiry, TimerQueue
+from .limits import GlobalMemoryLimit, LogLimit, MemoryLimit, MemoryLimits, RejectionLog, UnfinishedFrames
+from .message import Numbers, repeated
+from .ports import POSTPONED, NoStorage, PagedQueues, Paging, Policies, Reason, Storage
+from .publish import ByteQuota, Diverts, send_dead_letter, send_expired
 from .queue import DueBatch, Queue
 from .reference import SCHEDULED, Reference
-from .rejections import LogLimit, RejectionLog
-from .resource_limits import SubscriptionMemory
 from .retroactive import RetroactiveAddresses
-from .slow_consumers import SlowConsumers
-from .storage import POSTPONED, NoStorage, Reason, Storage
-from .timers import TimerQueue
-from .transaction import ByteQuota
-from .transfer import repeated
-from .unfinished import UnfinishedFrames
+from .watch import Notifications, SlowConsumers
 
 
 class Broker:
@@ -102,6 +98,7 @@ class Broker:
             self.schedule if one else TimerQueue(steady, self.background, _still_delayed, self._fall_due)
         )
         self.expiry = Expiry(self, send_expired)
+        self.send_dead_letter = send_dead_letter  # the layer of queues calls it
         self.random = random.Random().random  # nosec B311
         self.copying_to: list[str] = []  # addresses that a copy is on its way to
         self.numbers = Numbers(1)  # of messages

@@ -1,25 +1,514 @@
-"""Addresses and queues by name, and the wildcard addresses that match a concrete one."""
+"""Addresses and queues by name: how they are found, created and deleted, and how many there may be.
+
+Resource limits: how many addresses, queues and sessions there may be, in total and per user (Artemis).
+
+They are checked when a client or an administrator creates one. What broker.xml configures, what a store recovers, and
+queues for dead letters and expired messages are always created; they count all the same.
+
+Auto-creation: addresses and queues that are created because a client sends or subscribes.
+
+The type of an address is what the client asks for (header or prefix), else what the address has, else
+``default-address-routing-type``. A client that asks for none never changes an address (Artemis turns an anycast
+address into a mixed one there); one that does may add a type where ``auto-create-addresses`` is on.
+
+Auto-deletion: unused queues and addresses are deleted (Artemis, auto-delete-queues, auto-delete-addresses).
+
+Addresses and queues by name, and the wildcard addresses that match a concrete one.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stompring.errors import LimitReached, NotFound, Refused
 from stompring.settings.match import SettingsRepository, connection_of, is_internal
-from stompring.settings.model import QueueConfiguration, RoutingType, WildcardSyntax
+from stompring.settings.model import (
+    BrokerConfiguration,
+    PermissionType,
+    QueueConfiguration,
+    ResourceLimit,
+    RoutingType,
+    WildcardSyntax,
+)
 
 from .address import Address
-from .auto_create import check_not_internal
-from .last_value import LastValueQueue, NonDestructiveLastValueQueue
-from .memory import GlobalMemoryLimit
-from .queue import NonDestructiveQueue, Queue, QueueAttributes
-from .resource_limits import ResourceLimits
+from .clock import Timer
+from .limits import GlobalMemoryLimit
+from .queue import LastValueQueue, NonDestructiveLastValueQueue, NonDestructiveQueue, Queue, QueueAttributes
 from .retroactive import RetroactiveQueue
 
 if TYPE_CHECKING:
     from .broker import Broker
+
+
+#: Characters of a name in an error.
+SHOWN = 200
+
+
+#: Bytes of a subscription: one to a topic, with its queue (``benchmarks/micro/sizes.py``).
+SUBSCRIPTION_SIZE = 3 * 1024
+
+#: Bytes of a compiled selector, and those for each character of its text: of many short terms it needs 34.
+SELECTOR_SIZE, SELECTOR_FACTOR = 2 * 1024, 40
+
+
+def subscription_size(selector: str | None) -> int:
+    """Bytes that a subscription counts for in ``global-max-subscription-size``."""
+    return SUBSCRIPTION_SIZE + (0 if selector is None else SELECTOR_SIZE + SELECTOR_FACTOR * len(selector))
+
+
+class SubscriptionMemory:
+    """``global-max-subscription-size``: the memory of all subscriptions, -1 for no limit."""
+
+    __slots__ = ("bytes", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = 0
+
+    def check(self, size: int) -> None:
+        """Check that one of ``size`` bytes may begin. Raises `LimitReached`."""
+        if 0 <= self.limit < self.bytes + size:
+            raise LimitReached(
+                f"All subscriptions hold {self.bytes} bytes, this one needs {size}, and the limit is {self.limit} "
+                "(global-max-subscription-size)",
+                "global-max-subscription-size",
+            )
+
+
+class ResourceLimits:
+    """The limits in force, and the sessions and queues of each user."""
+
+    def __init__(self, configuration: BrokerConfiguration, directory: Directory) -> None:
+        self._directory = directory
+        self.sessions: Counter[str] = Counter()
+        self.queues: Counter[str] = Counter()  # by their attribute ``user``: kept by the directory
+        self.apply(configuration)
+
+    def apply(self, configuration: BrokerConfiguration) -> None:
+        """Put new limits in force. What exceeds them stays."""
+        self._max_queues = configuration.global_max_queues
+        self._max_addresses = configuration.global_max_addresses
+        self._max_wildcard_words = configuration.global_max_wildcard_words
+        self._of_users = {limit.user: limit for limit in configuration.resource_limits}
+
+    def _of(self, user: str | None) -> ResourceLimit | None:
+        return None if user is None else self._of_users.get(user)
+
+    # ---- sessions
+
+    def enter(self, user: str | None) -> None:
+        """Count a session of a user who logs in. Raises `LimitReached` beyond max-sessions."""
+        limit = self._of(user)
+        if user is None:
+            return
+        if limit is not None and 0 <= limit.max_sessions <= self.sessions[user]:
+            raise LimitReached(
+                f"User {user} has {self.sessions[user]} sessions, and the limit is {limit.max_sessions} (max-sessions)",
+                "max-sessions",
+            )
+        self.sessions[user] += 1
+
+    def leave(self, user: str | None) -> None:
+        """A session that `enter` has counted has ended."""
+        if user is not None:
+            self._less(self.sessions, user)
+
+    # ---- queues and addresses
+
+    def check_address(self, name: str) -> None:
+        """Check that the address ``name`` may be created. Raises `LimitReached`."""
+        self._directory.check_words(name)
+        if 0 <= self._max_addresses <= len(self._directory.addresses):
+            raise LimitReached(
+                f"There are {len(self._directory.addresses)} addresses, and the limit is {self._max_addresses} "
+                "(global-max-addresses)",
+                "global-max-addresses",
+            )
+        wildcards, most = self._directory.wildcards, self._max_wildcard_words
+        if most >= 0 and wildcards.is_wildcard(name):
+            there, more = wildcards.words_after, wildcards.growth(name)
+            if there + more > most:
+                raise LimitReached(
+                    f"Wildcard addresses have {there} words after their first wildcard, {name[:SHOWN]} would add "
+                    f"{more}, and the limit is {most} (global-max-wildcard-words)",
+                    "global-max-wildcard-words",
+                )
+
+    def check_queue(self, user: str | None) -> None:
+        """Check that a queue may be created, for ``user`` if it is given. Raises `LimitReached`."""
+        if 0 <= self._max_queues <= len(self._directory.queues):
+            raise LimitReached(
+                f"There are {len(self._directory.queues)} queues, and the limit is {self._max_queues} "
+                "(global-max-queues)",
+                "global-max-queues",
+            )
+        limit = self._of(user)
+        if user is not None and limit is not None and 0 <= limit.max_queues <= self.queues[user]:
+            raise LimitReached(
+                f"User {user} has {self.queues[user]} queues, and the limit is {limit.max_queues} (max-queues)",
+                "max-queues",
+            )
+
+    def owner(self, before: str | None, now: str | None) -> None:
+        """A queue belongs to the user ``now``, and no longer to ``before``; None: to no user."""
+        if before != now:
+            if before is not None:
+                self._less(self.queues, before)
+            if now is not None:
+                self.queues[now] += 1
+
+    @staticmethod
+    def _less(counts: Counter[str], user: str) -> None:
+        counts[user] -= 1
+        if counts[user] <= 0:
+            del counts[user]
+
+
+class PermissionCheck(Protocol):
+    """Raises `Refused` where a user lacks a permission on an address, or on one queue of it."""
+
+    def __call__(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None: ...
+
+
+def allow_all(permission: PermissionType, address: str, queue: str | None = None, /) -> None:
+    """The `PermissionCheck` of the broker itself: what it does without a client needs no permission."""
+
+
+def check_not_internal(name: str) -> None:
+    """Raises `Refused` for the name of an internal address or queue."""
+    if is_internal(name):
+        raise Refused(f"{name[:200]} is internal: it is for messages of a retroactive address", status=400)
+
+
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
+
+
+class AutoCreate:
+    """Finds the address or queue that a destination names, and creates it where that is allowed.
+
+    Each method calls its permission check for everything that it would create before it creates anything.
+    """
+
+    def __init__(self, broker: Broker, directory: Directory) -> None:
+        self._broker = broker
+        self._directory = directory
+
+    def type_for(self, name: str, requested: RoutingType | None) -> RoutingType:
+        """The routing type of a SEND or SUBSCRIBE. Without one, on an address with both types, it is ANYCAST."""
+        if requested is not None:
+            return requested
+        address = self._directory.addresses.get(name)
+        if address is not None and address.routing_types:
+            return ANYCAST if ANYCAST in address.routing_types else MULTICAST
+        if name == self._broker.notifications.address:
+            return MULTICAST  # notifications are for whoever subscribes, and no queue collects them
+        return self._directory.settings.lookup(name).default_address_routing_type
+
+    def address_for_send(
+        self, name: str, requested: RoutingType | None, check: PermissionCheck, user: str | None = None
+    ) -> Address:
+        """The address to send to, with its anycast queue. Raises `Refused`, `NotFound`."""
+        self._directory.check_concrete(name)
+        routing_type = self.type_for(name, requested)
+        self._check_address(name, routing_type, check)
+        lacks_queue = (
+            routing_type is ANYCAST
+            and self.anycast_queue(name) is None
+            and self._directory.settings.lookup(name).auto_create_queues
+        )
+        if lacks_queue:
+            check(PermissionType.CREATE_DURABLE_QUEUE, name)
+        address = self._address(name, routing_type, user, with_queue=routing_type is ANYCAST)
+        if lacks_queue:
+            self._create_queue(address, name, ANYCAST, user)
+        elif not address.queues:
+            self._broker.auto_delete.watch_unread(address, coming=1)
+        return address
+
+    def address_of(self, address_name: str, queue_name: str) -> str:
+        """The address in ``address::queue``, which may be left out where the queue is there. Raises `NotFound`."""
+        return address_name or self._directory.queue(queue_name).address.name
+
+    def queue_for(
+        self,
+        address_name: str,
+        queue_name: str,
+        requested: RoutingType | None,
+        check: PermissionCheck,
+        user: str | None = None,
+    ) -> Queue:
+        """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
+        check_not_internal(queue_name)
+        queue = self._directory.queues.get(queue_name)
+        if queue is not None:
+            if address_name and queue.address.name != address_name:
+                raise Refused(
+                    f"Queue {queue_name} is bound to address {queue.address.name}, not to {address_name}"
+                )
+            if requested is not None and requested is not queue.attributes.routing_type:
+                raise Refused(f"Queue {queue_name} is {queue.attributes.routing_type}, not {requested}")
+            return queue
+        if not address_name:
+            raise NotFound(f"Queue {queue_name} does not exist")
+        routing_type = self.type_for(address_name, requested)
+        self._check_address(address_name, routing_type, check)
+        if self._directory.settings.lookup(address_name).auto_create_queues:
+            check(PermissionType.CREATE_DURABLE_QUEUE, address_name, queue_name)
+        address = self._address(address_name, routing_type, user)
+        if not address.settings.auto_create_queues:
+            self._broker.auto_delete.watch_unread(address)
+            raise NotFound(
+                f"Queue {queue_name} does not exist, and auto-create-queues is off for {address_name}"
+            )
+        return self._create_queue(address, queue_name, routing_type, user)
+
+    def anycast_queue(self, name: str) -> Queue | None:
+        """The queue that a subscriber to address ``name`` reads: of several the one with the fewest consumers."""
+        address = self._directory.addresses.get(name)
+        if address is None:
+            return None
+        own = [queue for queue in address.queues.values() if queue.attributes.routing_type is ANYCAST]
+        for queue in own:
+            if queue.name == name:
+                return queue
+        return min(own, key=lambda queue: len(queue.consumers)) if own else None
+
+    def queue_to_consume(self, name: str, check: PermissionCheck, user: str | None = None) -> Queue:
+        """The anycast queue that a subscriber to address ``name`` reads."""
+        self._check_address(name, ANYCAST, check)
+        queue = self.anycast_queue(name)
+        if queue is None and self._directory.settings.lookup(name).auto_create_queues:
+            check(PermissionType.CREATE_DURABLE_QUEUE, name)
+        address = self._address(name, ANYCAST, user)
+        if queue is not None:
+            return queue
+        if not address.settings.auto_create_queues:
+            self._broker.auto_delete.watch_unread(address)
+            raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
+        return self._create_queue(address, name, ANYCAST, user)
+
+    def subscription_queue(
+        self, configuration: QueueConfiguration, check: PermissionCheck, no_local: object = None
+    ) -> Queue:
+        """The queue of a multicast subscription: a new one, or the existing one of a durable subscription."""
+        check_not_internal(configuration.name)
+        self._check_address(configuration.address, MULTICAST, check)
+        queue = self._directory.queues.get(configuration.name)
+        if queue is None and configuration.durable:
+            check(PermissionType.CREATE_DURABLE_QUEUE, configuration.address, configuration.name)
+        elif queue is None:
+            check(PermissionType.CREATE_NON_DURABLE_QUEUE, configuration.address)
+        self._address(configuration.address, MULTICAST, configuration.user)
+        if queue is None:
+            self._directory.resource_limits.check_queue(configuration.user)
+            return self._directory.create_queue(configuration, no_local)
+        if queue.address.name != configuration.address or queue.attributes.routing_type is not MULTICAST:
+            raise Refused(
+                f"Durable subscription {configuration.name} exists on address {queue.address.name}, "
+                f"not on {configuration.address}"
+            )
+        if queue.attributes.filter != configuration.filter:
+            if queue.consumers:
+                raise Refused(f"Durable subscription {configuration.name} is in use with another selector")
+            self._directory.update_queue(queue, {"filter": configuration.filter})
+        return queue
+
+    def _check_address(self, name: str, routing_type: RoutingType, check: PermissionCheck) -> None:
+        """Check the permission for what `_address` would create or change."""
+        address = self._directory.addresses.get(name)
+        if address is None or routing_type not in address.routing_types:
+            if self._directory.settings.lookup(name).auto_create_addresses:
+                check(PermissionType.CREATE_ADDRESS, name)
+
+    def _address(
+        self, name: str, routing_type: RoutingType, user: str | None, *, with_queue: bool = True
+    ) -> Address:
+        """Find or create an address; ``with_queue`` where a queue is about to be created on it as well."""
+        address = self._directory.addresses.get(name)
+        if address is None:
+            settings = self._directory.settings.lookup(name)
+            if not settings.auto_create_addresses:
+                raise NotFound(f"Destination {name} does not exist, and auto-create-addresses is off for it")
+            self._directory.resource_limits.check_address(name)
+            if with_queue:
+                self._directory.resource_limits.check_queue(user)
+            return self._directory.create_address(name, frozenset({routing_type}), auto_created=True)
+        if routing_type not in address.routing_types:
+            if not address.settings.auto_create_addresses:
+                have = " and ".join(sorted(address.routing_types)) or "no routing type"
+                raise Refused(
+                    f"Not allowed to specify {routing_type} semantics on address {name}, which has {have}"
+                )
+            self._directory.update_address(address, address.routing_types | {routing_type})
+        return address
+
+    def _create_queue(
+        self, address: Address, name: str, routing_type: RoutingType, user: str | None
+    ) -> Queue:
+        self._directory.resource_limits.check_queue(user)
+        return self._directory.create_queue(
+            QueueConfiguration(
+                name=name,
+                address=address.name,
+                routing_type=routing_type,
+                user=user,
+                auto_created=True,
+                auto_delete=address.settings.auto_delete_queues,
+            )
+        )
+
+
+#: Milliseconds without a message after which an address that never had a queue is unused, as often as Artemis scans
+#: its addresses (address-queue-scan-period). Producers that continue to send keep their address.
+UNUSED_AFTER = 30_000
+
+#: Such addresses that are checked in one iteration of the reactor, and whenever one more is created: however fast
+#: clients create them, no more exist than were created in the delay.
+CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
+
+
+class AutoDelete:
+    """Deletes auto-created queues and addresses once they are unused, after their delays."""
+
+    def __init__(self, broker: Broker, directory: Directory) -> None:
+        self._broker = broker
+        self._directory = directory
+        self._timers: dict[Queue | Address, Timer] = {}
+        self._unread: dict[str, int] = {}  # addresses that never had a queue, with how much was sent there
+        self._checks: list[tuple[int, str]] = []  # a heap: when each of them is checked (epoch ms)
+        self._check_timer: Timer | None = None
+        self._check_due = 0  # of the timer
+
+    def consider(self, queue: Queue) -> None:
+        """A queue lost its last consumer or message: delete it if it is unused, at once or after its delay."""
+        if self._is_unused(queue):
+            delay = 0 if queue.attributes.temporary else queue.address.settings.auto_delete_queues_delay
+            self._after(delay, queue, lambda: self._delete(queue))
+
+    def consider_address(self, address: Address) -> None:
+        """An address lost its last queue."""
+        if self._is_unused_address(address):
+            delay = address.settings.auto_delete_addresses_delay
+            self._after(delay, address, lambda: self._delete_address(address))
+
+    def watch_unread(self, address: Address, coming: int = 0) -> None:
+        """An address was created without a queue: check at intervals whether messages are sent to it.
+
+        ``coming`` is 1 if the message that it was created for is not counted yet.
+        """
+        if address.name not in self._unread and self._never_read(address):
+            self._check_later(address, coming)
+            self._check_some(CHECKED_PER_CREATION, self._broker.clock.steady.now)
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+        self._cancel_check()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _after(self, delay: int, thing: Queue | Address, delete: Callable[[], None]) -> None:
+        """The delay starts again each time that ``thing`` becomes unused."""
+        earlier = self._timers.pop(thing, None)
+        if earlier is not None:
+            earlier.cancel()
+        if delay <= 0:
+            delete()
+            return
+
+        def over() -> None:
+            del self._timers[thing]
+            delete()
+
+        clock = self._broker.clock.steady
+        self._timers[thing] = clock.call_at(clock.now + delay, over)
+
+    def _is_unused(self, queue: Queue) -> bool:
+        settings = queue.address.settings
+        if queue.deleted or queue.consumers or not queue.attributes.auto_delete:
+            return False
+        if queue.attributes.temporary:
+            return True
+        if not queue.used and not settings.auto_delete_queues_skip_usage_check:
+            return False
+        allowed = settings.auto_delete_queues_message_count
+        return allowed < 0 or queue.message_count <= allowed
+
+    def _delete(self, queue: Queue) -> None:
+        if self._is_unused(queue):
+            self._directory.delete_queue(queue.name)
+
+    def _is_unused_address(self, address: Address) -> bool:
+        settings = address.settings
+        return bool(
+            address.auto_created
+            and settings.auto_delete_addresses
+            and not address.temporary
+            and address.used
+            and not address.queues
+            and not address.deleted
+            and not self._broker.retroactive.keeps(address)
+            and address.pages is None  # of which a wildcard queue may have something yet
+        )
+
+    # ---- addresses that never had a queue
+
+    @staticmethod
+    def _never_read(address: Address) -> bool:
+        deletes = address.auto_created and address.settings.auto_delete_addresses
+        return deletes and not (address.used or address.temporary)
+
+    def _check_later(self, address: Address, coming: int = 0) -> None:
+        self._unread[address.name] = address.sent_messages + coming
+        delay = max(UNUSED_AFTER, address.settings.auto_delete_addresses_delay)
+        heappush(self._checks, (self._broker.clock.steady.now + delay, address.name))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = self._checks[0][0]
+        if self._check_timer is None or due < self._check_due:
+            self._cancel_check()
+            self._check_due = due
+            self._check_timer = self._broker.clock.steady.call_at(due, self._check)
+
+    def _cancel_check(self) -> None:
+        if self._check_timer is not None and self._check_timer.active():
+            self._check_timer.cancel()
+        self._check_timer = None
+
+    def _check(self) -> None:
+        self._check_timer = None
+        self._check_some(CHECKED_AT_ONCE, self._broker.clock.steady.refresh())
+        if self._checks:
+            self._set_timer()
+
+    def _check_some(self, most: int, now: int) -> None:
+        for _ in range(most):
+            if not self._checks or self._checks[0][0] > now:
+                break
+            _, name = heappop(self._checks)
+            sent, address = self._unread.pop(name), self._directory.addresses.get(name)
+            if address is None or not self._never_read(address):
+                continue
+            # messages in memory are in queues of wildcard addresses, and count for the limits of this one
+            if (
+                self._broker.retroactive.keeps(address)
+                or address.sent_messages != sent
+                or address.memory_limit.messages
+                or address.pages is not None
+            ):
+                self._check_later(address)
+            else:
+                self._directory.delete_address(name)
+
+    def _delete_address(self, address: Address) -> None:
+        if self._is_unused_address(address):
+            self._directory.delete_address(address.name)
 
 
 class _Node:

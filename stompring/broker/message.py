@@ -1,23 +1,35 @@
-"""A message as every queue shares it: its wire bytes, made once, and what the broker must know of it.
+"""A message as every queue shares it, and its copies on other addresses.
+
+A message as every queue shares it: its wire bytes, made once, and what the broker must know of it.
 
 The *tail* is the end of a MESSAGE frame in STOMP 1.2 form: message number, headers, blank line, body, NUL. A
 subscription puts its own few headers before it, the last of which is ``message-id:QUEUE-`` without a line end, so
 that the tail's number completes it. One tail serves all receivers.
+
+Transformers: changes of headers for the copies that a divert makes, and for what a bridge sends on.
+
+`bind` makes the transformer of a ``<transformer>`` for the messages of one address. `Transformer.changes` says what is
+different in the copy of one message; `copied_traits` makes traits with these changes.
+
+Copies of messages on other addresses: dead letters, expired messages, moves by management.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
 
-from stompring.settings.model import RoutingType
-from stompring.stomp.frames import escape, recode, unescape
+from stompring.settings.model import RoutingType, TransformerConfiguration
+from stompring.stomp.frames import escape, header_line, recode, unescape
 
 if TYPE_CHECKING:
     from .address import Address
+    from .reference import Reference
+
 
 #: What a message costs beyond its frame: the Python objects that hold it in one queue. Measured with 128-byte
 #: bodies (see docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` speak of real memory.
@@ -453,3 +465,369 @@ class MessageNumbers(Numbers):
             self._late = True
             log.warning("message numbers: lease not written in time; numbers continue from the clock")
         return max(at, clock_number(self._now()))
+
+
+#: Changed headers: a value to set, or None for a header that is removed.
+HeaderChanges = Mapping[bytes, bytes | None]
+
+NO_CHANGES: HeaderChanges = {}
+
+
+class Transformer(Protocol):
+    """Decides for each message what is different in its copy."""
+
+    def changes(self, message: Message) -> HeaderChanges | None:
+        """The headers to change; None where no copy of this message is to be sent."""
+
+    def stop(self) -> None:
+        """It is not needed any more."""
+
+
+class HeaderTransformer:
+    """Sets and removes the same headers on every message."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, configuration: TransformerConfiguration) -> None:
+        changes: dict[bytes, bytes | None] = {name.encode(): None for name in configuration.remove_headers}
+        changes.update((one.key.encode(), one.value.encode()) for one in configuration.add_headers)
+        self._changes: HeaderChanges = changes
+
+    def changes(self, message: Message) -> HeaderChanges | None:
+        """Implements `Transformer.changes`."""
+        return self._changes
+
+    def stop(self) -> None:
+        """Implements `Transformer.stop`."""
+
+
+def bind(configuration: TransformerConfiguration | None, address: Address) -> Transformer | None:
+    """The transformer for messages of ``address``; None where nothing is configured."""
+    if configuration is None:
+        return None
+    if configuration.policy is not None:
+        return address.directory.broker.policies.transformer(configuration.policy, address)
+    return HeaderTransformer(configuration)
+
+
+def sent_headers(message: Message) -> dict[bytes, bytes]:
+    """The headers of a message in its traits, decoded: those of its sender, ``priority`` and ``persistent``."""
+    lines = message.traits.block.split(b"\n")[:-1]
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if BACKSLASH in line:
+            name, value = unescape(name, b"1.2"), unescape(value, b"1.2")
+        headers.setdefault(name, value)
+    return headers
+
+
+def changed_headers(headers: Mapping[bytes, bytes], changes: HeaderChanges) -> dict[bytes, bytes]:
+    """Headers with these changes."""
+    merged: dict[bytes, bytes | None] = {**headers, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+#: Headers of a copy that have a meaning, and so are more than lines of its block.
+MEANINGFUL = frozenset(
+    {
+        b"priority",
+        b"persistent",
+        b"expires",
+        b"JMSXGroupID",
+        b"_AMQ_GROUP_ID",
+        b"JMSXGroupSeq",
+        b"_AMQ_GROUP_SEQUENCE",
+    }
+)
+
+
+def copied_traits(
+    traits: Traits, destination: bytes, routing_type: RoutingType | None, changes: HeaderChanges
+) -> Traits:
+    """Traits with changed headers, for another destination. ``expires`` is in ``requested_expiry`` (epoch ms).
+
+    A changed header keeps its meaning: ``priority`` 0 to 9, ``persistent``, ``expires``, and the group. A value that
+    is none is ignored.
+    """
+    priority, durable, expires = traits.priority, traits.durable, traits.requested_expiry
+    group, sequence = traits.group, traits.group_sequence
+    if not MEANINGFUL.isdisjoint(changes):
+        priority = _number(changes, b"priority", priority, 4, 9)
+        expires = _number(changes, b"expires", expires, 0)
+        if b"persistent" in changes:
+            durable = (changes[b"persistent"] or b"").lower() == b"true"
+        for name in (b"JMSXGroupID", b"_AMQ_GROUP_ID"):
+            if name in changes:
+                group = changes[name] or None
+        for name in (b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE"):
+            if name in changes:
+                sequence = -1 if (changes[name] or b"").strip() == b"-1" else 0
+    return Traits(
+        _changed_block(traits.block, priority, durable, changes),
+        destination,
+        routing_type,
+        priority,
+        durable,
+        expires,
+        group,
+        sequence,
+        traits.origin,
+        traits.user,
+    )
+
+
+def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderChanges) -> bytes:
+    """A header block that begins with priority and persistent, with other headers."""
+    replaced = {escape(name) for name in changes} | {b"priority", b"persistent"}
+    kept = [line for line in block.split(b"\n")[:-1] if line.partition(b":")[0] not in replaced]
+    own = {b"priority", b"persistent", b"expires"}
+    return b"".join(
+        (
+            b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false"),
+            *(line + b"\n" for line in kept),
+            *(
+                header_line(name, value)
+                for name, value in changes.items()
+                if value is not None and name not in own
+            ),
+        )
+    )
+
+
+def _number(changes: HeaderChanges, name: bytes, present: int, removed: int, most: int = 10**15) -> int:
+    """The number in a changed header; ``removed`` where it is removed, ``present`` where it is none."""
+    if name not in changes:
+        return present
+    value = changes[name]
+    if value is None:
+        return removed
+    text = value.strip()
+    return int(text) if text.isdigit() and len(text) < 20 and int(text) <= most else present
+
+
+#: The headers of a notification.
+NOTIFICATION_PROPERTIES = (
+    "_AMQ_Address",
+    "_AMQ_Binding_ID",
+    "_AMQ_Binding_Type",
+    "_AMQ_CertSubjectDN",
+    "_AMQ_CheckType",
+    "_AMQ_BridgeName",
+    "_AMQ_Client_ID",
+    "_AMQ_ClusterName",
+    "_AMQ_ConnectionName",
+    "_AMQ_ConsumerCount",
+    "_AMQ_ConsumerName",
+    "_AMQ_Distance",
+    "_AMQ_FilterString",
+    "_AMQ_Message_ID",
+    "_AMQ_NotifTimestamp",
+    "_AMQ_NotifType",
+    "_AMQ_Protocol_Name",
+    "_AMQ_RemoteAddress",
+    "_AMQ_RoutingName",
+    "_AMQ_Routing_Type",
+    "_AMQ_SessionName",
+    "_AMQ_User",
+    "_AMQ_ValidatedUser",
+)
+
+
+def notification(
+    address: Address, number: int, now: int, kind: str, text: str, properties: Mapping[str, str]
+) -> Message:
+    """The message of one event: its text as body, its properties as headers."""
+    assert all(name in NOTIFICATION_PROPERTIES for name in properties)
+    headers = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
+    lines = b"".join(header_line(name.encode(), value.encode()) for name, value in headers.items())
+    traits = Traits(
+        b"priority:4\npersistent:false\n" + lines,
+        destination=address.name.encode(),
+        routing_type=RoutingType.MULTICAST,
+    )
+    return Message(number, address, address.mark(traits), text.encode(errors="replace"), now)
+
+
+#: Whether a management request succeeded: on its reply.
+SUCCEEDED = b"_AMQ_OperationSucceeded"
+
+
+def reply_traits(
+    destination: bytes, routing_type: RoutingType | None, headers: Mapping[bytes, bytes]
+) -> Traits:
+    """What the reply to a management request carries."""
+    lines = b"".join(header_line(name, value) for name, value in headers.items())
+    return Traits(b"priority:4\npersistent:false\n" + lines, destination, routing_type)
+
+
+#: Headers that tell where a copy came from (Artemis); an earlier copy's are replaced.
+ORIGIN_HEADERS = (
+    b"_AMQ_ORIG_ADDRESS",
+    b"_AMQ_ORIG_QUEUE",
+    b"_AMQ_ORIG_MESSAGE_ID",
+    b"_AMQ_ORIG_ROUTING_TYPE",
+    b"_AMQ_ORIG_REASON",
+    b"_AMQ_ACTUAL_EXPIRY",
+)
+
+#: Values of ``_AMQ_ORIG_REASON``: why the broker made a copy. A policy may give a reason of its own.
+MAX_DELIVERY_ATTEMPTS, EXPIRED, NO_ROUTE = "max-delivery-attempts", "expired", "no-route"
+EVICTED, POLICY, UNKNOWN = "evicted", "policy", "unknown"
+DIVERT, RETROACTIVE = "divert", "retroactive"
+MANAGEMENT = "management"  # an operator has sent it to the dead letters
+
+#: Headers by which brokers tell something about a message: where a copy came from, what has happened, what selectors
+#: know it by, and (JMS leaves these to the broker) who sent it and how often it was delivered. A receiver may rely on
+#: them, so that a sender's own are not passed on.
+BROKERS_OWN = frozenset(
+    {
+        *ORIGIN_HEADERS,
+        *(name.encode() for name in NOTIFICATION_PROPERTIES),
+        *(name.encode() for name in SYSTEM_PROPERTIES if name.startswith("AMQ")),
+        b"JMSXDeliveryCount",
+        b"JMSXRcvTimestamp",
+        b"JMSXUserID",
+        b"_AMQ_INGRESS_TIMESTAMP",
+        b"_AMQ_VALIDATED_USER",
+        SUCCEEDED,
+        b"ingress-timestamp",
+    }
+)
+
+#: On a message that was exported from a broker: what only a broker sets is passed on all the same.
+IMPORTED = b"stompring-imported"
+
+ANYCAST_ORIGIN, MULTICAST_ORIGIN = b"1", b"0"
+
+
+class Transfer(IntEnum):
+    """Why the broker has made a copy of a message."""
+
+    DEAD_LETTER = 1
+    EXPIRED = 2
+    POLICY = 3
+
+
+class CopiedTraits(Traits):
+    """Traits of such a copy."""
+
+    __slots__ = ("transfer",)
+
+    transfer: Transfer
+
+
+def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
+    """A header block without the lines of some headers."""
+    if not any(name in block for name in names):
+        return block
+    unwanted = {escape(name) for name in names}
+    return b"".join(
+        line for line in block.splitlines(keepends=True) if line.partition(b":")[0] not in unwanted
+    )
+
+
+def copy_for(
+    message: Message,
+    queue: str,
+    target: Address,
+    number: int,
+    now: int,
+    expires: int,
+    transfer: Transfer,
+    reason: str = POLICY,
+) -> Message:
+    """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
+    traits = message.traits
+    origin = [
+        (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
+        (b"_AMQ_ORIG_QUEUE", queue.encode()),
+        (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number),
+        (b"_AMQ_ORIG_REASON", reason.encode()),
+    ]
+    if traits.routing_type is not None:
+        anycast = traits.routing_type == "ANYCAST"
+        origin.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+    if transfer is Transfer.EXPIRED:
+        origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))
+    block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))
+    copied = CopiedTraits(
+        block + b"".join(header_line(name, value) for name, value in origin),
+        destination=target.name.encode(),
+        priority=traits.priority,
+        durable=traits.durable,
+        group=traits.group,
+        group_sequence=traits.group_sequence,
+        user=traits.user,
+    )
+    copied.transfer = transfer
+    return Message(number, target, target.mark(copied), message.body, now, expires)
+
+
+class MessageOrigin(NamedTuple):
+    """Where a copy that the broker made came from, and why it was made."""
+
+    address: str
+    queue: str
+    routing_type: RoutingType | None
+    reason: str
+
+
+def origin_of(message: Message) -> MessageOrigin | None:
+    """The origin of a dead letter, an expired message or another copy by its headers; None of any other message.
+
+    The copies of diverts and of retroactive addresses are messages like any other here: nothing has failed.
+    """
+    address = message.header(b"_AMQ_ORIG_ADDRESS")
+    if not address:
+        return None
+    queue = message.header(b"_AMQ_ORIG_QUEUE") or b""
+    reason = message.header(b"_AMQ_ORIG_REASON")
+    if reason is None:  # of a version that did not write it
+        reason = (EXPIRED if message.header(b"_AMQ_ACTUAL_EXPIRY") is not None else UNKNOWN).encode()
+    if reason in (DIVERT.encode(), RETROACTIVE.encode()):
+        return None
+    kind = message.header(b"_AMQ_ORIG_ROUTING_TYPE")
+    routing_type = _ROUTING_TYPES.get(kind) if kind is not None else None
+    address_name, queue_name, text = (each.decode("utf-8", "replace") for each in (address, queue, reason))
+    return MessageOrigin(address_name, queue_name, routing_type, text)
+
+
+_ROUTING_TYPES = {ANYCAST_ORIGIN: RoutingType.ANYCAST, MULTICAST_ORIGIN: RoutingType.MULTICAST}
+
+
+def traits_for(traits: Traits, target: Address) -> Traits:
+    """The traits of a message that is moved or copied to another address: the same but for where it was sent."""
+    return _traits_sent_to(traits, target, without_headers(traits.block, (b"destination-type",)), None)
+
+
+def retried_traits(
+    traits: Traits, target: Address, routing_type: RoutingType | None, *, keep_origin: bool = False
+) -> Traits:
+    """The traits of a dead letter that goes back: as it was sent, with the headers of its origin if they are kept."""
+    unwanted = (b"destination-type",) if keep_origin else (*ORIGIN_HEADERS, b"destination-type")
+    block = without_headers(traits.block, unwanted)
+    return _traits_sent_to(traits, target, block, routing_type)
+
+
+def _traits_sent_to(
+    traits: Traits, target: Address, block: bytes, routing_type: RoutingType | None
+) -> Traits:
+    sent = Traits(
+        block,
+        destination=target.name.encode(),
+        routing_type=routing_type,
+        priority=traits.priority,
+        durable=traits.durable,
+        group=traits.group,
+        group_sequence=traits.group_sequence,
+        origin=traits.origin,
+        user=traits.user,
+    )
+    return target.mark(sent)
+
+
+def repeated(ref: Reference, number: int, now: int) -> Message:
+    """The next message of a recurring one: the same but for its number and time."""
+    message = ref.message
+    return Message(number, message.address, message.traits, message.body, now, message.expires)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from stompring.settings.model import FullPolicy
 
 from .clock import Due
-from .dispatcher import PERHAPS
-from .expiry import is_expired
+from .delivery import PERHAPS
+from .lifetime import is_expired
 
 if TYPE_CHECKING:
     from .address import Address
     from .message import Message
-    from .paging import Pages
+    from .ports import Pages
     from .queue import Queue
 
 log = logging.getLogger(__name__)

@@ -1,47 +1,355 @@
-"""Publishing: the one entrance for messages to addresses, whoever sends them.
+"""Publishing: how messages enter addresses, from producers, transactions, diverts and operators.
+
+Admission: whether a message may enter an address now. Memory, pages or the disk may be full, or the store slow.
+
+Checked for SEND and COMMIT only, where a producer can wait or be refused. What the broker itself sends (dead letters,
+expired messages, scheduled ones that fall due) is always admitted.
+
+Publishing: the one entrance for messages to addresses, whoever sends them.
 
 `publish` is for producers, who can be made to wait or refused: it checks for duplicates and limits before it routes.
 `send` and `send_to_queue` route what is admitted already. The broker's own messages (dead letters, expired messages,
 copies for policies, notifications) are always admitted.
+
+Diverts: messages sent to one address are copied to others, or go there instead (Artemis, "Diverting and Splitting
+Message Flows").
+
+`Divert` is one of broker.xml with its counters; an address has a `BoundDivert` for each that applies to it. Whoever
+routes a message calls `divert` first. A copy is a message of its own, with headers of its origin, and is routed as a
+message sent to its address: with that address's pages, diverts and dead letters. Producers wait for the limits of
+forwarding addresses too, or are refused by them: `rejection`.
+
+Move, copy and retry: messages of a queue go to another address or queue because an operator says so.
+
+Each message is one transaction of the store: after a crash it is in one queue or the other, never in both, never in
+none. A copy is a message of its own, with a new number and time; it was never delivered. Policies of the target are
+not evaluated, and duplicate ids are not checked: the operator decides. Where the target is full,
+nothing is lost: the message stays where it is.
+
+What a client put between BEGIN and COMMIT, and the quota of bytes for it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from stompring.errors import Refused
-from stompring.settings.model import AddressSettings, FullPolicy, QueueConfiguration, RoutingType
+from stompring.errors import LimitReached, Refused
+from stompring.selector import compile_selector
+from stompring.settings.match import Pattern
+from stompring.settings.model import (
+    AddressSettings,
+    ComponentRoutingType,
+    DivertConfiguration,
+    FullPolicy,
+    PageFullPolicy,
+    PermissionType,
+    QueueConfiguration,
+    RoutingType,
+)
+from stompring.stomp.frames import header_line
 
-from . import admission, divert, page_mode
-from .admission import Rejection
-from .auto_create import allow_all
+from . import message, page_mode
+from .address import add_id, count_duplicate, is_known, is_persisted
 from .clock import Due
-from .duplicates import add_id, count_duplicate, is_known, is_persisted
-from .expiry import expiry_time
-from .message import INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP, TAIL_END, Message, Traits, make_tail
-from .policy_hooks import Offer
-from .transfer import (
+from .directory import allow_all, check_not_internal
+from .lifetime import expiry_time
+from .message import (
+    ANYCAST_ORIGIN,
+    DIVERT,
+    EVERYWHERE,
     EXPIRED,
+    INGRESS_TIMESTAMP,
+    INGRESS_TIMESTAMP_STOMP,
+    MANAGEMENT,
     MAX_DELIVERY_ATTEMPTS,
+    MESSAGE_OVERHEAD,
+    MULTICAST_ORIGIN,
+    NO_CHANGES,
     NO_ROUTE,
+    ORIGIN_HEADERS,
     POLICY,
+    REFERENCE_OVERHEAD,
+    TAIL_END,
+    TAIL_OVERHEAD,
+    CopiedTraits,
+    HeaderChanges,
+    Message,
+    MessageOrigin,
+    Traits,
     Transfer,
+    copied_traits,
     copy_for,
+    make_tail,
     notification,
     reply_traits,
+    retried_traits,
+    sent_headers,
+    traits_for,
+    without_headers,
 )
+from .ports import FullAnswer, Offer, Reason
+from .queue_browser import OnDisk, PageRead, References, iterate_timed, pending, seek
+from .reference import DELIVERING, PENDING, SCHEDULED, Reference
 
 if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
-    from .memory import MemoryLimit, MemoryLimits
-    from .paging import Pages
+    from .clock import Recurrence, Schedule
+    from .delivery import Consumer, Matches
+    from .directory import PermissionCheck
+    from .limits import MemoryLimit, MemoryLimits
+    from .message import Transformer
+    from .ports import Pages
     from .queue import Queue
-    from .recurrence import Recurrence, Schedule
-    from .reference import Reference
+
+
+class Rejection(NamedTuple):
+    """Why a message may not enter an address now.
+
+    ``policy`` is BLOCK, DROP or FAIL; with BLOCK ``limit`` is what to wait for.
+    """
+
+    address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
+    policy: FullPolicy
+    limit: MemoryLimit | None  # None: the pages have reached their limit
+    reason: str | None = None  # instead of the text for a limit
+
+    @property
+    def of_memory(self) -> bool:
+        """The address or the broker holds too much."""
+        return self.limit is self.address.memory_limit or self.limit is self.address.memory
+
+    def describe(self) -> str:
+        """For an ERROR frame or a log line."""
+        address, limit = self.address, self.limit
+        if self.reason is not None:
+            return self.reason
+        if limit is None:
+            return describe_page_limit(address)
+        if self.of_memory:
+            return address.describe_full()
+        own, reason = address.memory_limit, limit.fault or "the disk is too slow"
+        if own.paging or own.full or address.memory.full:
+            return f"Address {address.name} rejects durable messages, and all others while it pages: {reason}"
+        if address.retained == EVERYWHERE:
+            return f"Address {address.name} rejects durable messages, and all others to retain them: {reason}"
+        return f"Address {address.name} rejects durable messages: {reason}"
+
+    @property
+    def of_backlog(self) -> bool:
+        """The store has much to write, and a healthy disk: there will be room soon."""
+        limit = self.limit
+        storage = self.address.directory.broker.storage
+        return limit is not None and limit is storage.write_limit and limit.fault is None
+
+
+def check_admission(
+    address: Address, durable: bool, offer: Offer | None = None, body: bytes = b""
+) -> Rejection | None:
+    """Why a message may not enter ``address`` now, None where it may.
+
+    Where a policy decides for each message what a full address does with it (`Hooks.full`), it is shown the ``offer``.
+    """
+    limit, memory = address.memory_limit, address.memory
+    paging = limit.paging
+    if not limit.unbounded and (limit.full or memory.full):
+        full = limit if limit.full else memory
+        policy = address.policy
+        if policy is None:
+            assert offer is not None
+            answer = _answer(address, offer, body)
+            if isinstance(answer, Refused):
+                return Rejection(address, FullPolicy.FAIL, full, str(answer))
+            policy = answer
+        if policy is FullPolicy.PAGE:
+            paging = limit.paging or memory.should_page(limit)
+        elif policy is not None:
+            return Rejection(address, policy, full)
+    if not (paging or durable or address.retained == EVERYWHERE):
+        return None
+    if paging and not limit.unbounded and (rejection := _page_limit(address)) is not None:
+        return rejection
+    broker = address.directory.broker
+    if broker.disk.full:
+        return Rejection(address, FullPolicy(address.settings.disk_full_policy), broker.disk)
+    if broker.storage.write_limit.full:
+        return Rejection(address, FullPolicy.BLOCK, broker.storage.write_limit)
+    return None
+
+
+def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
+    """What the policies of a full address say to one message; None where it may enter all the same."""
+    assert address.hooks.full is not None
+    paging = address.directory.broker.paging
+    if paging is not None and paging.gathered:
+        paging.write_gathered()  # a policy may look at what is in pages
+    offer.body = body
+    answer = address.hooks.full(offer)
+    offer.body = b""
+    if isinstance(answer, Refused):
+        return answer
+    answer = address.without_store(answer)
+    if answer is FullPolicy.PAGE and address.memory.should_page(address.memory_limit):
+        page_mode.enter(address)
+    return answer
+
+
+def _page_limit(address: Address) -> Rejection | None:
+    settings, pages = address.settings, address.pages
+    policy = settings.page_full_policy
+    if policy is None or pages is None:
+        return None
+    if (0 <= settings.page_limit_bytes <= pages.bytes) or (
+        0 <= settings.page_limit_messages <= pages.messages
+    ):
+        return Rejection(address, FullPolicy(policy), None)
+    address.pages_not_full()
+    return None
+
+
+def describe_page_limit(address: Address) -> str:
+    """Which limit the pages of an address have reached."""
+    settings, pages = address.settings, address.pages
+    if pages is not None and 0 <= settings.page_limit_bytes <= pages.bytes:
+        return f"Address {address.name} is full: page-limit-bytes {settings.page_limit_bytes}"
+    return f"Address {address.name} is full: page-limit-messages {settings.page_limit_messages}"
+
+
+def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[Reference]) -> str | None:
+    """Which limit a transaction would break, where the policy is FAIL: the text for its ERROR, None where none.
+
+    ``loads`` has the bytes of each message that it sends to an address, ``acknowledged`` what it settles. A limit is
+    reached, not passed, as by one message after the other: all but the last of them must leave it unreached.
+    """
+    bounded = [address for address in loads if _fails(address)]
+    if not bounded:
+        return None
+    freed, settled = _freed(acknowledged)
+    memory = bounded[0].memory
+    everything: list[int] = []
+    for address in bounded:
+        sizes = [size + TAIL_OVERHEAD for size in loads[address]]
+        if address.policy is FullPolicy.FAIL:
+            grows = address.growth(len(sizes))
+            held = [size + MESSAGE_OVERHEAD for size in sizes[len(sizes) - grows :]]
+            everything += held
+            limit = _exceeded(address.memory_limit, held, freed.get(address, NOTHING))
+            if limit is not None:
+                setting, most = (
+                    ("max-size-bytes", "max-size-messages")[limit],
+                    _most(address.memory_limit, limit),
+                )
+                return _describe_exceeded(address, sizes, f"{setting} {most}")
+        elif (text := _exceeded_pages(address, sizes, freed.get(address, NOTHING), settled)) is not None:
+            return text
+    whole = FreedMemory(sum(f.bytes for f in freed.values()), sum(f.messages for f in freed.values()))
+    limit = _exceeded(memory, everything, whole)
+    if limit is not None:
+        setting = ("global-max-size", "global-max-messages")[limit]
+        return _describe_exceeded(bounded[0], everything, f"{setting} {_most(memory, limit)}")
+    return None
+
+
+class FreedMemory(NamedTuple):
+    """What acknowledgements free of an address's memory."""
+
+    bytes: int
+    messages: int
+
+
+NOTHING = FreedMemory(0, 0)
+
+
+def _fails(address: Address) -> bool:
+    if address.hooks.full is not None:
+        return False  # which is asked about each message
+    settings = address.settings
+    pages_fail = settings.page_full_policy is PageFullPolicy.FAIL
+    return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
+
+
+def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, FreedMemory], Counter[Queue]]:
+    """What the acknowledged messages give back to their addresses' memory, and how many each queue has in pages."""
+    holders: Counter[Message] = Counter()
+    paged: Counter[Queue] = Counter()
+    freed: dict[Address, FreedMemory] = {}
+    for ref in acknowledged:
+        message = ref.message
+        if ref.queue.attributes.non_destructive:
+            continue
+        if ref.position is not None:
+            paged[ref.queue] += 1
+        holders[message] += 1
+        if message.account is not message.address:
+            continue
+        before = freed.get(message.address, NOTHING)
+        if holders[message] == message.holders:
+            freed[message.address] = FreedMemory(before.bytes + message.size, before.messages + 1)
+        else:
+            freed[message.address] = FreedMemory(before.bytes + REFERENCE_OVERHEAD, before.messages)
+    return freed, paged
+
+
+def _exceeded(limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory) -> int | None:
+    """Which limit is reached before the last of some messages: 0 that of bytes, 1 that of messages, None neither."""
+    if not sizes:
+        return None
+    if limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
+        return 0
+    return 1 if limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages else None
+
+
+def _exceeded_pages(
+    address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Mapping[Queue, int]
+) -> str | None:
+    """The same for the pages of an address, of those messages that exceed its memory."""
+    limit, pages, settings = address.memory_limit, address.pages, address.settings
+    if pages is None:
+        held, count = limit.bytes - freed.bytes, limit.messages - freed.messages
+        first = 0
+        for size in sizes:
+            if held >= limit.threshold_bytes or count >= limit.threshold_messages:
+                break
+            held, count, first = held + size + MESSAGE_OVERHEAD, count + 1, first + 1
+        sizes = sizes[first:]
+    if not sizes:
+        return None
+    there = 0 if pages is None else pages.bytes
+    if 0 <= settings.page_limit_bytes <= there + sum(sizes[:-1]):
+        return _describe_exceeded(address, sizes, f"page-limit-bytes {settings.page_limit_bytes}")
+    left = 0
+    if pages is not None:
+        left = max((cursor.remaining - settled.get(q, 0) for q, cursor in pages.cursors.items()), default=0)
+    if 0 <= settings.page_limit_messages <= left + len(sizes) - 1:
+        return _describe_exceeded(address, sizes, f"page-limit-messages {settings.page_limit_messages}")
+    return None
+
+
+def _most(limit: MemoryLimit, which: int) -> int:
+    return (limit.max_bytes, limit.max_messages)[which]
+
+
+def _describe_exceeded(address: Address, sizes: Sequence[int], limit: str) -> str:
+    messages = "one message" if len(sizes) == 1 else f"{len(sizes)} messages"
+    return f"Address {address.name} is too full for {messages} of {sum(sizes)} bytes: {limit}"
+
+
+def drop(rejection: Rejection) -> None:
+    """Drop a message, as the policy says. Logged once until the address is no longer full."""
+    address = rejection.address
+    address.dropped_messages += 1
+    if rejection.limit is None:
+        address.log_pages_full(rejection.describe())
+    elif rejection.of_memory:
+        address.log_full("messages are dropped")
+    # a full disk is logged once for all addresses
+
 
 log = logging.getLogger(__name__)
 
@@ -129,13 +437,13 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
     if identifier is not None and is_known(address, identifier):
         return _discard_duplicate(address, identifier)
     if address.memory_limit.slow_path or publication.limits.full:
-        rejection = admission.check(address, publication.traits.durable, publication.offer, body)
+        rejection = check_admission(address, publication.traits.durable, publication.offer, body)
         if rejection is not None:
             if rejection.policy is FullPolicy.DROP:
-                admission.drop(rejection)
+                drop(rejection)
             return rejection
         if address.diverts:
-            rejection = divert.rejection(address, publication.traits, body)
+            rejection = divert_rejection(address, publication.traits, body)
             if rejection is not None:
                 return rejection
     publish_admitted(broker, publication, body)
@@ -174,9 +482,9 @@ def publish_committed(
     """
     address, identifier = publication.address, publication.identifier
     if address.hooks.full is None:
-        rejection = admission.check(address, publication.traits.durable)
+        rejection = check_admission(address, publication.traits.durable)
     if rejection is not None and rejection.policy is FullPolicy.DROP:
-        admission.drop(rejection)
+        drop(rejection)
         return rejection
     if identifier is not None and is_known(address, identifier):  # sent by another during the commit
         return _discard_duplicate(address, identifier)
@@ -265,7 +573,7 @@ def send(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -
 
 def send_to_queue(queue: Queue, message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> None:
     """Put an admitted message into one queue of its address (a fully qualified queue name)."""
-    diverted = divert.divert(message, due, recurrence) if message.address.copied else None
+    diverted = divert(message, due, recurrence) if message.address.copied else None
     if diverted:
         message.address.count_routed(1)
         return
@@ -314,7 +622,7 @@ def route(message: Message, due: Due = 0, recurrence: Recurrence | None = None) 
 def _route_copied(message: Message, due: Due, recurrence: Recurrence | None) -> int:
     """As `route`, for an address whose messages are copied."""
     address = message.address
-    diverted = divert.divert(message, due, recurrence)
+    diverted = divert(message, due, recurrence)
     if diverted:  # by an exclusive one
         return address.count_routed(1)
     queues = address.choose(message)
@@ -466,3 +774,902 @@ def _create_resource(broker: Broker, target: str, origin: str, queue: str) -> No
             reason,
             extra={"queue": queue, "address": target},
         )
+
+
+_COMPONENT_ROUTING_TYPES = {
+    ComponentRoutingType.ANYCAST: RoutingType.ANYCAST,
+    ComponentRoutingType.MULTICAST: RoutingType.MULTICAST,
+}
+
+
+class Divert:
+    """One divert. Counters are plain integers, named as in management."""
+
+    __slots__ = (
+        "accepts",
+        "broker",
+        "configuration",
+        "copied_messages",
+        "dropped_messages",
+        "exclusive",
+        "logged",
+        "loops",
+        "name",
+        "pattern",
+        "unrouted_messages",
+    )
+
+    def __init__(self, broker: Broker, configuration: DivertConfiguration) -> None:
+        self.broker = broker
+        self.name = configuration.name
+        self.copied_messages = 0  # copies that entered a queue, or were sent on by another divert
+        self.unrouted_messages = 0  # copies that no queue accepted
+        self.dropped_messages = 0  # copies that a full address or a policy dropped
+        self.loops = 0  # copies that would have come back to an address that they came from
+        self.logged: set[str] = set()  # forwarding addresses about which something was logged
+        self.configure(configuration)
+
+    def configure(self, configuration: DivertConfiguration) -> None:
+        """Set or change what it does."""
+        self.configuration = configuration
+        self.exclusive = configuration.exclusive
+        self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
+        text = configuration.filter
+        self.accepts: Matches | None = None if text is None else compile_selector(text).matches_lines
+        self.logged.clear()
+
+    def applies_to(self, address: str) -> bool:
+        """Whether it copies messages of the address of that name."""
+        if self.broker.configuration.wildcard.routing_enabled:
+            return self.pattern.matches(address)
+        return self.pattern.text == address
+
+    def warn(self, target: str, text: str, *values: object) -> None:
+        """Log a warning about a forwarding address, once until the divert is changed."""
+        if target not in self.logged:
+            self.logged.add(target)
+            log.warning(text, *values, extra={"divert": self.name, "address": target})
+
+
+class BoundDivert:
+    """A divert for one of the addresses that it applies to, with its transformer for that address."""
+
+    __slots__ = ("configuration", "divert", "targets", "transformer")
+
+    def __init__(self, divert: Divert, address: Address) -> None:
+        self.divert = divert
+        self.configuration = divert.configuration  # that it was made for
+        self.transformer: Transformer | None = message.bind(divert.configuration.transformer, address)
+        self.targets = [ForwardingAddress(self, name) for name in divert.configuration.forwarding_address]
+
+    def accepts(self, message: Message) -> bool:
+        """Whether the message matches its filter."""
+        matches = self.divert.accepts
+        return matches is None or matches(message)
+
+    def changes(self, message: Message) -> HeaderChanges | None:
+        """What is different in the copies of a message; None where there is to be none."""
+        return NO_CHANGES if self.transformer is None else self.transformer.changes(message)
+
+    def stop(self) -> None:
+        """It does not apply to the address any more, or the address is deleted."""
+        if self.transformer is not None:
+            self.transformer.stop()
+
+
+class ForwardingAddress:
+    """One of the addresses that a divert copies messages to."""
+
+    __slots__ = ("_address", "_cached", "_divert", "_stamp", "name")
+
+    def __init__(self, bound: BoundDivert, name: str) -> None:
+        self.name = name
+        self._divert = bound.divert
+        self._address: Address | None = None
+        self._stamp = -1
+        self._cached: tuple[Traits, HeaderChanges, Traits] | None = (
+            None  # the last ones: mostly the next as well
+        )
+
+    def existing(self) -> Address | None:
+        """The address, None where there is none yet."""
+        return self._divert.broker.directory.addresses.get(self.name)
+
+    def address(self, routing_type: RoutingType | None) -> Address | None:
+        """The address, created as for a SEND; None where it cannot be, which is logged."""
+        address = self._address
+        if address is not None and address.stamp == self._stamp and not address.deleted:
+            return address
+        divert = self._divert
+        self._cached = None
+        try:
+            address = divert.broker.auto_create.address_for_send(self.name, routing_type, allow_all)
+        except Refused as reason:
+            divert.warn(self.name, "divert %s: no copy to address %s: %s", divert.name, self.name, reason)
+            return None
+        self._address, self._stamp = address, address.stamp
+        return address
+
+    def send(self, message: Message, changes: HeaderChanges, due: Due, recurrence: Recurrence | None) -> bool:
+        """Send a copy. False where no queue accepts it."""
+        divert = self._divert
+        broker = divert.broker
+        if self.name in broker.copying_to:
+            divert.loops += 1
+            divert.warn(
+                self.name,
+                "divert %s: no copy to address %s: the message came from there (by way of %s)",
+                divert.name,
+                self.name,
+                ", ".join(broker.copying_to),
+            )
+            return False
+        kind = divert.configuration.routing_type
+        passed = (
+            message.traits.routing_type
+            if kind is ComponentRoutingType.PASS
+            else _COMPONENT_ROUTING_TYPES.get(kind)
+        )
+        address = self.address(passed)
+        if address is None:
+            divert.unrouted_messages += 1
+            return False
+        traits = self._traits(message, address, passed, changes)
+        body = message.body
+        refused = check_admission(address, traits.durable, offer_of(address, traits, message), body)
+        if refused is not None and refused.policy is FullPolicy.DROP:
+            drop(refused)
+            divert.dropped_messages += 1
+            return False
+        requested = traits.requested_expiry if b"expires" in changes else message.expires
+        expires = expiry_time(address.settings, broker.clock.now, requested)
+        copy = Message(broker.next_message_number(), address, traits, body, message.timestamp, expires)
+        broker.copying_to.append(self.name)
+        try:
+            if not send(copy, due, recurrence):
+                divert.unrouted_messages += 1
+                return False
+        finally:
+            broker.copying_to.pop()
+        divert.copied_messages += 1
+        return True
+
+    def _traits(
+        self, message: Message, address: Address, routing_type: RoutingType | None, changes: HeaderChanges
+    ) -> Traits:
+        """The traits of one copy. What copies of messages with the same traits share is made once."""
+        traits, cached = message.traits, self._cached
+        if cached is not None and cached[0] is traits and cached[1] is changes:
+            shared = cached[2]
+        else:
+            shared = self._make_traits(traits, message.address.name, routing_type, changes)
+            self._cached = traits, changes, address.mark(shared)
+        return shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
+
+    def _make_traits(
+        self, traits: Traits, origin: str, routing_type: RoutingType | None, changes: HeaderChanges
+    ) -> Traits:
+        changed = message.copied_traits(traits, self.name.encode(), routing_type, changes)
+        kind = self._divert.configuration.routing_type
+        names = (
+            ORIGIN_HEADERS if kind is ComponentRoutingType.PASS else (*ORIGIN_HEADERS, b"destination-type")
+        )
+        added = [
+            (b"_AMQ_ORIG_ADDRESS", origin.encode()),
+            (b"_AMQ_ORIG_QUEUE", self._divert.name.encode()),
+            (b"_AMQ_ORIG_REASON", DIVERT.encode()),
+        ]
+        if traits.routing_type is not None:
+            anycast = traits.routing_type is RoutingType.ANYCAST
+            added.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+        if kind in _COMPONENT_ROUTING_TYPES:
+            added.append((b"destination-type", kind.encode()))
+        copied = CopiedTraits(
+            without_headers(changed.block, names) + b"".join(header_line(*line) for line in added),
+            changed.destination,
+            changed.routing_type,
+            changed.priority,
+            changed.durable,
+            changed.requested_expiry,
+            changed.group,
+            changed.group_sequence,
+            changed.origin,
+            changed.user,
+        )
+        copied.transfer = Transfer.POLICY
+        return copied
+
+
+def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:
+    """A copy as the policies see it that decide what a full address does; None without such a policy."""
+    return None if address.hooks.full is None else Offer(address.name, traits, sent_headers(message))
+
+
+def matching(diverts: Iterable[BoundDivert], message: Message) -> list[BoundDivert]:
+    """The diverts that copy a message: exclusive ones before all others, which copy nothing then."""
+    found = [bound for bound in diverts if bound.accepts(message)]
+    exclusive = [bound for bound in found if bound.divert.exclusive]
+    return exclusive or found
+
+
+def divert(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> bool | None:
+    """Make the copies of a message of an address with diverts or retroactive messages, scheduled as the message is.
+
+    Returns True where an exclusive divert has taken the message, else whether there was a copy (False or None).
+    """
+    address = message.address
+    bound = matching(address.diverts, message)
+    exclusive = bool(bound) and bound[0].divert.exclusive
+    if address.retroactive is not None and not exclusive:
+        address.retroactive.add(message, due, recurrence)
+    if not bound:
+        return None if address.retroactive is None else False
+    copying_to = address.directory.broker.copying_to
+    copying_to.append(address.name)
+    try:
+        for one in bound:
+            changes = one.changes(message)
+            if changes is None:
+                one.divert.dropped_messages += len(one.targets)
+                continue
+            for target in one.targets:
+                target.send(message, changes, due, recurrence)
+    finally:
+        copying_to.pop()
+    return exclusive
+
+
+# ---- limits of the forwarding addresses
+
+
+def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection | None:
+    """Why a producer may not send a message to ``address`` now, by a limit of an address that gets a copy of it.
+
+    Only BLOCK and FAIL reject the message itself. Filters are evaluated with the headers of this message, also those of
+    diverts that apply to its copies.
+    """
+    if next(_rejections(address, traits, None), None) is None:
+        return None
+    broker = address.directory.broker
+    message = Message(0, address, traits, body, broker.clock.now, traits.requested_expiry)
+    return next(_rejections(address, traits, message), None)
+
+
+def forwarding_addresses(address: Address, message: Message | None) -> Iterator[Address]:
+    """The existing addresses that get a copy of a message; without one all that may get one."""
+    seen = {address}
+    waiting = [address]
+    while waiting:
+        source = waiting.pop()
+        for bound in source.diverts if message is None else matching(source.diverts, message):
+            for target in bound.targets:
+                found = target.existing()
+                if found is not None and found not in seen:
+                    seen.add(found)
+                    waiting.append(found)
+                    yield found
+
+
+def depends_on_message(address: Address) -> bool:
+    """Whether messages sent to ``address`` differ in the addresses that get a copy."""
+    return any(
+        bound.divert.accepts is not None or bound.divert.exclusive
+        for source in (address, *forwarding_addresses(address, None))
+        for bound in source.diverts
+    )
+
+
+def _rejections(address: Address, traits: Traits, message: Message | None) -> Iterator[Rejection]:
+    for target in forwarding_addresses(address, message):
+        if target.hooks.full is not None and message is None:
+            if target.full is not None:
+                yield Rejection(target, FullPolicy.BLOCK, target.full)
+            continue
+        offer = None if message is None else offer_of(target, traits, message)
+        found = check_admission(target, traits.durable, offer, b"" if message is None else message.body)
+        if found is not None and found.policy is not FullPolicy.DROP:
+            yield found
+
+
+# ---- the diverts of a broker
+
+
+class Diverts:
+    """The diverts of a broker, by name."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.by_name: dict[str, Divert] = {}
+
+    def bind(self, address: Address) -> None:
+        """Give an address the diverts that apply to it. Those that have not changed are as before."""
+        before = {bound.divert: bound for bound in address.diverts}
+        found: list[BoundDivert] = []
+        for one in self.by_name.values():
+            if one.applies_to(address.name):
+                former = before.get(one)
+                if former is not None and former.configuration is one.configuration:
+                    found.append(before.pop(one))
+                else:
+                    found.append(BoundDivert(one, address))
+        if before or len(found) != len(address.diverts):
+            address.set_diverts(tuple(found))
+        for bound in before.values():
+            bound.stop()
+
+    def add(self, configuration: DivertConfiguration) -> None:
+        """A new divert. `bind_all` follows."""
+        self.by_name[configuration.name] = Divert(self._broker, configuration)
+
+    def remove(self, name: str) -> None:
+        """A divert is deleted. `bind_all` follows."""
+        del self.by_name[name]
+
+    def bind_all(self) -> None:
+        """Diverts, or the policies that are their transformers, have changed."""
+        for address in self._broker.directory.addresses.values():
+            self.bind(address)
+
+
+class Target(NamedTuple):
+    """Where messages go: to all queues of an address that accept them, or to the one queue that is named."""
+
+    address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
+    queue: Queue | None
+
+    def describe(self) -> str:
+        """For an error."""
+        return f"address {self.address.name}" if self.queue is None else f"queue {self.queue.name}"
+
+
+def move_target(
+    source: Queue,
+    address: str | None,
+    queue: str | None,
+    routing_type: RoutingType | None,
+    check: PermissionCheck,
+    user: str | None,
+) -> Target:
+    """The target that a move or copy names, created where a SEND would create it. Raises `Refused`, `NotFound`."""
+    broker = source.broker
+    broker.directory.check_words(address or "")
+    if queue is not None:
+        name = broker.auto_create.address_of(address or "", queue)
+        check(PermissionType.SEND, name, queue)
+        found = broker.auto_create.queue_for(name, queue, routing_type, check, user)
+        if found is source:
+            raise Refused(f"Queue {queue} is the queue of the messages itself: name another one")
+        return Target(found.address, found)
+    if not address:
+        raise Refused("address is missing: name the address or the queue that the messages go to", status=400)
+    check(PermissionType.SEND, address)
+    if address == source.address.name and list(source.address.queues.values()) == [source]:
+        raise Refused(
+            f"Address {address} leads back to queue {source.name}: name another address, or one of its queues"
+        )
+    return Target(broker.auto_create.address_for_send(address, routing_type, check, user), None)
+
+
+def retry_target(broker: Broker, origin: MessageOrigin, check: PermissionCheck, user: str | None) -> Target:
+    """Where a dead letter goes back to: its queue if that still gets what is sent to its address, else its address.
+
+    Raises `Refused`, and `NotFound` where neither exists and the address may not be created.
+    """
+    directory = broker.directory
+    check_not_internal(origin.address)
+    queue = directory.queues.get(origin.queue) if origin.reason != NO_ROUTE else None
+    if queue is not None and _gets(queue, origin.address):
+        check(PermissionType.SEND, origin.address, queue.name)
+        return Target(directory.addresses.get(origin.address, queue.address), queue)
+    check(PermissionType.SEND, origin.address)
+    return Target(broker.auto_create.address_for_send(origin.address, origin.routing_type, check, user), None)
+
+
+def _gets(queue: Queue, address: str) -> bool:
+    """Whether messages sent to an address reach a queue: else its name belongs to a queue of another address now."""
+    wildcards = queue.broker.directory.wildcards
+    return queue.address.name == address or queue.address.name in wildcards.matching(address)
+
+
+class Forwarded(NamedTuple):
+    """A message as it is about to go to its target, and the queues that accept it there."""
+
+    message: Message
+    queues: Sequence[Queue]
+    due: Due
+
+
+class Mover:
+    """Sends messages of one queue to targets. ``remove``: they leave the queue; else they are copied.
+
+    ``keep_origin``: what is retried keeps the headers of its origin.
+    """
+
+    def __init__(self, source: Queue, *, remove: bool, keep_origin: bool = False) -> None:
+        self.source = source
+        self.remove = remove
+        self.keep_origin = keep_origin
+        self._traits: tuple[Traits, Address, bool, Traits] | None = (
+            None  # the last ones: mostly the next as well
+        )
+
+    def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
+        """Move or copy one message that is pending or scheduled; with its ``origin`` it is retried.
+
+        Returns False where it has left its queue, and a `Rejection` where the target is full: the message stays.
+        Raises `Refused` where it cannot go there; it stays as well.
+        """
+        broker, message = self.source.broker, ref.message
+        forwarded = self._forwarded(ref, target, origin)
+        rejection = self._rejection(ref, target.address, forwarded.message)
+        if rejection is not None:
+            return rejection
+        recurrence = ref.recurrence if origin is None else None
+        broker.storage.begin(len(message.tail))
+        try:
+            if self.remove and not take(ref):
+                return False
+            enqueue(forwarded.message, forwarded.queues, forwarded.due, recurrence)
+        finally:
+            broker.storage.commit()
+        return True
+
+    def _forwarded(self, ref: Reference, target: Target, origin: MessageOrigin | None) -> Forwarded:
+        address, queue = target
+        broker, source = self.source.broker, ref.message
+        now = broker.clock.now
+        # a dead letter's time of expiry is that of the dead-letter-address
+        requested = 0 if origin is not None else source.expires
+        expires = expiry_time(address.settings, now, requested)
+        message = Message(
+            broker.next_message_number(),
+            address,
+            self._traits_for(source.traits, address, origin),
+            source.body,
+            now,
+            expires,
+        )
+        queues: Sequence[Queue]
+        if queue is None:
+            queues = address.choose(message)
+        elif queue.open and (queue.accepts is None or queue.accepts(message)):
+            queues = (queue,)
+        else:
+            queues = ()
+        if not queues:
+            raise Refused(f"No queue accepts message {source.number}: {_why_not(target)}")
+        if list(queues) == [self.source]:
+            raise Refused(f"Message {source.number} would come back to queue {self.source.name}")
+        waits = origin is None and ref.state == SCHEDULED and not ref.deliveries
+        return Forwarded(message, queues, ref.due if waits else 0)
+
+    def _traits_for(self, traits: Traits, address: Address, origin: MessageOrigin | None) -> Traits:
+        known = self._traits
+        if known is not None and known[0] is traits and known[1] is address:
+            return known[3]
+        if origin is None:
+            found = traits_for(traits, address)
+        else:
+            found = retried_traits(traits, address, origin.routing_type, keep_origin=self.keep_origin)
+        self._traits = traits, address, origin is not None, found
+        return found
+
+    def _rejection(self, ref: Reference, address: Address, message: Message) -> Rejection | None:
+        offer = None
+        if address.hooks.full is not None:
+            headers = {name.encode(): value.encode() for name, value in message.headers().items()}
+            offer = Offer(address.name, message.traits, headers)
+        rejection = check_admission(address, message.traits.durable, offer, message.body if offer else b"")
+        if rejection is None or rejection.limit is not address.memory:
+            return rejection
+        # the broker as a whole is full: what is moved within its memory takes no more of it
+        source = ref.message
+        neutral = self.remove and ref.position is None and source.holders == 1
+        return None if neutral and not address.memory_limit.full else rejection
+
+
+def _why_not(target: Target) -> str:
+    queue = target.queue
+    if queue is None:
+        return f"address {target.address.name} has no queue for it"
+    if not queue.attributes.enabled:
+        return f"queue {queue.name} is disabled"
+    if not queue.open:
+        return f"queue {queue.name} has no consumer (purge-on-no-consumers)"
+    return f"it does not match the filter of queue {queue.name}"
+
+
+def take(ref: Reference) -> bool:
+    """Remove a pending or scheduled message from its queue; it counts as acknowledged. False where it has left."""
+    loaded = loaded_reference(ref)
+    if loaded is None:
+        return False
+    queue = loaded.queue
+    queue.detach(loaded)
+    queue.messages_acknowledged += 1
+    loaded.last_rejected_by = None  # no consumer has taken it
+    queue.drop(loaded, Reason.ACKNOWLEDGED)
+    return True
+
+
+def expire(ref: Reference) -> bool:
+    """Expire a pending or scheduled message now, whatever its time. False where it has left its queue."""
+    loaded = loaded_reference(ref)
+    if loaded is None:
+        return False
+    loaded.queue.broker.expiry.expire(loaded)
+    return True
+
+
+def change_priority(ref: Reference, priority: int) -> bool:
+    """Put a pending message with another priority (0 to 9) at the tail of that. False if it has left its queue.
+
+    The message is replaced by a copy with a new number, which was never delivered; all else is as it was.
+    """
+    queue, message = ref.queue, ref.message
+    broker, traits = queue.broker, message.traits
+    if traits.priority == priority:
+        return ref.present if isinstance(ref, OnDisk) else ref.state == PENDING
+    changed = copied_traits(traits, traits.destination, traits.routing_type, {b"priority": b"%d" % priority})
+    broker.storage.begin(len(message.tail))
+    try:
+        if not take(ref):
+            return False
+        number = broker.next_message_number()
+        address, body = message.address, message.body
+        copy = Message(number, address, address.mark(changed), body, message.timestamp, message.expires)
+        enqueue(copy, (queue,))
+    finally:
+        broker.storage.commit()
+    return True
+
+
+def dead_letter(ref: Reference) -> bool:
+    """Send a pending or scheduled message to the dead-letter-address; it counts as killed. False if it has left.
+
+    Raises `Refused` if no queue takes the dead letter: the message stays.
+    """
+    if not (ref.present if isinstance(ref, OnDisk) else ref.state in (PENDING, SCHEDULED)):
+        return False
+    queue = ref.queue
+    with queue.broker.together():
+        if not send_dead_letter(ref, MANAGEMENT):
+            target = queue.address.settings.dead_letter_address
+            raise Refused(f"dead-letter-address {target} has no queue for message {ref.message.number}")
+        loaded = loaded_reference(ref)
+        if loaded is None:
+            return True  # its own copy has evicted it
+        queue.detach(loaded)
+        queue.messages_killed += 1
+        if queue.hooks.dead_lettered is not None:
+            queue.hooks.dead_lettered(loaded)
+        queue.drop(loaded, Reason.KILLED)
+    return True
+
+
+def loaded_reference(ref: Reference) -> Reference | None:
+    """The reference of a pending or scheduled message, loaded where it is on disk; None where it has left."""
+    if isinstance(ref, OnDisk):
+        return ref.load()
+    return ref if ref.state in (PENDING, SCHEDULED) else None
+
+
+def messages_of(queue: Queue, elsewhere: Iterable[Reference] = ()) -> References:
+    """All messages of a queue: what is pending, in order of delivery, then what is scheduled, then in delivery."""
+    unsettled = [ref for consumer in queue.consumers for ref in consumer.unsettled_references()]
+    delivering = [ref for ref in (*unsettled, *elsewhere) if ref.queue is queue and ref.state == DELIVERING]
+    return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue), delivering)
+
+
+def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:
+    """The messages with these numbers that are pending, scheduled or in delivery; None where nothing was found yet.
+
+    What is found is removed from ``numbers``.
+    """
+    for _ in range(2):  # what was on disk may come to memory meanwhile
+        in_memory = chain(
+            queue.dispatcher.snapshot(),
+            list(queue.scheduled.values()),
+            [ref for consumer in queue.consumers for ref in consumer.unsettled_references()],
+        )
+        for ref in in_memory:
+            if not numbers:
+                return
+            if ref.message.number in numbers:
+                numbers.discard(ref.message.number)
+                yield ref
+            else:
+                yield None
+        if queue.paged is None:
+            return
+        for number in sorted(numbers):
+            found = yield from seek(queue, number)
+            if found is not None:
+                numbers.discard(number)
+                yield found
+
+
+#: What a SEND in a transaction costs beyond its body and its headers: the step, and what is kept of its frame. Measured
+#: (benchmarks.micro.sizes): 300 where all have the same headers, and more where they have not.
+STEP_OVERHEAD = 400
+
+
+class ByteQuota:
+    """Bytes held, with a limit. A limit is reached, not passed: the message that reaches it was the last one.
+
+    One for the broker (``whole`` None), and one for each connection, which counts there as well.
+    """
+
+    __slots__ = ("bytes", "limit", "whole")
+
+    def __init__(self, limit: int, whole: ByteQuota | None = None) -> None:
+        self.bytes = 0
+        self.limit = limit
+        self.whole = whole
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more may be held."""
+        return 0 <= self.limit <= self.bytes
+
+    def reserve(self, size: int) -> None:
+        """Hold ``size`` more bytes. Raises `LimitReached`."""
+        if self.full:
+            raise LimitReached(
+                f"The open transactions of this connection hold {self.bytes} bytes, and the limit is "
+                f"{self.limit} (maxTransactionBytes)",
+                "maxTransactionBytes",
+            )
+        whole = self.whole
+        if whole is not None:
+            if whole.full:
+                raise LimitReached(
+                    f"All open transactions together hold {whole.bytes} bytes, and the limit is {whole.limit} "
+                    "(global-max-transaction-size)",
+                    "global-max-transaction-size",
+                )
+            whole.bytes += size
+        self.bytes += size
+
+    def release(self, size: int) -> None:
+        """Give back what was held."""
+        self.bytes -= size
+        if self.whole is not None:
+            self.whole.bytes -= size
+
+
+#: Does something now; or gives an iterator that does it in steps, where it is about many messages.
+Step = Callable[[], object]
+Undo = Callable[[], "list[Reference]"]
+Question = Callable[[], "Rejection | None"]
+Claim = Callable[[], "tuple[Address, bytes | None]"]
+
+#: The key of commits in the background.
+COMMITS = "commits"
+
+
+class Transaction:
+    """Sends, acknowledgements and refusals, in order, none of which has happened yet.
+
+    Acknowledged messages stay in delivery until `commit`. After `rollback` their consumer has them as before,
+    delivered and unacknowledged; when the connection is lost they are back in their queues.
+    """
+
+    __slots__ = (
+        "_addresses",
+        "_broker",
+        "_cancels",
+        "_diverted",
+        "_quota",
+        "_sizes",
+        "_steps",
+        "_undo",
+        "acknowledged",
+        "bytes",
+        "claims",
+        "durable",
+        "questions",
+        "returns",
+    )
+
+    def __init__(self, broker: Broker, held: ByteQuota | None = None) -> None:
+        """``held`` counts what its connection holds, where it belongs to one."""
+        self._broker = broker
+        self._quota = held or broker.transaction_bytes
+        self._steps: list[Step] = []
+        #: in delivery until the commit; what comes back if the connection is lost
+        self.returns: list[Reference] = []
+        self._undo: list[Undo] = []
+        self._addresses: list[Callable[[], Address]] = []
+        self._sizes: list[int] = []  # what each of them is sent
+        #: what else gets a copy of such a message, with its bytes
+        self._diverted: list[tuple[Callable[[], Iterable[Address]], int]] = []
+        self.acknowledged: list[Reference] = []
+        self.questions: list[Question] = []  # whether a message may enter, where that depends on each
+        self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
+        self._cancels: list[Callable[[str], None]] = []  # of sends about which somebody wants to know
+        self.bytes = 0
+        self.durable = False  # some message in it is
+
+    def send(
+        self,
+        size: int,
+        address: Callable[[], Address],
+        step: Step,
+        *,
+        durable: bool,
+        ask: Question | None = None,
+        claim: Claim | None = None,
+        cancel: Callable[[str], None] | None = None,
+        diverted: Callable[[], Iterable[Address]] | None = None,
+    ) -> None:
+        """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit.
+
+        ``ask`` is asked before the commit begins whether anything stands in its way, and ``claim`` which id no
+        message to that address may have had before. ``cancel`` is called with the reason if nothing comes of it.
+        ``diverted`` names the addresses that diverts send a copy to.
+
+        Raises `LimitReached` where the transactions of its connection, or all of them, hold too much.
+        """
+        size += STEP_OVERHEAD
+        self._quota.reserve(size)
+        self._sizes.append(size - STEP_OVERHEAD)
+        self.bytes += size
+        self.durable = self.durable or durable
+        self._addresses.append(address)
+        self._steps.append(step)
+        if ask is not None:
+            self.questions.append(ask)
+        if claim is not None:
+            self.claims.append(claim)
+        if cancel is not None:
+            self._cancels.append(cancel)
+        if diverted is not None:
+            self._diverted.append((diverted, size - STEP_OVERHEAD))
+
+    def loads(self) -> dict[Address, list[int]]:
+        """What `commit` will send to each address: the bytes of each message, in order.
+
+        Raises `Refused` where one cannot be sent to any more.
+        """
+        loads: dict[Address, list[int]] = {}
+        last: Address | None = None
+        for named, size in zip(self._addresses, self._sizes, strict=True):
+            address = named()
+            if address is not last:  # most go where the one before goes
+                last, add = address, loads.setdefault(address, []).append
+            add(size)
+        for diverted, size in self._diverted:
+            for address in diverted():
+                loads.setdefault(address, []).append(size)
+        return loads
+
+    def duplicate(self) -> tuple[Address, bytes] | None:
+        """The first message of it that was sent before, or twice in it. Raises as `loads` does."""
+        claimed: set[tuple[Address, bytes]] = set()
+        for claim in self.claims:
+            address, identifier = claim()
+            if identifier is None:
+                continue
+            if (address, identifier) in claimed or is_known(address, identifier):
+                return address, identifier
+            claimed.add((address, identifier))
+        return None
+
+    def acknowledge(self, refs: list[Reference], undo: Undo) -> None:
+        """These were taken care of. ``undo`` makes them unacknowledged again; it returns those that nobody has now."""
+        self.returns += refs
+        self.acknowledged += refs
+        self._steps.append(lambda: settling(refs))
+        self._undo.append(undo)
+
+    def refuse(self, refs: list[Reference], consumer: Consumer, undo: Undo) -> None:
+        """These could not be dealt with. For ``undo`` see `acknowledge`."""
+        self.returns += refs
+        self._steps.append(lambda: self._returning(refs, consumer))
+        self._undo.append(undo)
+
+    def commit(self) -> None:
+        """Do it all, as one fact for the store; where it is much, in slices, one transaction after the other."""
+        self._let_go()  # now: its connection may end before the commit does
+        self._broker.background.run(self._commit(), COMMITS)
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Call once `commit` or `rollback` is done, one of which was called already."""
+        self._broker.background.after(COMMITS, call)
+
+    def _commit(self) -> Iterator[None]:
+        storage = self._broker.storage
+        storage.begin()
+        try:
+            for step in self._steps:
+                steps = step()
+                if isinstance(steps, Iterator):
+                    yield from steps
+                yield
+        finally:
+            storage.commit()
+        returns, self.returns = self.returns, []
+        self._forget()
+        for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
+            self._broker.consider_deleting(queue)  # its consumer left before the commit
+
+    def cancel(self, reason: str) -> None:
+        """Nothing that was sent in it will happen: notify those who want to know, once."""
+        for _ in self._cancelling(reason):
+            pass
+
+    def _cancelling(self, reason: str) -> Iterator[None]:
+        cancels, self._cancels = self._cancels, []
+        for call in cancels:
+            call(reason)
+            yield
+
+    def rollback(self) -> None:
+        """Do nothing of it. What was acknowledged stays with its consumer; where that has left, it comes back.
+
+        In slices, as `commit`.
+        """
+        self._let_go()
+        self._broker.background.run(self._rollback(), COMMITS)
+
+    def _rollback(self) -> Iterator[None]:
+        undo, self._undo, self.returns = self._undo, [], []
+        yield from self._cancelling("ABORT")
+        self._forget()
+        left: list[Reference] = []
+        for restore in undo:
+            left += restore()
+            yield
+        requeue(left, None, failed=False)
+
+    def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
+        """Hand what was refused back to its queues; done when it is there, as the commit is one fact for the store."""
+        waiting = {ref.queue.number: ref.queue for ref in refs}
+        requeue(refs, consumer, failed=True)
+        for number, queue in list(waiting.items()):
+            self._broker.background.after(queue, partial(waiting.pop, number))
+        while waiting:
+            yield
+
+    def forget(self) -> None:
+        """Its connection is gone, and what it had acknowledged is back: nothing of it will happen."""
+        self.returns = []
+        self._forget()
+
+    def _forget(self) -> None:
+        discard = self._broker.background.discard
+        for things in (
+            self._steps,
+            self._addresses,
+            self._sizes,
+            self._diverted,
+            self._undo,
+            self._cancels,
+            self.acknowledged,
+            self.questions,
+            self.claims,
+        ):
+            if things:
+                discard(things)
+        self._steps, self._addresses, self._sizes, self._undo, self._cancels = [], [], [], [], []
+        self._diverted = []
+        self.acknowledged, self.questions, self.claims = [], [], []
+
+    def _let_go(self) -> None:
+        self._quota.release(self.bytes)
+        self.bytes = 0
+
+
+def settling(refs: list[Reference]) -> Iterator[None]:
+    """Acknowledge references of any queues, one with each step."""
+    for ref in refs:
+        ref.queue.settle(ref)
+        yield
+
+
+def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
+    """Hand references of any queues back to them."""
+    queues = {ref.queue.number: ref.queue for ref in refs}
+    for number, queue in queues.items():
+        queue.requeue([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)

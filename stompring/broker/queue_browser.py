@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 from stompring.errors import NotFound, Refused
 from stompring.selector import InvalidSelector, compile_selector
 
-from .consumer import Matches
-from .paging import TIMED, Block, Cursor, Page, Position, waiting_from
+from .delivery import Matches
+from .message import repeated
+from .ports import TIMED, Block, Cursor, Page, Position, Reason, waiting_from
 from .queue import Queue
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingCursor, Reference, ReferenceRun
-from .storage import Reason
-from .transfer import repeated
 
 if TYPE_CHECKING:
-    from .paging import PagedQueue
+    from .ports import PagedQueue
 
 
 class PageRead:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from .clock import Due
 
 if TYPE_CHECKING:
-    from .consumer import Consumer
-    from .dispatcher import Dispatcher
+    from .clock import Recurrence
+    from .delivery import Consumer, Dispatcher
     from .message import Message
-    from .paging import Position
+    from .ports import Position
     from .queue import Queue
-    from .recurrence import Recurrence
 
 PENDING, DELIVERING, SCHEDULED, GONE, DEFERRED = range(5)
 STATES = ("pending", "delivering", "scheduled", "gone", "deferred")

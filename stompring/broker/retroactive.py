@@ -19,17 +19,16 @@ from stompring.settings.model import RoutingType
 from stompring.stomp.frames import header_line
 
 from .clock import Due
-from .expiry import expiry_time
-from .message import NOWHERE, Message, Traits
+from .lifetime import expiry_time
+from .message import NOWHERE, RETROACTIVE, CopiedTraits, Message, Traits, Transfer
+from .ports import NoStorage
 from .queue import DueBatch, Queue, QueueAttributes
 from .reference import PENDING, Reference
-from .storage import NoStorage
-from .transfer import RETROACTIVE, CopiedTraits, Transfer
 
 if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
-    from .recurrence import Recurrence
+    from .clock import Recurrence
 
 
 def internal_address(name: str) -> str:

@@ -25,12 +25,12 @@ from typing import Any
 
 import click
 
-from stompring.cli.durations import Duration, Positive
-from stompring.cli.endpoint import Interrupts, ProgressLine, WaitInterrupted, broker_options, failure
-from stompring.cli.output import CommandFailed, Interrupted
 from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.stomp.client import ack, frame
+
+from .endpoint import Interrupts, ProgressLine, WaitInterrupted, broker_options, failure
+from .output import CommandFailed, Duration, Interrupted, Positive
 
 #: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
 STAMP = struct.Struct("<qQ")

@@ -16,20 +16,19 @@ from typing import Any
 
 import click
 
-from stompring.cli.output import echo_json
 from stompring.errors import ConfigurationError, Line, Refused, StoreError
-from stompring.security.access_control import CLOSE_MANAGEMENT, open_management
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.security.access import CLOSE_MANAGEMENT, open_management
 from stompring.settings.artemis import describe_ignored
-from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.data_directory import data_directory
+from stompring.settings.broker_xml import FILES, read_broker_xml
 from stompring.settings.document import Faults
-from stompring.settings.log_url import POSTGRESQL, scheme_of
+from stompring.settings.machine import data_directory
 from stompring.settings.match import SettingsRepository
-from stompring.settings.model import BrokerConfiguration
-from stompring.settings.replicated_log import FILES
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
+from stompring.settings.network import POSTGRESQL, scheme_of
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity, read_version
 from stompring.store.files import Files
+
+from .output import echo_json
 
 
 @click.command("check-config")
@@ -169,9 +168,8 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     if not configuration.security_enabled:
         return
     # imported here because users import argon2
+    from stompring.security.accounts import Roles, Users, check_users_file
     from stompring.security.certificates import CertificateUsers
-    from stompring.security.roles import Roles
-    from stompring.security.users import Users, check_users_file
 
     users, roles = configuration.users_file, configuration.roles_file
     assert users is not None and roles is not None
@@ -207,10 +205,11 @@ def check_queues(configuration: BrokerConfiguration) -> None:
     """Load the plugins, and create the addresses and queues in memory. Raises `ConfigurationError`."""
     # imported here to start the other commands faster
     from stompring.broker.broker import Broker
-    from stompring.cli.data_import_offline import OfflineReactor
     from stompring.policy.hooks import Policies
     from stompring.policy.load import PluginSources, load
     from stompring.server.reload import apply
+
+    from .data_import import OfflineReactor
 
     policies = Policies(load(configuration, PluginSources(configuration.file)))
     quiet = replace(configuration, warnings=(), ignored=())

@@ -1,4 +1,9 @@
-"""``stompring context``: brokers by name, with their URLs, user, password file and certificates."""
+"""``stompring context``, and the completion of names in a shell.
+
+``stompring completion bash|zsh|fish``, and names of queues and addresses from the broker.
+
+``stompring context``: brokers by name, with their URLs, user, password file and certificates.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
-from stompring.cli.completion import context_names
-from stompring.cli.output import (
+from .output import (
     NOT_FOUND,
     Column,
     CommandFailed,
@@ -26,6 +31,75 @@ from stompring.cli.output import (
     print_fields,
     print_table,
 )
+
+#: Names that a shell takes as they are: others are not offered, because a shell inserts them without quotes.
+SAFE = re.compile(r"[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*")
+
+#: Seconds that a completion may take, and names that it offers.
+TIMEOUT, MOST = 2.0, 200
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Commands, options, and names of queues, addresses and contexts are completed. Names come from the broker of the
+    options on the line, the environment or the current context, without a prompt for a password.
+
+    \b
+    Examples:
+      eval "$(stompring completion bash)"                                     # in ~/.bashrc
+      eval "$(stompring completion zsh)"                                      # in ~/.zshrc
+      stompring completion fish > ~/.config/fish/completions/stompring.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = click.get_current_context().find_root().command
+    source = kind(root, {}, "stompring", "_STOMPRING_COMPLETE")
+    try:
+        click.echo(source.source())
+    except RuntimeError as fault:  # bash older than 4.4
+        raise CommandFailed(str(fault)) from None
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def names_of(kind: str) -> Completer:
+    """Completes names of ``queues`` or ``addresses``."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from .remote import Remote
+
+        try:
+            given = context.params
+            remote = Remote.selected(
+                given.get("server"),
+                given.get("context"),
+                given.get("user"),
+                given.get("ca"),
+                given.get("password_file"),
+                prompt=False,
+                timeout=TIMEOUT,
+            )
+            answer = remote.get(kind, search=incomplete, size=MOST)
+            found = [str(each["name"]) for each in answer["data"]]
+        except (click.ClickException, OSError, KeyError, TypeError):
+            return []
+        return [name for name in found if name.startswith(incomplete) and SAFE.fullmatch(name)]
+
+    return complete
+
+
+def context_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completes names of contexts."""
+
+    try:
+        return [name for name in Contexts.read().names() if name.startswith(incomplete)]
+    except click.ClickException:
+        return []
+
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -249,7 +323,7 @@ def add(
       stompring context add prod --server https://broker.example.com:8161 --ca ca.pem --user ada --save-password
       stompring context add prod --replace --broker stomp+ssl://broker.example.com:61614
     """
-    from stompring.cli.remote import parse_server
+    from .remote import parse_server
 
     if not NAME.fullmatch(name):
         raise click.BadParameter("a name has 1 to 64 letters, digits, '.', '_' and '-'", param_hint="NAME")

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli import config_option
-from stompring.cli.output import echo_json
 from stompring.errors import StoreError
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.data_directory import DataDirectory, data_directory
-from stompring.settings.model import BrokerConfiguration, queue_defaults
-from stompring.settings.options import camel_case
+from stompring.settings.machine import DataDirectory, data_directory
+from stompring.settings.model import BrokerConfiguration, camel_case, queue_defaults
+
+from . import output
+from .output import echo_json
 
 if TYPE_CHECKING:
-    from stompring.cli.data_import_online import Endpoints, OnlineImport
     from stompring.store.artemis_export import ArtemisExportReader
     from stompring.store.export import ExportReader
-    from stompring.store.summary import QueueCounts, Summary
+    from stompring.store.verification import QueueCounts, Summary
+
+    from .data_import import Endpoints, OnlineImport
 
 
 def directory_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,7 +33,7 @@ def directory_options(command: Callable[..., Any]) -> Callable[..., Any]:
     config = click.option(
         "--config",
         metavar="FILE",
-        help=f"The broker.xml with the data directories.  [default: {config_option.DEFAULT}]",
+        help=f"The broker.xml with the data directories.  [default: {output.DEFAULT}]",
     )
     data = click.option(
         "--data",
@@ -47,7 +48,7 @@ def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
     """The configuration that is meant; an empty one where a data directory is named and no broker.xml."""
     if config is None and data is not None:
         return BrokerConfiguration()
-    return read_broker_xml(config_option.existing(config))
+    return read_broker_xml(output.existing(config))
 
 
 def resolve_directory(config: str | None, data: str | None) -> DataDirectory:
@@ -102,7 +103,7 @@ def print_data(config: str | None, data: str | None, as_json: bool) -> None:
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.inspection import DirectoryContents, Snapshot, ignore
-    from stompring.store.summary import summarize
+    from stompring.store.verification import summarize
 
     try:
         with (
@@ -374,12 +375,11 @@ def import_data(
       stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
     """
     # Here and not above: the store would make every other command slow to start.
-    from stompring.cli.data_import_offline import OfflineImport
-    from stompring.cli.data_import_online import Endpoints
-    from stompring.cli.data_transfer import transfer
     from stompring.store.artemis_export import ArtemisExportReader
     from stompring.store.datadir import is_locked
     from stompring.store.export import ExportReader, InvalidExport
+
+    from .data_import import Endpoints, OfflineImport, transfer
 
     meant = BrokerConfiguration() if stomp and http else configuration(config, data)
     directory = data_directory(meant, data)
@@ -430,8 +430,7 @@ def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int,
 
 
 def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:
-    from stompring.cli.data_import_online import ManagementApi, OnlineImport
-    from stompring.cli.data_transfer import StompConnection
+    from .data_import import ManagementApi, OnlineImport, StompConnection
 
     doors = doors.completed(meant)
     host, port, secure = doors.stomp_place()

@@ -26,8 +26,25 @@ from typing import Any
 import click
 
 from stompring import __version__, build
-from stompring.cli import config_option
-from stompring.cli.check_config import (
+from stompring.errors import ConfigurationError
+from stompring.security.access import CLOSE_MANAGEMENT, open_management
+from stompring.settings.artemis import describe_ignored
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.machine import DataDirectory, data_directory, machine_memory, shipped_file
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import (
+    AddressSettings,
+    BrokerConfiguration,
+    HttpAcceptor,
+    ReplicatedLogSettings,
+    ResourceLimit,
+    StompAcceptor,
+    options_of,
+)
+from stompring.store.datadir import is_locked
+
+from . import output
+from .check_config import (
     check_data,
     check_queues,
     check_replicated_log,
@@ -35,26 +52,8 @@ from stompring.cli.check_config import (
     read_certificates,
     read_security_files,
 )
-from stompring.cli.output import FAILED, bytes_text, is_terminal
-from stompring.cli.run import state_directory
-from stompring.cli.terminal import one_line
-from stompring.errors import ConfigurationError
-from stompring.security.access_control import CLOSE_MANAGEMENT, open_management
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.artemis import describe_ignored
-from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.data_directory import DataDirectory, data_directory
-from stompring.settings.machine_memory import machine_memory
-from stompring.settings.match import SettingsRepository
-from stompring.settings.model import (
-    AddressSettings,
-    BrokerConfiguration,
-    ReplicatedLogSettings,
-    ResourceLimit,
-)
-from stompring.settings.options import options_of
-from stompring.settings.shipped import shipped_file
-from stompring.store.datadir import is_locked
+from .output import FAILED, bytes_text, is_terminal, one_line
+from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
@@ -107,7 +106,7 @@ Findings = Iterator[Finding]
 @click.option(
     "--config",
     metavar="FILE",
-    help=f"The broker.xml to check.  [default: {config_option.DEFAULT}, else the packaged configuration]",
+    help=f"The broker.xml to check.  [default: {output.DEFAULT}, else the packaged configuration]",
 )
 @click.option(
     "--data", metavar="DIR", type=click.Path(file_okay=False), help="Data directory, as for stompring run."
@@ -151,10 +150,10 @@ def _print(finding: Finding) -> None:
 def examine(config: str | None, data: str | None) -> Findings:
     """All findings, in their order."""
     yield from software()
-    if config is None and not Path(config_option.DEFAULT).exists():
+    if config is None and not Path(output.DEFAULT).exists():
         file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())
     else:
-        file = config_option.existing(config)
+        file = output.existing(config)
     try:
         configuration = read_broker_xml(file)
     except ConfigurationError as fault:
@@ -384,8 +383,9 @@ def _user(number: int) -> str:
 
 def replicated_log(settings: ReplicatedLogSettings) -> Findings:
     """Whether the engine answers, whether the log is safe, and which broker is active."""
-    from stompring.cli.ha import look, opened
     from stompring.replication.log import LogFull, LogMissing, LogUnavailable, UnsafeLog
+
+    from .ha import look, opened
 
     check, where = "replicated log", f"{settings.stream} at {settings.url}"
     try:

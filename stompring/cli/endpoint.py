@@ -16,12 +16,11 @@ from urllib.parse import unquote
 
 import click
 
-from stompring.cli.context import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
-from stompring.cli.durations import Duration
-from stompring.cli.output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Interrupted
-from stompring.cli.terminal import one_line
 from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
+
+from .context import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
+from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Duration, Interrupted, one_line
 
 DEFAULT_BROKER = "stomp://127.0.0.1:61613"
 PORT, TLS_PORT = 61613, 61612

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from stompring.cli.output import UNREACHABLE, CommandFailed, echo_json, to_json, warn
-from stompring.cli.remote import Remote, remote_command
-from stompring.cli.terminal import one_line as printable
+from .output import UNREACHABLE, CommandFailed, echo_json, to_json, warn
+from .output import one_line as printable
+from .remote import Remote, remote_command
 
 #: Seconds without any byte after which the stream is opened again; the broker sends comments in between.
 SILENCE = 90.0

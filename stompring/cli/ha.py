@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli import config_option
-from stompring.cli.durations import Duration
-from stompring.cli.output import (
+from stompring.errors import StoreError
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.machine import DataDirectory, data_directory
+from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
+from stompring.settings.value_types import byte_size
+
+from . import output
+from .output import (
     FAILED,
     UNREACHABLE,
     CommandFailed,
+    Duration,
     Interrupted,
     age_text,
     bytes_text,
@@ -30,16 +36,10 @@ from stompring.cli.output import (
     progress,
     warn,
 )
-from stompring.cli.terminal import one_line as printable
-from stompring.errors import StoreError
-from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.data_directory import DataDirectory, data_directory
-from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
-from stompring.settings.value_types import byte_size
+from .output import one_line as printable
 
 if TYPE_CHECKING:
-    from stompring.replication.beat import Beat
-    from stompring.replication.log import LogEntry, LogStatus, ReplicatedLog
+    from stompring.replication.log import Beat, LogEntry, LogStatus, ReplicatedLog
 
 #: Seconds in which an active broker appends at least one entry, with a margin for the engine: it beats every 0.5 s.
 BEAT_WAIT = 3.0
@@ -71,14 +71,14 @@ def ha() -> None:
 
 
 def _config(function: Function) -> Function:
-    return click.option(
-        "--config", metavar="FILE", help=f"The broker.xml.  [default: {config_option.DEFAULT}]"
-    )(function)
+    return click.option("--config", metavar="FILE", help=f"The broker.xml.  [default: {output.DEFAULT}]")(
+        function
+    )
 
 
 def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLogSettings]:
     """The configuration and its replicated log. Raises `ConfigurationError`, `CommandFailed` without a log."""
-    file = config_option.existing(config)
+    file = output.existing(config)
     configuration = read_broker_xml(file)
     settings = configuration.replicated_log
     if settings is None:
@@ -227,9 +227,8 @@ def _refuse_existing(settings: ReplicatedLogSettings) -> None:
 
 
 def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
-    from stompring.replication.beat import this_process
-    from stompring.replication.engines import deletion_of
-    from stompring.replication.seed import seed
+    from stompring.replication.engines import deletion_of, seed
+    from stompring.replication.log import this_process
     from stompring.store.datadir import DataLock
 
     beat = replace(this_process(settings.broker), reason="stopped")
@@ -335,8 +334,7 @@ FULL_SHARE = 0.9
 
 def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool = False) -> LogView:
     """The state of a log. Raises `LogUnavailable`, and `UnsafeLog` where there is no log."""
-    from stompring.replication.beat import decode_beat
-    from stompring.replication.log import BEATS, LogMissing, Operation, UnsafeLog
+    from stompring.replication.log import BEATS, LogMissing, Operation, UnsafeLog, decode_beat
 
     unsafe = None
     try:
@@ -478,8 +476,7 @@ def promote(broker: str | None, config: str | None, timeout: float) -> None:
       stompring ha promote
       stompring ha promote orders@node2 --timeout 1m
     """
-    from stompring.replication.beat import decode_beat
-    from stompring.replication.log import Operation
+    from stompring.replication.log import Operation, decode_beat
 
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:

@@ -21,9 +21,10 @@ from xml.sax.saxutils import escape  # nosec B406 - it writes XML and parses non
 
 import click
 
-from stompring.cli.output import CommandFailed
 from stompring.errors import ConfigurationError
-from stompring.settings.shipped import shipped_file
+from stompring.settings.machine import shipped_file
+
+from .output import CommandFailed
 
 TEMPLATE = Path(__file__).parent / "templates" / "instance.xml.txt"
 
@@ -82,8 +83,7 @@ def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
 
 
 def _user(context: click.Context, parameter: click.Parameter, name: str) -> str:
-    from stompring.security.properties_file import check_name
-    from stompring.security.roles import check_member
+    from stompring.security.accounts import check_member, check_name
 
     try:
         check_name(name)
@@ -94,7 +94,7 @@ def _user(context: click.Context, parameter: click.Parameter, name: str) -> str:
 
 
 def _password_from_stdin() -> str:
-    from stompring.security.users import check_password  # here: it imports argon2
+    from stompring.security.accounts import check_password  # here: it imports argon2
 
     try:
         password = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
@@ -249,10 +249,10 @@ def next_commands(instance: Instance, user: str) -> list[str]:
 
 def create(instance: Instance, user: str, password: str) -> None:
     """Write all files, or none. Raises OSError, `ConfigurationError` for a certificate that is none."""
-    from stompring.cli.check_config import read_certificates  # here: it imports TLS
-    from stompring.security.roles import edit_roles
-    from stompring.security.users import edit_users
+    from stompring.security.accounts import edit_roles, edit_users
     from stompring.settings.broker_xml import read_broker_xml
+
+    from .check_config import read_certificates  # here: it imports TLS
 
     directory = instance.directory
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -301,7 +301,7 @@ def _write(file: Path, text: str | bytes, mode: int) -> None:
 
 
 def _write_certificate(directory: Path, instance: Instance) -> None:
-    from stompring.security.self_signed import self_signed
+    from stompring.security.certificates import self_signed
 
     names = [socket.gethostname(), instance.host, instance.http_host, "localhost", "127.0.0.1", "::1"]
     usable = [name for name in dict.fromkeys(names) if name not in ("0.0.0.0", "::")]  # nosec B104

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli import lake_options
-from stompring.cli.lake_ingest import ingest
-from stompring.cli.lake_options import warm
-from stompring.cli.lake_tables import compact, history, restore, sql, tables, vacuum, view, views
-from stompring.cli.output import echo_json
+from . import lake_options
+from .lake_ingest import ingest
+from .lake_options import warm
+from .lake_tables import compact, history, restore, sql, tables, vacuum, view, views
+from .output import echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.replay import Replay
@@ -115,8 +115,7 @@ def replay(
       stompring lake replay --lake lake --since 2026-07-01 --to localhost:61613 --dry-run
       stompring lake replay --lake lake --address 'orders.#' --to localhost:61613 --destination orders
     """
-    from stompring.pipeline.lake.replay import Replay, ReplayPlan
-    from stompring.pipeline.lake.selection import MessageSelection
+    from stompring.pipeline.lake.replay import MessageSelection, Replay, ReplayPlan
     from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 
@@ -360,14 +359,12 @@ def _error_text(fault: Exception) -> str | None:
     from stompring.pipeline.lake.delta import VersionNotFound
     from stompring.pipeline.lake.duckdb_query import QueryError
     from stompring.pipeline.lake.lake import LakeNotFound
-    from stompring.pipeline.lake.selection import InvalidCondition
-    from stompring.pipeline.lake.view_schema import InvalidSchema
-    from stompring.pipeline.lake.views import ViewError
+    from stompring.pipeline.lake.replay import InvalidCondition
+    from stompring.pipeline.lake.views import InvalidSchema, ViewError
     from stompring.pipeline.options import OptionError
-    from stompring.pipeline.s3a import ConnectorNotFound
-    from stompring.pipeline.session import JavaNotFound, is_spark_error
-    from stompring.pipeline.worker_errors import worker_message
-    from stompring.store.ingested import Busy
+    from stompring.pipeline.session import ConnectorNotFound, JavaNotFound, is_spark_error
+    from stompring.pipeline.workers import worker_message
+    from stompring.store.datadir import Busy
 
     ours = (
         JavaNotFound,

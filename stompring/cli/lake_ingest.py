@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli import lake_options
-from stompring.cli.output import echo_json
+from . import lake_options
+from .output import echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
@@ -150,7 +150,7 @@ def ingest(
     """
     from stompring.pipeline.backlog import Limit
     from stompring.pipeline.files import DataFiles
-    from stompring.pipeline.lake.brokers import check_name
+    from stompring.pipeline.lake.delta import check_name
     from stompring.pipeline.lake.ingest import Ingest, IngestMetrics
     from stompring.pipeline.lake.maintenance import Maintenance
     from stompring.pipeline.options import OptionError

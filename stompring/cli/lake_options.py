@@ -35,8 +35,7 @@ def warm(remove: bool) -> None:
       stompring lake warm
       stompring lake warm --remove
     """
-    from stompring.pipeline.class_archive import ArchiveError, ClassArchive
-    from stompring.pipeline.session import find_java
+    from stompring.pipeline.session import ArchiveError, ClassArchive, find_java
 
     with tempfile.TemporaryDirectory(prefix="stompring-java-") as directory:
         archive = ClassArchive(find_java(Path(directory)))
@@ -53,7 +52,7 @@ def warm(remove: bool) -> None:
 
 def warm_in_background() -> None:
     """After a short command: make the archive where there is none and none has failed, with the lowest priority."""
-    from stompring.pipeline.class_archive import ClassArchive
+    from stompring.pipeline.session import ClassArchive
 
     if "PYSPARK_GATEWAY_PORT" in os.environ or "JAVA_HOME" not in os.environ:
         return  # Java was started by spark-submit
@@ -156,7 +155,7 @@ def broker_option(command: Command) -> Command:
 
 def broker_of(lake: Lake, name: str | None) -> str | None:
     """The broker that ``--broker`` means, None where the lake has none yet. Raises `click.BadParameter`."""
-    from stompring.pipeline.lake.brokers import UnknownBroker
+    from stompring.pipeline.lake.delta import UnknownBroker
 
     try:
         return lake.broker(name)
@@ -262,8 +261,10 @@ def settings(conf: tuple[str, ...]) -> dict[str, str]:
 
     It fetches jars where they are needed. A command that writes calls it before that.
     """
-    from stompring.pipeline import s3a
-    from stompring.pipeline.session import LOOKUP_THRESHOLD
+    from stompring.pipeline.session import (
+        LOOKUP_THRESHOLD,
+        settings,
+    )
     from stompring.pipeline.storage import S3Config
 
     given = {}
@@ -275,7 +276,7 @@ def settings(conf: tuple[str, ...]) -> dict[str, str]:
     buckets = _s3_buckets()
     if not buckets:
         return given
-    jars = {} if is_submitted() else s3a.settings(given)
+    jars = {} if is_submitted() else settings(given)
     # to look up files takes requests there, which tasks make at the same time
     lookup = {LOOKUP_THRESHOLD: "32"}
     return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **lookup, **jars, **given}
@@ -297,15 +298,15 @@ def _require_connector(spark: Any) -> None:
     """Raises `ConnectorNotFound` where the jars that somebody has named are not those."""
     from py4j.protocol import Py4JJavaError
 
-    from stompring.pipeline import s3a
+    from stompring.pipeline.session import ConnectorNotFound, hadoop_version, packages, spark_home
 
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     try:
         spark._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", hadoop)
     except Py4JJavaError:
-        names = ",".join(s3a.packages(s3a.hadoop_version(s3a.spark_home())))
+        names = ",".join(packages(hadoop_version(spark_home())))
         words = "--packages " if is_submitted() else "--conf spark.jars.packages="
-        raise s3a.ConnectorNotFound(f"Spark has no S3 connector among its jars: {words}{names}") from None
+        raise ConnectorNotFound(f"Spark has no S3 connector among its jars: {words}{names}") from None
 
 
 def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli import lake_options
-from stompring.cli.output import echo_json
+from . import lake_options
+from .output import echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.lake import Lake
@@ -280,8 +280,13 @@ def _definition(
     avro: Path | None,
     materialize: bool,
 ) -> ViewDefinition:
-    from stompring.pipeline.lake.view_schema import InvalidSchema, from_avro, from_json_schema
-    from stompring.pipeline.lake.views import HEADER_TYPES, ViewDefinition
+    from stompring.pipeline.lake.views import (
+        HEADER_TYPES,
+        InvalidSchema,
+        ViewDefinition,
+        from_avro,
+        from_json_schema,
+    )
 
     headers = []
     for each in header:
@@ -310,8 +315,7 @@ def _definition(
 
 
 def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
-    from stompring.pipeline.lake.view_schema import Inference
-    from stompring.pipeline.lake.views import bodies
+    from stompring.pipeline.lake.views import Inference, bodies
 
     seen = Inference()
     for body in bodies(lake.tables["messages"], addresses):

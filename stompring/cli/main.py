@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import click
 
 from stompring import __version__, build
-from stompring.cli.completion import context_names
-from stompring.cli.output import CommandFailed, Interrupted
-from stompring.cli.terminal import one_line as printable
 from stompring.errors import ConfigurationError
+
+from .context import context_names
+from .output import CommandFailed, Interrupted
+from .output import one_line as printable
 
 #: Sections of the help with their commands: ``module:attribute`` and a line of help. A command is imported when it is
 #: called, so that each starts fast; a test compares the lines with the commands.
@@ -61,30 +62,30 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "stompring.cli.queue:queue",
             "List, create, change, purge and delete queues; move messages.",
         ),
-        "address": ("stompring.cli.address:address", "List, create, change, pause and delete addresses."),
+        "address": ("stompring.cli.resources:address", "List, create, change, pause and delete addresses."),
         "message": (
             "stompring.cli.message:message",
             "Browse, show, send, delete, expire, download and upload messages.",
         ),
         "dead-letters": (
-            "stompring.cli.task:dead_letters",
+            "stompring.cli.resources:dead_letters",
             "List dead letters and expired messages by origin and reason, and send them back.",
         ),
-        "connection": ("stompring.cli.connection:connection", "List, show and close connections."),
+        "connection": ("stompring.cli.resources:connection", "List, show and close connections."),
         "consumer": (
-            "stompring.cli.connection:consumer",
+            "stompring.cli.resources:consumer",
             "List consumers: whose they are, what they have not acknowledged, who is slow.",
         ),
         "task": (
-            "stompring.cli.task:task",
+            "stompring.cli.resources:task",
             "List, show, follow and cancel tasks: moves, copies, retries, removals and purges of many messages.",
         ),
         "permission": (
-            "stompring.cli.permission:permission",
+            "stompring.cli.resources:permission",
             "Show what a user may do on an address or a queue, and by which rule.",
         ),
         "logger": (
-            "stompring.cli.logger:logger",
+            "stompring.cli.resources:logger",
             "List loggers and change their levels while the broker runs.",
         ),
         "reload": ("stompring.cli.status:reload", "Reload broker.xml, as SIGHUP does."),
@@ -112,7 +113,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "This command": {
         "context": ("stompring.cli.context:context", "Remember brokers: their URLs, users and certificates."),
         "completion": (
-            "stompring.cli.completion:completion",
+            "stompring.cli.context:completion",
             "Print the completion script of a shell.",
         ),
     },

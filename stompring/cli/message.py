@@ -15,13 +15,13 @@ from typing import IO, Any
 
 import click
 
-from stompring.cli.completion import names_of
-from stompring.cli.durations import Duration
-from stompring.cli.output import (
+from .context import names_of
+from .output import (
     UNREACHABLE,
     USAGE,
     Column,
     CommandFailed,
+    Duration,
     Interrupted,
     age_text,
     bytes_text,
@@ -35,13 +35,13 @@ from stompring.cli.output import (
     plain_text,
     print_fields,
     print_table,
+    printable,
     progress,
     time_text,
     warn,
 )
-from stompring.cli.queue import bulk, name_argument, selection
-from stompring.cli.remote import Remote, remote_command
-from stompring.cli.terminal import printable
+from .queue import bulk, name_argument, selection
+from .remote import Remote, remote_command
 
 #: Bytes of a body in a list on a terminal, and of one message.
 PREVIEW, WHOLE = 200, 1024 * 1024

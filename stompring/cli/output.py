@@ -1,4 +1,12 @@
-"""What commands print: tables for people and for pipes, JSON, faults, confirmations, progress.
+"""What commands print, and the options that several of them have.
+
+Texts of others on a terminal: bodies, headers and error texts never reach it as control sequences.
+
+Durations and rates as options of commands: ``500ms``, ``10s``, ``5m``; a number alone is seconds.
+
+The option ``--config`` of several commands: which broker.xml.
+
+What commands print: tables for people and for pipes, JSON, faults, confirmations, progress.
 
 On a terminal a table has as many columns as fit and shows numbers, sizes and times for people. In a pipe it is one line
 per row, values separated by tabs, whole and without colours. Text of a broker never reaches a terminal raw: control
@@ -8,21 +16,109 @@ characters are shown as escapes.
 from __future__ import annotations
 
 import json
+import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli.terminal import one_line as printable
+from stompring.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+
+# C0 but tab and line feed, DEL, C1, line separators, marks that turn the direction of text, tags, and what is not text
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def printable(text: str) -> str:
+    """``text`` with escapes in place of control characters; tab and line feed remain."""
+    return _UNSAFE.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """As `printable`, with escapes in place of tab and line feed too."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d|)")
+
+
+def seconds(text: str) -> float:
+    """The seconds of ``500ms``, ``10s``, ``1.5m``, ``2h``, ``7d`` or ``10``. Raises `ValueError`."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(
+            f"{text!r} is not a duration: write 500ms, 10s, 5m, 2h or 7d; a number alone is seconds"
+        )
+    return float(found[1]) * _UNITS[found[2]]
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+    """An option in seconds: a number with a unit, or seconds without one."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType`."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return seconds(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+class Positive(click.FloatRange):
+    """A finite number above 0. To click ``nan`` and ``inf`` are in a range without an end."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+DEFAULT = "config/broker.xml"
+
+
+def existing(path: str | None) -> str:
+    """The file that ``--config`` names, or the default one where the option is not given (None).
+
+    Raises ConfigurationError, with what to do, when there is no such file.
+    """
+    if path is not None:
+        return path  # whoever reads it says what is wrong with it
+    if not Path(DEFAULT).exists():
+        raise ConfigurationError(
+            f"there is no {DEFAULT} in the directory {Path.cwd()}: go to where yours is, or name it with --config FILE"
+        )
+    return DEFAULT
+
 
 #: Exit statuses. click exits with 2 for wrong usage.
 FAILED, USAGE, NOT_FOUND, DENIED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
@@ -32,7 +128,7 @@ class CommandFailed(click.ClickException):
     """A message on standard error and an exit status."""
 
     def __init__(self, message: str, status: int = FAILED) -> None:
-        super().__init__(printable(message))
+        super().__init__(one_line(message))
         self.exit_code = status  # type: ignore[misc]  # a class variable in click, read from the instance
 
 
@@ -146,10 +242,10 @@ def plain_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return printable(value)
+        return one_line(value)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return printable(",".join(value))
-    return printable(json.dumps(value, ensure_ascii=False))
+        return one_line(",".join(value))
+    return one_line(json.dumps(value, ensure_ascii=False))
 
 
 def human_text(value: Any) -> str:
@@ -161,7 +257,7 @@ def human_text(value: Any) -> str:
     if isinstance(value, (int, float)):
         return count_text(value)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return printable(", ".join(value))
+        return one_line(", ".join(value))
     return plain_text(value)
 
 
@@ -205,7 +301,7 @@ def print_table(
         columns = [known.get(name) or Column(name, name) for name in selected]
         if unknown := [name for name in selected if rows and name not in rows[0]]:
             fields = ", ".join(sorted(rows[0]))
-            raise click.UsageError(printable(f"--columns: unknown field {unknown[0]!r}; fields: {fields}"))
+            raise click.UsageError(one_line(f"--columns: unknown field {unknown[0]!r}; fields: {fields}"))
     else:
         columns = [each for each in columns if not rows or any(each.field in row for row in rows)]
     if not is_terminal():
@@ -266,7 +362,7 @@ def _cell(column: Column, row: Mapping[str, Any]) -> Text:
 
     value = row.get(column.field)
     text = "-" if value is None else column.show(value)
-    return Text(printable(text), style=column.style(value) if column.style else "")
+    return Text(one_line(text), style=column.style(value) if column.style else "")
 
 
 def yes_style(style: str) -> Callable[[Any], str]:
@@ -298,23 +394,23 @@ def print_fields(
         for name in present:
             label, show = fields[name]
             value = record[name]
-            grid.add_row(f"  {label}", Text("-" if value is None else printable(show(value))))
+            grid.add_row(f"  {label}", Text("-" if value is None else one_line(show(value))))
     rest = [name for name in record if name not in shown]
     if rest:
         grid.add_row(Text("Other", style="bold"), "")
         for name in rest:
-            grid.add_row(f"  {printable(name)}", Text(human_text(record[name])))
+            grid.add_row(f"  {one_line(name)}", Text(human_text(record[name])))
     screen.print(grid)
 
 
 def done(text: str) -> None:
     """What a command did, for people: on standard output."""
-    click.echo(printable(text))
+    click.echo(one_line(text))
 
 
 def warn(text: str) -> None:
     """A line on standard error."""
-    click.echo(printable(text), err=True)
+    click.echo(one_line(text), err=True)
 
 
 # ---- questions
@@ -325,8 +421,8 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(printable(f"{question} Without a terminal, confirm with --yes"))
-    if not click.confirm(printable(question), err=True):
+        raise click.UsageError(one_line(f"{question} Without a terminal, confirm with --yes"))
+    if not click.confirm(one_line(question), err=True):
         raise CommandFailed("cancelled; nothing was changed")
 
 
@@ -343,7 +439,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, in
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task(printable(title), total=total)
+        task = bar.add_task(one_line(title), total=total)
 
         def step(done: int, total: int | None) -> None:
             bar.update(task, completed=done, total=total)
@@ -354,4 +450,4 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, in
 def lines(text: Iterable[str]) -> None:
     """Lines of a broker's text, each without control characters."""
     for line in text:
-        click.echo(printable(line))
+        click.echo(one_line(line))

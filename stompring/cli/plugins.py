@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli import config_option
-from stompring.cli.output import echo_json
 from stompring.settings.model import FullPolicy
 from stompring.settings.value_types import plugin_name
 
+from . import output
+from .output import echo_json
+
 if TYPE_CHECKING:
-    from stompring.policy.catalogue import Entry
-    from stompring.policy.parameters import Parameter
+    from stompring.policy.api import Parameter
+    from stompring.policy.load import Entry
     from stompring.settings.model import BrokerConfiguration, PluginConfiguration
 
 
@@ -68,7 +69,7 @@ class Listing:
 @click.option(
     "--config",
     metavar="FILE",
-    help=f"The broker.xml beside which plugins are looked for.  [default: {config_option.DEFAULT}]",
+    help=f"The broker.xml beside which plugins are looked for.  [default: {output.DEFAULT}]",
 )
 @click.option(
     "--parameters",
@@ -91,7 +92,7 @@ def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
     listing = _listing(config, parameters)
     if listing.configuration is None:
         click.echo(
-            f"no {config_option.DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
+            f"no {output.DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
             "name a broker.xml with --config FILE",
             err=True,
         )
@@ -104,11 +105,10 @@ def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
 
 def _listing(config: str | None, parameters: bool) -> Listing:
     # Here and not above: the policy package imports most of the broker, which no other command needs.
-    from stompring.policy.catalogue import catalogue, load_details
-    from stompring.policy.load import PluginSources
+    from stompring.policy.load import PluginSources, catalogue, load_details
     from stompring.settings.broker_xml import read_broker_xml
 
-    file = config if config is not None else config_option.DEFAULT
+    file = config if config is not None else output.DEFAULT
     without = config is None and not Path(file).exists()
     configuration = None if without else read_broker_xml(file)
     sources = PluginSources(file)
@@ -178,7 +178,7 @@ def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
 
 
 def _missing(listing: Listing, plugin: PluginConfiguration) -> str:
-    from stompring.settings.schema import with_suggestion
+    from stompring.settings.document import with_suggestion
 
     where = f"{listing.file}:{plugin.line}"
     text = f"{where}: broker-plugin '{plugin.name}': policy '{plugin.policy}' not found"
@@ -274,7 +274,7 @@ def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
 @click.option(
     "--config",
     metavar="FILE",
-    help=f"The broker.xml beside which the directory plugins is.  [default: {config_option.DEFAULT}]",
+    help=f"The broker.xml beside which the directory plugins is.  [default: {output.DEFAULT}]",
 )
 @click.option(
     "--package", is_flag=True, help="Create a project that pip can install, in place of a single module."
@@ -329,7 +329,7 @@ def _plugin_folder(config: str | None) -> Path:
     """The first existing plugin directory; the one beside broker.xml if there is none."""
     from stompring.policy.load import PLUGIN_DIRECTORY, PluginSources
 
-    file = config_option.existing(config)
+    file = output.existing(config)
     existing = PluginSources(file).folders
     folder = existing[0] if existing else Path(file).parent / PLUGIN_DIRECTORY
     # as a relative path where possible

@@ -8,9 +8,12 @@ from typing import Any
 
 import click
 
-from stompring.cli.completion import names_of
-from stompring.cli.listing import ListOptions, list_options, run_list
-from stompring.cli.output import (
+from stompring.settings import model as setting_options
+from stompring.settings.model import Option, QueueConfiguration, RoutingType
+from stompring.settings.value_types import VALUE_TYPES
+
+from .context import names_of
+from .output import (
     Column,
     CommandFailed,
     bytes_text,
@@ -27,11 +30,7 @@ from stompring.cli.output import (
     rate_text,
     yes_style,
 )
-from stompring.cli.remote import LONG_TIMEOUT, Remote, remote_command
-from stompring.settings import options as setting_options
-from stompring.settings.model import QueueConfiguration, RoutingType
-from stompring.settings.options import Option
-from stompring.settings.value_types import VALUE_TYPES
+from .remote import LONG_TIMEOUT, ListOptions, Remote, list_options, remote_command, run_list
 
 COLUMNS = (
     Column("name", "NAME", rank=0),

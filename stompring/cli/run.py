@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from stompring.cli import config_option
 from stompring.server.reactor import REACTORS, STOMPRING, use_reactor
-from stompring.settings.shipped import shipped_file
+from stompring.settings.machine import shipped_file
+
+from . import output
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 
@@ -18,7 +19,7 @@ LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 @click.option(
     "--config",
     metavar="FILE",
-    help=f"The broker.xml to run with.  [default: {config_option.DEFAULT}, else the packaged configuration]",
+    help=f"The broker.xml to run with.  [default: {output.DEFAULT}, else the packaged configuration]",
 )
 @click.option(
     "--data",
@@ -96,8 +97,8 @@ def run(
     stock_because = use_reactor(reactor)
     from stompring.server import service
 
-    if config is not None or Path(config_option.DEFAULT).exists():
-        file = config_option.existing(config)
+    if config is not None or Path(output.DEFAULT).exists():
+        file = output.existing(config)
         context.exit(
             service.run(
                 file,
@@ -111,7 +112,7 @@ def run(
         )
     packaged, directory = shipped_file("config", "broker.xml"), data or str(state_directory())
     notice = (
-        f"no --config and no {config_option.DEFAULT} in {Path.cwd()}: using the packaged configuration {packaged} "
+        f"no --config and no {output.DEFAULT} in {Path.cwd()}: using the packaged configuration {packaged} "
         f"with the data directory {directory}"
     )
     context.exit(

@@ -17,8 +17,11 @@ from typing import Any
 
 import click
 
-from stompring.cli.durations import Duration, Positive
-from stompring.cli.endpoint import (
+from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import frame
+
+from .endpoint import (
     CommandConnection,
     Interrupts,
     ProgressLine,
@@ -27,10 +30,7 @@ from stompring.cli.endpoint import (
     connected,
     failure,
 )
-from stompring.cli.output import INTERRUPTED, CommandFailed, Interrupted
-from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.stomp.client import frame
+from .output import INTERRUPTED, CommandFailed, Duration, Interrupted, Positive
 
 #: Bytes of frames that are written at once, and of one read of an input.
 CHUNK = 1 << 16

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from stompring.cli.durations import Duration
-from stompring.cli.output import (
+from .output import (
     FAILED,
     CommandFailed,
+    Duration,
     Interrupted,
     bytes_text,
     confirm,
@@ -25,8 +25,8 @@ from stompring.cli.output import (
     rate_text,
     warn,
 )
-from stompring.cli.remote import ApiError, Remote, remote_command
-from stompring.cli.terminal import one_line as printable
+from .output import one_line as printable
+from .remote import ApiError, Remote, remote_command
 
 #: Seconds between two looks at a drain.
 DRAIN_INTERVAL = 0.5

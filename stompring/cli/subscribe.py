@@ -17,8 +17,12 @@ from typing import Any, TextIO
 
 import click
 
-from stompring.cli.durations import Duration
-from stompring.cli.endpoint import (
+from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import ack
+from stompring.stomp.frames import Head
+
+from .endpoint import (
     CommandConnection,
     Interrupts,
     WaitInterrupted,
@@ -26,12 +30,7 @@ from stompring.cli.endpoint import (
     connected,
     failure,
 )
-from stompring.cli.output import FAILED, INTERRUPTED, CommandFailed, is_terminal
-from stompring.cli.terminal import one_line, printable
-from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.stomp.client import ack
-from stompring.stomp.frames import Head
+from .output import FAILED, INTERRUPTED, CommandFailed, Duration, is_terminal, one_line, printable
 
 #: Seconds of one wait for messages.
 WAIT = 0.5

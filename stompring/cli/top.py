@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompring.cli.durations import Duration
-from stompring.cli.output import (
+from .output import (
     UNREACHABLE,
     Column,
     CommandFailed,
+    Duration,
     bytes_text,
     console,
     count_text,
@@ -33,8 +33,8 @@ from stompring.cli.output import (
     rate_text,
     to_json,
 )
-from stompring.cli.remote import Remote, remote_command
-from stompring.cli.terminal import one_line as printable
+from .output import one_line as printable
+from .remote import Remote, remote_command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -137,13 +137,13 @@ LABELS = {
 
 def columns_of(view: View) -> tuple[Column, ...]:
     """The columns of the list command, and the trend."""
-    from stompring.cli import address, connection, queue
+    from . import queue, resources
 
     columns = {
         "queues": queue.COLUMNS,
-        "connections": connection.COLUMNS,
+        "connections": resources.CONNECTION_COLUMNS,
         "consumers": queue.CONSUMERS,
-        "addresses": address.COLUMNS,
+        "addresses": resources.ADDRESS_COLUMNS,
     }[view.path]
     return (*columns[:2], Column("trend", "TREND", str, rank=2), *columns[2:])
 
@@ -186,7 +186,7 @@ class Screen:
             self.fault = fault.message
 
     def _read(self, size: int) -> Reading:
-        from stompring.cli.status import readiness, reasons
+        from .status import readiness, reasons
 
         remote = self.remote
         up, health = readiness(remote)

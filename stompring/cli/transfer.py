@@ -14,8 +14,12 @@ from typing import Any
 
 import click
 
-from stompring.cli.durations import Duration
-from stompring.cli.endpoint import (
+from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import ack
+from stompring.stomp.frames import Head, encode_frame
+
+from .endpoint import (
     ANY_VERSION,
     CommandConnection,
     Interrupts,
@@ -25,12 +29,8 @@ from stompring.cli.endpoint import (
     failure,
     resolve_end,
 )
-from stompring.cli.output import INTERRUPTED, Interrupted, counted
-from stompring.cli.send import CHUNK, INTERRUPT_GRACE
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.stomp.client import ack
-from stompring.stomp.frames import Head, encode_frame
+from .output import INTERRUPTED, Duration, Interrupted, counted
+from .send import CHUNK, INTERRUPT_GRACE
 
 #: Seconds of one wait: for messages while none are in flight, and for receipts before the source is read again.
 WAIT, PAUSE = 0.5, 0.05

@@ -16,14 +16,22 @@ from typing import Any
 
 import click
 
-from stompring.cli import config_option
-from stompring.cli.output import NOT_FOUND, Column, CommandFailed, echo_json, print_table
-from stompring.cli.remote import ApiError, Remote, server_options
 from stompring.errors import ConfigurationError
-from stompring.security.properties_file import check_name
-from stompring.security.roles import Roles, RolesEdit, check_member, edit_roles
-from stompring.security.users import Users, check_password, edit_users
+from stompring.security.accounts import (
+    Roles,
+    RolesEdit,
+    Users,
+    check_member,
+    check_name,
+    check_password,
+    edit_roles,
+    edit_users,
+)
 from stompring.settings.broker_xml import read_broker_xml
+
+from . import output
+from .output import NOT_FOUND, Column, CommandFailed, echo_json, print_table
+from .remote import ApiError, Remote, server_options
 
 
 @click.group()
@@ -95,7 +103,7 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
     config = click.option(
         "--config",
         metavar="FILE",
-        help=f"The broker.xml that names the users file and the roles file.  [default: {config_option.DEFAULT}]",
+        help=f"The broker.xml that names the users file and the roles file.  [default: {output.DEFAULT}]",
     )
     users = click.option("--users", metavar="FILE", help="The users file itself, in place of --config.")
     roles = click.option("--roles", metavar="FILE", help="The roles file itself.")
@@ -417,7 +425,7 @@ def _files(config: str | None, users: str | None, roles: str | None) -> _Files:
         raise click.UsageError("--config and --users are mutually exclusive")
     if users is not None:
         return _Files(Path(users), None if roles is None else Path(roles))
-    configuration = read_broker_xml(config_option.existing(config))
+    configuration = read_broker_xml(output.existing(config))
     if configuration.users_file is None:
         raise ConfigurationError(
             "security is disabled and there is no <users-file>: set <security-enabled> to true, "

@@ -1,31 +1,348 @@
-"""The target area of a paged queue: which of its messages are in memory, for whom, and what each consumer may take."""
+"""The target area of a paged queue: which of its messages are in memory, for whom, and when.
+
+Messages on disk whose time comes: those that expire, and scheduled ones that fall due.
+
+Each page has one number in memory, the soonest of its times. When it comes, the page is read once and all that is
+due in it is handed over.
+
+The target area of a paged queue: which of its messages are in memory, for whom, and what each consumer may take.
+
+The target area of a last-value queue: a paged message replaces another, and a start rebuilds the queue's index.
+
+The index is not stored. After a start every message of the queue that waits in a page is read once, in slices, before
+the queue delivers its first message.
+
+The paged queues of a broker: their memory budget, the caches within it, and the loader that fills them.
+"""
 
 from __future__ import annotations
 
 import logging
 from array import array
-from bisect import bisect_left
-from collections import OrderedDict
+from bisect import bisect_left, insort
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from stompring.broker import page_mode
-from stompring.broker.expiry import is_expired
+from stompring.broker.clock import Clock, Timer
+from stompring.broker.lifetime import is_expired
 from stompring.broker.message import Message, Traits
-from stompring.broker.paging import Block, Cursor, Page, Position
+from stompring.broker.ports import TIMED, Block, Cursor, Page, Pages, Position, Reason
+from stompring.broker.queue import DueBatch, LastValueQueue
 from stompring.broker.reference import PENDING, Reference
-from stompring.broker.storage import Reason
 
-from .due import DueOnDisk
-from .prefetch import Prefetcher
-from .target_list import LEVELS, SLACK, TargetList, key_of
+from .prefetch import ActiveQueues, Loader, Prefetcher
+from .target_list import LEVELS, SLACK, HeadCache, MemoryBudget, PendingCache, TargetList, key_of
 
 if TYPE_CHECKING:
+    Due = dict["TargetArea", tuple[Cursor, array[int]]]
     from stompring.broker.address import Address
-    from stompring.broker.consumer import Consumer
+    from stompring.broker.broker import Broker
+    from stompring.broker.delivery import Consumer
     from stompring.broker.queue import Queue
 
-    from .paged_queues import TargetAreas
+
+#: Times further ahead than this (milliseconds) are not listed.
+HORIZON = 300_000
+
+#: Milliseconds between two looks at the times of one address, when many follow each other.
+PAUSE = 10
+
+
+class TimesOfPage:
+    """The times of one page up to some moment, and the soonest after it."""
+
+    __slots__ = ("_base", "_times", "at", "later", "next_index", "until", "whole")
+
+    def __init__(self, now: int) -> None:
+        self._base = now
+        self._times = array("Q")  # milliseconds from the base << 32 | index, ascending once it is whole
+        self.until = now + HORIZON
+        self.later = 0
+        self.next_index = 0  # up to which the page was read
+        self.whole = False
+        self.at = 0
+
+    def add(self, when: int, index: int) -> None:
+        """A position's time."""
+        if when > self.until:
+            self.later = min(self.later or when, when)
+            return
+        entry = max(0, when - self._base) << 32 | index
+        if self.whole:
+            insort(self._times, entry, self.at)
+        else:
+            self._times.append(entry)
+
+    def complete(self) -> None:
+        """The whole page was read."""
+        self._times = array("Q", sorted(self._times))
+        self.whole = True
+
+    @property
+    def soonest(self) -> int:
+        """The next time, 0 where there is none. If it is not listed here the page has to be read again."""
+        return self._base + (self._times[self.at] >> 32) if self.pending_times else self.later
+
+    @property
+    def pending_times(self) -> bool:
+        """Whether a listed time is left."""
+        return self.at < len(self._times)
+
+    @property
+    def index(self) -> int:
+        """The position whose time is next."""
+        return self._times[self.at] & 0xFFFFFFFF
+
+
+class PageTimes:
+    """The timer of one address that pages."""
+
+    def __init__(self, areas: TargetAreas, pages: Pages, clock: Clock) -> None:
+        self._areas = areas
+        self._pages = pages
+        self._clock = clock
+        self.requested = False  # see `Work`
+        self._soonest: dict[Page, int] = {}
+        self._times_of_page: dict[Page, TimesOfPage] = {}
+        self._last_blocks: Block | None = None
+        self._fetching = False
+        self._timer: Timer | None = None
+        self._timer_due = 0
+        self._sweep = 0  # up to when times are being dealt with; 0 while none are
+        self._batches: dict[TargetArea, DueBatch] = {}  # what falls due in this sweep
+        self._stopped = False
+
+    def paged(self, position: Position, expires: int, due: int) -> None:
+        """A message with an expiry or a due time is in a page."""
+        page, index = position
+        times = self._times_of_page.get(page)
+        for when in (expires, due):
+            if not when:
+                continue
+            if times is not None and index < (page.count if times.whole else times.next_index):
+                times.add(when, index)
+            soonest = self._soonest.get(page)
+            if soonest is None or when < soonest:
+                self._soonest[page] = when
+                self._arm(when)
+
+    def adopt(self) -> None:
+        """The pages were found at the start."""
+        for page in self._pages.in_order():
+            times = [when for when in (page.soonest_expiry, page.soonest_due) if when]
+            if times:
+                self._soonest[page] = min(times)
+        self._arm_soonest()
+
+    def stop(self) -> None:
+        """The address pages no more."""
+        self._stopped = True
+        self._cancel()
+
+    # ---- the timer
+
+    def _cancel(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def _arm(self, when: int) -> None:
+        if (
+            self._stopped
+            or self.requested
+            or self._fetching
+            or (self._timer is not None and self._timer_due <= when)
+        ):
+            return
+        self._cancel()
+        self._timer_due = when
+        self._timer = self._clock.call_at(when, self._on_timer)
+
+    def _arm_soonest(self) -> None:
+        if self._soonest:
+            self._arm(min(self._soonest.values()))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._areas.loader.request(self)
+
+    # ---- what has to happen
+
+    def work(self, in_time: Callable[[], bool]) -> None:
+        """See `Work.work`: what is over expires, what is due falls due; both in the order of their times."""
+        if not self._sweep:
+            self._sweep, self._batches = self._clock.now, {}
+        due: Due = {}
+        unfinished = True
+        while unfinished and in_time() and not self._stopped and not self._fetching:
+            unfinished = self._sweep_on(in_time, due)
+        for area, (cursor, keys) in due.items():
+            if not area.closed:
+                batch = self._batches.get(area)
+                if batch is None:
+                    batch = self._batches[area] = area.queue.due_batch()
+                area.due_on_disk.add(cursor, keys, batch)
+                self._areas.loader.request(area)
+        if not self._stopped and not self._fetching:
+            self._continue(unfinished)
+
+    def _continue(self, unfinished: bool) -> None:
+        if unfinished:
+            self._areas.loader.request(self)
+            return
+        self._sweep, self._batches = 0, {}
+        if self._soonest:
+            soonest, now = min(self._soonest.values()), self._clock.now
+            self._arm(soonest if soonest > now else now + PAUSE)
+
+    def _sweep_on(self, in_time: Callable[[], bool], due: Due) -> bool:
+        """Deal with the page whose time is first, while it is; False when no time up to that of the sweep is left."""
+        soonest = self._soonest
+        page = min(soonest, key=lambda one: (soonest[one], one.number), default=None)
+        if page is None or soonest[page] > self._sweep:
+            return False
+        if self._pages.page(page.number) is not page:
+            self._forget(page)
+            return True
+        others = [when for one, when in soonest.items() if one is not page]
+        until = min(self._sweep, min(others, default=self._sweep))
+        while soonest.get(page, until + 1) <= until and self._step(page, self._sweep, due) and in_time():
+            if soonest.get(page) == until:
+                break  # the page with the smaller number comes first
+        return True
+
+    def _forget(self, page: Page) -> None:
+        self._soonest.pop(page, None)
+        self._times_of_page.pop(page, None)
+
+    def _step(self, page: Page, now: int, due: Due) -> bool:
+        """Read on in a page whose times are not known, or deal with one position; False while a block is read."""
+        times = self._times_of_page.get(page)
+        if times is None or (times.whole and not times.pending_times):
+            times = self._times_of_page[page] = TimesOfPage(now)
+        if not times.whole:
+            return self._read_next(page, times)
+        if times.pending_times and times.soonest <= now:
+            block = self._block(page, times.index)
+            if block is None:
+                return False
+            index = times.index
+            times.at += 1
+            self._handle_due(page, index, block, now, due)
+        self._complete_page(page, times)
+        return True
+
+    def _complete_page(self, page: Page, times: TimesOfPage) -> None:
+        if times.soonest:
+            self._soonest[page] = times.soonest
+        else:
+            self._forget(page)
+
+    def _read_next(self, page: Page, times: TimesOfPage) -> bool:
+        if times.next_index < page.count:
+            block = self._block(page, times.next_index)
+            if block is None:
+                return False
+            cursors = list(self._pages.cursors.values())
+            for index in range(times.next_index, block.stop):
+                expires = block.expires(index)
+                for cursor in cursors:
+                    state = cursor.states(page, index, index + 1)[0]
+                    if expires and _on_disk(state):
+                        times.add(expires, index)
+                        expires = 0  # once for all queues
+                    if state == TIMED:
+                        times.add(cursor.due(block, index), index)
+            times.next_index = block.stop
+        if times.next_index >= page.count:
+            times.complete()
+            self._complete_page(page, times)
+        return True
+
+    def _handle_due(self, page: Page, index: int, block: Block, now: int, due: Due) -> None:
+        expires = block.expires(index)
+        for queue, cursor in list(self._pages.cursors.items()):
+            area: TargetArea | None = queue.paged  # type: ignore[assignment]
+            state = cursor.states(page, index, index + 1)[0]
+            if area is None or not _on_disk(state):
+                continue
+            if expires and expires <= now:
+                area.expire(cursor, page, index, block.message(index))
+            elif state == TIMED and cursor.due(block, index) <= now:
+                due.setdefault(area, (cursor, array("Q")))[1].append(key_of(page, index))
+
+    def _block(self, page: Page, index: int) -> Block | None:
+        block = self._last_blocks
+        if block is not None and block.page is page and block.first <= index < block.stop:
+            return block
+        block = self._last_blocks = self._areas.cache.get(page, index)
+        if block is None:
+            self._fetching = True
+            self._areas.cache.fetch(self._pages, page, index, lambda came: self._on_block(page, came))
+        return block
+
+    def _on_block(self, page: Page, block: Block | None) -> None:
+        self._fetching = False
+        self._last_blocks = block
+        if block is None:
+            self._forget(page)  # nothing behind what is unreadable is there any more
+        if not self._stopped:
+            self._areas.loader.request(self)
+
+
+def _on_disk(state: int) -> bool:
+    return 0 < state <= 10 or state == TIMED
+
+
+class DueMessages:
+    """Positions of messages that fell due, in the order of their times; more of the same batch may follow."""
+
+    __slots__ = ("at", "batch", "cursor", "keys")
+
+    def __init__(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
+        self.cursor = cursor
+        self.keys = keys
+        self.batch = batch
+        self.at = 0
+
+
+class DueOnDisk:
+    """What was found, in the order it fell due."""
+
+    def __init__(self) -> None:
+        self._found: deque[DueMessages] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
+        """The time of some has come."""
+        self._found.append(DueMessages(cursor, keys, batch))
+
+    def next(self) -> tuple[Cursor, Position, DueBatch] | None:
+        """The first that still waits for its time, and with what it fell due."""
+        while self._found:
+            found = self._found[0]
+            while found.at < len(found.keys):
+                key = found.keys[found.at]
+                page = found.cursor.pages.page(key >> 32)
+                if page is not None and still_timed(found.cursor, page, key & 0xFFFFFFFF):
+                    return found.cursor, (page, key & 0xFFFFFFFF), found.batch
+                found.at += 1
+            self._found.popleft()
+        return None
+
+    def forget(self, cursor: Cursor) -> None:
+        """An address pages no more."""
+        self._found = deque(found for found in self._found if found.cursor is not cursor)
+
+
+def still_timed(cursor: Cursor, page: Page, index: int) -> bool:
+    """Whether a position waits on disk for its time."""
+    return cursor.states(page, index, index + 1) == bytes((TIMED,))
+
 
 log = logging.getLogger(__name__)
 
@@ -650,3 +967,343 @@ class TargetArea:
     @property
     def oldest(self) -> int | None:
         return self._oldest.timestamp()
+
+
+#: Messages evicted unread before the index is searched for their keys, at least.
+MOST_EVICTED = 1000
+
+#: Positions of a block that are looked at between two checks of the time.
+BATCH = 32
+
+
+class LastValueArea(TargetArea):
+    """See `LastValueQueue`."""
+
+    def __init__(self, queue: LastValueQueue, areas: TargetAreas) -> None:
+        super().__init__(queue, areas)
+        self.last_values = queue
+        self._evicted = 0  # whose keys may still be in the index
+        self._rebuild: IndexRebuild | None = None
+
+    def rebuild(self, cursor: Cursor) -> None:
+        """Pages were found at the start: deliver nothing until all messages in them are in the index."""
+        if self._rebuild is None:
+            self._rebuild = IndexRebuild(self)
+            self.queue.dispatcher.suspend()
+            self.areas.loader.request(self._rebuild)
+        self._rebuild.add(cursor)
+
+    def rebuilt(self) -> None:
+        """The index is complete."""
+        if self._rebuild is not None:
+            self._rebuild = None
+            self.queue.dispatcher.resume()
+            self.demand()
+
+    # ---- messages enter, and leave unread
+
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
+        self.last_values.become_last_on_disk(cursor.pages, message, position)
+        super().on_paged(cursor, message, position)
+
+    def unload(self, ref: Reference) -> None:
+        # what fell due and finds no memory goes back as a pending message
+        if self.last_values.is_last(ref) or self.last_values.fall_due(ref):
+            super().unload(ref)
+
+    def evict(self, position: Position) -> None:
+        super().evict(position)
+        self._evicted += 1
+        if self._evicted > max(MOST_EVICTED, self.last_values.keys // 2):
+            self._evicted = 0
+            self.last_values.forget_settled()
+
+    def purge(self, reason: Reason) -> Iterator[int]:
+        yield from super().purge(reason)
+        self.last_values.forget_settled()
+
+    def forget(self, address: Address) -> None:
+        cursor = self._by_address.get(address)
+        if cursor is not None:
+            self.last_values.forget_pages(cursor.pages)
+        super().forget(address)
+
+    # ---- nothing is loaded before the index is complete
+
+    def demand(self) -> None:
+        if self._rebuild is None:
+            super().demand()
+
+    def work(self, in_time: Callable[[], bool]) -> None:
+        if self._rebuild is None:
+            super().work(in_time)
+
+    def _end(self) -> None:
+        super()._end()
+        if self._rebuild is not None:
+            self._rebuild.stop()
+
+
+class IndexRebuild:
+    """Reads what waits in the pages of a queue, in slices (`Work`)."""
+
+    def __init__(self, area: LastValueArea) -> None:
+        self._area = area
+        self._cursors: list[Cursor] = []
+        self._steps: Iterator[None] | None = None
+        self._block: Block | None = None
+        self._reading = False
+        self._stopped = False
+        self._begun = area.queue.broker.clock.steady.now
+        self.requested = False
+
+    def add(self, cursor: Cursor) -> None:
+        """One more address has pages with messages of the queue."""
+        self._cursors.append(cursor)
+
+    def stop(self) -> None:
+        """The pages are empty, or the queue is deleted."""
+        self._stopped = True
+        self._area.rebuilt()
+
+    def work(self, in_time: Callable[[], bool]) -> None:
+        """Read on, until time is up or a block has to be read from disk."""
+        if self._steps is None:
+            self._steps = self._read_all()
+        for _ in self._steps:
+            if self._stopped or self._reading:
+                return
+            if not in_time():
+                self._area.areas.loader.request(self)
+                return
+        if not self._stopped:
+            self._finish()
+
+    def _read_all(self) -> Iterator[None]:
+        queue = self._area.last_values
+        # with one address the order of positions is that of the messages
+        numbers: dict[int, int] | None = {} if len(self._cursors) > 1 else None
+        done = 0
+        for cursor in self._cursors:
+            for page in list(cursor.pages.in_order()):
+                for index in cursor.waiting_of(page):
+                    block = self._block
+                    if block is None or block.page is not page or not block.first <= index < block.stop:
+                        self._read(cursor, page, index)
+                        while self._reading:
+                            yield
+                        block = self._block
+                    if block is not None and cursor.is_waiting(page, index):
+                        queue.find_on_disk(cursor, page, index, block.message(index), numbers)
+                    done += 1
+                    if done % BATCH == 0:
+                        yield
+
+    def _read(self, cursor: Cursor, page: Page, index: int) -> None:
+        area = self._area
+        self._block = area.block(page, index)
+        if self._block is None:
+            self._reading = True
+            area.fetch(cursor, page, index, self._on_block)
+            return
+        following = self._block.stop
+        if following < page.count and area.block(page, following) is None and area.areas.has_spare_memory:
+            area.areas.read_ahead(cursor.pages, page, following)
+
+    def _on_block(self, block: Block | None) -> None:
+        self._block, self._reading = block, False
+        if not self._stopped:
+            self._area.areas.loader.request(self)
+
+    def _finish(self) -> None:
+        queue = self._area.last_values
+        took = queue.broker.clock.steady.now - self._begun
+        log.info(
+            "last-value queue %s: index of %d keys rebuilt from pages in %d ms",
+            queue.name,
+            queue.keys,
+            took,
+            extra={"queue": queue.name, "address": queue.address.name},
+        )
+        self._area.rebuilt()
+
+
+#: Fraction of the budget (one part in so many) that is freed beyond what is needed.
+EXTRA_FREED = 16
+
+#: Milliseconds before memory is searched again after a search has found none.
+RETRY_AFTER = 20
+
+#: Parts of the budget that queues without consumers may fill, all together and one alone.
+IDLE, ONE_IDLE = 2, 8
+
+#: Part of the budget up to which the head of a queue is read before anybody asks for it.
+AHEAD = 4
+
+
+class TargetAreas:
+    """All target areas and what they share (`PagedQueues`). Gauges are plain attributes and properties."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.budget = MemoryBudget(broker.configuration.dispatch_memory)
+        self.active_queues = ActiveQueues(broker)
+        self.loader = Loader(broker.clock, self.active_queues.count)
+        self.cache = PendingCache(self.budget, self.free_memory, self._lost)
+        self.head_cache = HeadCache(self.budget)
+        self.areas: set[TargetArea] = set()
+        self._times: dict[Pages, PageTimes] = {}
+        self._full_until = 0
+        broker.areas = self
+
+    # ---- PagedQueues, for the broker
+
+    def open(self, queue: Queue) -> TargetArea:
+        area = LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else TargetArea(queue, self)
+        self.areas.add(area)
+        queue.attach_pages(area)
+        return area
+
+    def cursor(self, queue: Queue, pages: Pages) -> Cursor:
+        cursor = pages.cursor(queue)
+        area = queue.paged if isinstance(queue.paged, TargetArea) else self.open(queue)
+        if cursor not in area.cursors:
+            area.open(cursor)
+        return cursor
+
+    def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
+        self._times_of(pages).paged(position, expires, due)
+
+    def adopt(self, pages: Pages) -> None:
+        for queue in list(pages.cursors):
+            cursor = self.cursor(queue, pages)
+            if isinstance(queue.paged, LastValueArea):
+                queue.paged.rebuild(cursor)
+        self._times_of(pages).adopt()
+        for queue in list(pages.cursors):
+            if queue.paged is not None:
+                queue.paged.demand()
+
+    def closed(self, pages: Pages) -> None:
+        times = self._times.pop(pages, None)
+        if times is not None:
+            times.stop()
+        for queue in list(pages.cursors):
+            if queue.paged is not None:
+                queue.paged.forget(pages.address)
+        self.cache.forget(pages)
+
+    def stop(self) -> None:
+        self.loader.stop()
+        for times in self._times.values():
+            times.stop()
+
+    # ---- for target areas
+
+    def forget(self, area: TargetArea) -> None:
+        """An area is closed."""
+        self.areas.discard(area)
+        self.head_cache.forget(area)
+
+    def idle(self, area: TargetArea) -> None:
+        """An area without consumers has messages in memory, which may be unloaded."""
+        self.head_cache.add(area)
+        if self.budget.used > self.budget.limit:
+            self._full_until = 0
+            self.free_memory(0)
+
+    def free_memory(self, size: int) -> bool:
+        """Make the caches release memory; returns whether ``size`` more bytes fit into the budget."""
+        budget = self.budget
+        if budget.used + size <= budget.limit:
+            return True
+        now = self._broker.clock.steady.now
+        if now < self._full_until:
+            return False
+        excess = budget.used + size - budget.limit + budget.limit // EXTRA_FREED
+        used = budget.used
+        self.head_cache.shrink(excess)
+        self.cache.shrink(max(0, excess - (used - budget.used)))
+        if budget.used + size <= budget.limit:
+            return True
+        self._full_until = now + RETRY_AFTER
+        return False
+
+    def within_budget(self) -> bool:
+        """Whether memory use is within the budget."""
+        return self.budget.used <= self.budget.limit
+
+    def idle_capacity(self, size: int) -> bool:
+        """Whether a queue without consumers may keep messages of ``size`` bytes in memory that were just written."""
+        budget = self.budget
+        return budget.used <= budget.limit // IDLE and size <= budget.limit // ONE_IDLE
+
+    def head_capacity(self, size: int) -> bool:
+        """Whether a queue without consumers that has ``size`` bytes in memory may read more of its head."""
+        budget = self.budget
+        return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
+
+    @property
+    def has_spare_memory(self) -> bool:
+        """Whether there is memory to read ahead into."""
+        return self.budget.used * 2 <= self.budget.limit
+
+    def read_ahead(self, pages: Pages, page: Page, index: int) -> None:
+        """Have a block in the pending cache before it is asked for."""
+        if not self.cache.is_reading(page):
+            self.cache.fetch(pages, page, index, _ignore)
+
+    def _times_of(self, pages: Pages) -> PageTimes:
+        times = self._times.get(pages)
+        if times is None:
+            times = self._times[pages] = PageTimes(self, pages, self._broker.clock)
+        return times
+
+    def _lost(self, pages: Pages) -> None:
+        """Something in the pages of an address was unreadable, and is settled."""
+        for queue in list(pages.cursors):
+            area = queue.paged
+            if isinstance(area, TargetArea):
+                area.version += 1
+                self.loader.request(area)
+        self._broker.clock.soon(lambda: self._leave_if_empty(pages))
+
+    def _leave_if_empty(self, pages: Pages) -> None:
+        if pages.address.pages is pages:
+            page_mode.leave_if_empty(pages.address)
+
+    # ---- gauges
+
+    @property
+    def pending_cache_bytes(self) -> int:
+        """Bytes of blocks of pages in memory."""
+        return self.budget.blocks
+
+    @property
+    def head_cache_bytes(self) -> int:
+        """Messages in memory of queues that nobody takes from."""
+        return self.head_cache.bytes
+
+    @property
+    def direct_entries(self) -> int:
+        """Messages from pages that are in memory and not in delivery."""
+        return sum(area.ready_messages for area in self.areas)
+
+    @property
+    def reference_entries(self) -> int:
+        """Positions on disk that are known to be wanted by a selector."""
+        return sum(one.references for area in self.areas for one in area.lists.values())
+
+    @property
+    def watermark_lag(self) -> int:
+        """Messages on disk of queues that have consumers."""
+        return sum(area.waiting for area in self.areas if area.queue.consumers)
+
+    @property
+    def blocks_read(self) -> int:
+        """Blocks read from pages since the start."""
+        return self.cache.blocks_read
+
+
+def _ignore(block: Block | None) -> None:
+    """It is in the cache now."""

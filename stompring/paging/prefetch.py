@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from stompring.broker.clock import Clock
 from stompring.broker.message import Message
-from stompring.broker.paging import Block, Cursor, Page, Position
+from stompring.broker.ports import Block, Cursor, Page, Position
 
 from .target_list import TargetList, Track, key_of
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
-    from stompring.broker.consumer import Consumer
+    from stompring.broker.delivery import Consumer
     from stompring.broker.queue import Queue
 
     from .paged_queue import TargetArea

@@ -1,17 +1,104 @@
-"""Arrow arrays from buffers, without a Python object for each value.
+"""Tables of a data directory as Arrow arrays.
+
+The tables that a data directory is read as: their columns and types, in one place (docs/pipeline.md).
+
+Arrow arrays from buffers, without a Python object for each value.
 
 Not ``pa.array``: it imports pandas where that is installed, which costs each new worker of Spark up to a second.
+
+Header lines to maps, for all messages of a batch at once.
+
+What a program sends is alike: the same names in the same order, and values that mostly are as long as before. So one
+block is parsed, and gives a *layout*: which bytes are names, colons and line ends, and where the values stand. Every
+block of the same length with the same bytes outside of the values has this layout, and its values are copied without
+being parsed. Blocks whose layout few others have are parsed as one text: where its lines end, and where the first colon
+of each is. No Python object is made for a line, but for one with escapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.schema import BINARY, BOOLEAN, HEADERS, INT, LONG, STRING, TABLES, TIMESTAMP
+STRING, LONG, INT, BOOLEAN, BINARY = "STRING", "BIGINT", "INT", "BOOLEAN", "BINARY"
+TIMESTAMP, HEADERS = "TIMESTAMP", "MAP<STRING,STRING>"
+
+#: Column and type, as Spark's DDL names it.
+Columns = Mapping[str, str]
+
+#: A row for each message in each queue that it entered.
+MESSAGES: Columns = {
+    "address": STRING,
+    "queue": STRING,
+    "message_id": LONG,
+    "timestamp": TIMESTAMP,
+    "expires": TIMESTAMP,
+    "due": TIMESTAMP,
+    "priority": INT,
+    "durable": BOOLEAN,
+    "deliveries": INT,
+    "headers": HEADERS,
+    "body": BINARY,
+    "user": STRING,
+}
+
+#: A row for each thing that happened to a message in a queue.
+EVENTS: Columns = {
+    "time": TIMESTAMP,
+    "event": STRING,
+    "address": STRING,
+    "queue": STRING,
+    "message_id": LONG,
+    "page": LONG,
+    "index": INT,
+    "deliveries": INT,
+    "due": TIMESTAMP,
+    "consumer": STRING,
+    "certain": BOOLEAN,
+}
+
+#: The counters of a sample, in the order in which they stand in a row of the file.
+COUNTERS = (
+    "ring_size",
+    "messages",
+    "delivering",
+    "scheduled",
+    "paged",
+    "consumers",
+    "added",
+    "acknowledged",
+    "expired",
+    "killed",
+    "replaced",
+    "size",
+)
+
+#: A row for each queue in each sample in which something was new.
+SAMPLES: Columns = {
+    "time": TIMESTAMP,
+    "address": STRING,
+    "queue": STRING,
+    **dict.fromkeys(COUNTERS, LONG),
+}
+
+TABLES: Mapping[str, Columns] = {"messages": MESSAGES, "events": EVENTS, "samples": SAMPLES}
+
+#: Endings of the files in which each table is.
+ENDINGS: Mapping[str, frozenset[str]] = {
+    "messages": frozenset({".journal", ".page"}),
+    "events": frozenset({".journal", ".page"}),
+    "samples": frozenset({".samples"}),
+}
+
+
+def ddl(table: str, names: Iterable[str]) -> str:
+    """Some columns of a table, as Spark takes a schema."""
+    return ", ".join(f"`{name}` {TABLES[table][name]}" for name in names)
+
 
 #: As Spark has them, in a session whose time zone is whatever it is: it asks for UTC.
 TYPES: dict[str, Any] = {
@@ -150,3 +237,290 @@ def distinct(ids: Any) -> tuple[Any, Any]:
 def nulls(type_: str, count: int) -> Any:
     """A column without values."""
     return pa.nulls(count, TYPES[type_])
+
+
+_ESCAPE = re.compile(rb"\\([nrc\\])")
+_MEANINGS = {b"n": b"\n", b"r": b"\r", b"c": b":", b"\\": b"\\"}
+_LINE_FEED, _COLON, _BACKSLASH = b"\n:\\"
+
+#: How many blocks are compared to know whether messages have the same ones.
+_SAMPLE = 256
+
+#: Blocks that must have a layout: copying has a cost for each layout, parsing one for each block.
+_COMMON = 64
+
+#: Layouts of blocks of one length that are tried; lengths of blocks above this have none.
+_LAYOUTS, _LONGEST = 8, (1 << 16) - 1
+
+#: Bytes of blocks that are compared with a layout at once.
+_COMPARED = 1 << 13
+
+#: Different names of headers, and lines of a message, up to which a bit for each name tells of one that is there twice.
+_BITS, _MOST_LINES = 40, 1 << 20
+
+
+def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
+    """A map for each block that ``pick`` says: from name to value, of a name that is there twice the first value.
+
+    ``data`` is a buffer of Arrow; blocks stand one after the other in it, other things between them.
+    """
+    copied = _Copied(data, starts[pick], stops[pick])
+    uncopied = np.flatnonzero(copied.layouts < 0)
+    if not len(uncopied):
+        return copied.maps()
+    blocks, which = np.unique(pick[uncopied], return_inverse=True)
+    parsed = _parsed_once(slices(data, starts, stops, blocks), which)
+    if len(uncopied) == len(pick):
+        return parsed
+    positions = np.empty(len(pick), np.int64)
+    positions[copied.layouts >= 0] = np.arange(len(pick) - len(uncopied))
+    positions[uncopied] = np.arange(len(pick) - len(uncopied), len(pick))
+    return pa.concat_arrays([copied.maps(), parsed]).take(indices(positions))
+
+
+# ---- blocks that are copied
+
+
+class _Layout:
+    """Where names and values stand in a block, in all blocks of its length with the same bytes around the values."""
+
+    def __init__(self, block: Any) -> None:
+        """``block`` is an array of bytes."""
+        text = block.tobytes()
+        names: list[bytes] = []
+        values: list[slice] = []
+        at = 0
+        while at < len(text):
+            end = text.find(b"\n", at)
+            end = len(text) if end < 0 else end
+            colon = text.find(b":", at, end)
+            name = _unescaped_one(text[at : end if colon < 0 else colon]).decode("utf-8", "replace").encode()
+            if name not in names:  # the value of a name that is there twice belongs to what must be the same
+                names.append(name)
+                values.append(slice(end if colon < 0 else colon + 1, end))
+            at = end + 1
+        self._size = len(text)
+        outside = np.ones(len(text), bool)
+        for value in values:
+            outside[value] = False
+        self._many = max(_COMPARED // max(len(text), 1), 1)
+        self._blocks, self._outside = np.tile(block, self._many), np.tile(outside, self._many)
+        self._values = [value for value in values if value.stop > value.start]
+        self.lines = len(names)
+        self.names = np.frombuffer(b"".join(names), np.uint8)
+        self.name_ends = np.cumsum([len(name) for name in names], dtype=np.int32)
+        self.value_ends = np.cumsum([value.stop - value.start for value in values], dtype=np.int32)
+        self.value_bytes = int(self.value_ends[-1]) if names else 0
+
+    def values_of(self, blocks: Any) -> tuple[Any, Any]:
+        """Which of some blocks (rows of bytes) have this layout and no escapes, and the values of those."""
+        fits = self._same(blocks)
+        values = self._copied(blocks if fits.all() else blocks[fits])
+        text = values.tobytes()
+        if b"\n" in text or b"\\" in text:
+            plain = ~((values == _LINE_FEED) | (values == _BACKSLASH)).any(axis=1)
+            fits[fits], values = plain, values[plain]
+        return fits, values
+
+    def _same(self, blocks: Any) -> Any:
+        """Which blocks have the same bytes outside of the values. Many of them are compared as if they were one."""
+        fits, whole = np.ones(len(blocks), bool), len(blocks) // self._many * self._many
+        for low, high in ((0, whole), (whole, len(blocks))):
+            if low < high and self._size:
+                size = (min(self._many, high - low)) * self._size
+                differs = blocks[low:high].reshape(-1, size) != self._blocks[:size]
+                differs &= self._outside[:size]
+                if differs.any():
+                    fits[low:high] = ~differs.reshape(-1, self._size).any(axis=1)
+        return fits
+
+    def _copied(self, blocks: Any) -> Any:
+        """The bytes of the values alone. As items of a structure, which numpy copies row by row in one pass."""
+        if not self._values:
+            return np.empty((len(blocks), 0), np.uint8)
+        names = [f"{value.start}" for value in self._values]
+        kinds = [f"V{value.stop - value.start}" for value in self._values]
+        positions = [value.start for value in self._values]
+        given = np.dtype({"names": names, "formats": kinds, "offsets": positions, "itemsize": self._size})
+        values_only = blocks.view(given)[:, 0].astype(np.dtype(list(zip(names, kinds, strict=True))))
+        return values_only.view(np.uint8).reshape(len(blocks), -1)
+
+
+class _Copied:
+    """Blocks that have a layout. ``layouts`` is the one of each block by its number, -1 where it must be parsed."""
+
+    def __init__(self, data: Any, starts: Any, stops: Any) -> None:
+        self.layouts = np.full(len(starts), -1, np.int32)
+        self._found: list[tuple[_Layout, Any, Any]] = []  # with the places of its blocks, and their values
+        letters: Any = np.frombuffer(data, np.uint8)
+        for size, positions in _by_size(stops - starts):
+            blocks = fixed_rows(letters, size, starts[positions])
+            for _ in range(_LAYOUTS):
+                if len(positions) < _COMMON:
+                    break
+                layout = _Layout(blocks[0])
+                fits, values = layout.values_of(blocks)
+                if len(values) >= _COMMON:
+                    self.layouts[positions[fits]] = len(self._found)
+                    self._found.append((layout, positions[fits], values))
+                fits[0] = True  # if it has escapes: it is parsed, and its layout is not tried again
+                if fits.all():
+                    break
+                blocks, positions = blocks[~fits], positions[~fits]
+
+    def maps(self) -> Any:
+        """A map for each block that has a layout, in their order."""
+        lines, names, name_ends, values, value_ends = self._parts()
+        return _maps(lines, _strings(name_ends, names), _strings(value_ends, values))
+
+    def _parts(self) -> tuple[Any, Any, Any, Any, Any]:
+        """Where the lines of each block begin; the bytes of all names and where each ends; the same of the values."""
+        if len(self._found) == 1:  # nothing is between its blocks
+            layout, positions, found = self._found[0]
+            rows = np.arange(len(positions) + 1, dtype=np.int32)
+            sizes = (len(layout.names), layout.name_ends), (layout.value_bytes, layout.value_ends)
+            ends = [np.append(np.int32(0), (rows[:-1, None] * np.int32(size) + each)) for size, each in sizes]
+            names = np.tile(layout.names, len(positions))
+            return rows * np.int32(layout.lines), names, ends[0], found.reshape(-1), ends[1]
+        layouts = self.layouts[self.layouts >= 0]
+        before = np.cumsum(self.layouts >= 0) - 1
+        lines, names, values = (
+            np.append(0, np.cumsum(np.array(sizes, np.int32)[layouts], dtype=np.int32))
+            for sizes in zip(
+                *[(one.lines, len(one.names), one.value_bytes) for one, _, _ in self._found], strict=True
+            )
+        )
+        texts_of = [np.empty(int(total[-1]), np.uint8) for total in (names, values)]
+        ends_of = [np.zeros(int(lines[-1]) + 1, np.int32) for _ in range(2)]
+        for layout, positions, found in self._found:
+            at = before[positions]
+            _scatter(texts_of[0], names[at], np.broadcast_to(layout.names, (len(at), len(layout.names))))
+            _scatter(texts_of[1], values[at], found)
+            _scatter(ends_of[0][1:], lines[at], names[at, None] + layout.name_ends)
+            _scatter(ends_of[1][1:], lines[at], values[at, None] + layout.value_ends)
+        return lines, texts_of[0], ends_of[0], texts_of[1], ends_of[1]
+
+
+def _strings(ends: Any, letters: Any) -> Any:
+    """Texts that stand one after the other. They are looked at one by one only where there is more than ASCII."""
+    text = letters.tobytes()
+    type_ = pa.string() if text.isascii() else pa.binary()
+    return as_strings(
+        pa.Array.from_buffers(type_, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    )
+
+
+def _by_size(sizes: Any) -> Iterator[tuple[int, Any]]:
+    """Lengths that many blocks have, and which blocks they are."""
+    counts = np.bincount(np.minimum(sizes, _LONGEST + 1))
+    common = np.flatnonzero(counts[: _LONGEST + 1] >= _COMMON)
+    if len(common) == 1 and counts[common[0]] == len(sizes):
+        yield int(common[0]), np.arange(len(sizes))
+    elif len(common):
+        order = np.argsort(np.minimum(sizes, _LONGEST).astype(np.uint16), kind="stable")
+        ends = np.cumsum(counts)
+        for size in common.tolist():
+            yield size, order[ends[size] - counts[size] : ends[size]]
+
+
+def _scatter(out: Any, starts: Any, rows: Any) -> None:
+    """Put rows where some positions say."""
+    if rows.shape[1]:
+        kind = f"V{rows.shape[1] * out.itemsize}"
+        windows = np.ndarray((len(out) - rows.shape[1] + 1,), kind, out, 0, (out.itemsize,))
+        windows[starts] = np.require(rows, out.dtype, "C").view(kind)[:, 0]
+
+
+# ---- blocks that are parsed
+
+
+def _parsed_once(blocks: Any, which: Any) -> Any:
+    """A map for each place in ``which``, where blocks that are the same are parsed once."""
+    if _are_alike(blocks):
+        coded = blocks.dictionary_encode()
+        codes = np.frombuffer(coded.indices.buffers()[1], np.int32)[: len(blocks)]
+        return _parsed(coded.dictionary).take(indices(codes[which]))
+    maps = _parsed(blocks)
+    return maps if len(which) == len(blocks) else maps.take(indices(which))
+
+
+def _are_alike(blocks: Any) -> bool:
+    """Whether many messages have the same headers, as far as a sample tells."""
+    sample = blocks[:: max(1, len(blocks) // _SAMPLE)].to_pylist()
+    return len(set(sample)) * 2 <= len(sample)
+
+
+def _parsed(blocks: Any) -> Any:
+    """A map for each block."""
+    joined, ends = _joined(blocks)
+    letters: Any = np.frombuffer(joined, np.uint8)
+    marks = np.flatnonzero((letters == _LINE_FEED) | (letters == _COLON))
+    is_end = letters[marks] == _LINE_FEED
+    stops = marks[is_end]
+    starts = np.append(0, stops + 1)[:-1]
+    first = np.append(True, is_end)[:-1]  # marks that no other one of their line comes before
+    middles = marks[first]  # of a line without a colon its end
+    names = slices(joined, starts, middles, np.arange(len(stops)))
+    values = slices(joined, np.minimum(middles + 1, stops), stops, np.arange(len(stops)))
+    if b"\\" in joined.to_pybytes():
+        lines = np.unique(np.searchsorted(stops, np.flatnonzero(letters == _BACKSLASH)))
+        names, values = _unescaped(names, lines), _unescaped(values, lines)
+    names, values = as_strings(names), as_strings(values)
+    bounds = np.append(0, np.searchsorted(stops, ends))
+    first_lines = _first_ones(names, bounds)
+    if first_lines is not None:
+        names, values = names.take(indices(first_lines)), values.take(indices(first_lines))
+        bounds = np.searchsorted(first_lines, bounds)
+    return _maps(bounds, names, values)
+
+
+def _maps(bounds: Any, names: Any, values: Any) -> Any:
+    """Maps of names to values, ``bounds`` where each begins and the last ends."""
+    offsets = pa.Array.from_buffers(pa.int32(), len(bounds), [None, pa.py_buffer(bounds.astype(np.int32))])
+    maps = pa.MapArray.from_arrays(offsets, names, values)
+    return maps if maps.type == TYPES[HEADERS] else maps.cast(TYPES[HEADERS])
+
+
+def _joined(blocks: Any) -> tuple[Any, Any]:
+    """All blocks in one buffer, and where each of them ends. Every line ends with a line feed then."""
+    buffer = blocks.buffers()[2] or pa.py_buffer(b"")
+    offsets: Any = np.frombuffer(blocks.buffers()[1], np.int32)[
+        blocks.offset : blocks.offset + len(blocks) + 1
+    ]
+    letters: Any = np.frombuffer(buffer, np.uint8)
+    filled = np.diff(offsets) > 0
+    if offsets[0] == 0 and (letters[offsets[1:][filled] - 1] == _LINE_FEED).all():
+        return buffer.slice(0, int(offsets[-1])), offsets[1:].astype(np.int64)
+    lines = [each if each.endswith(b"\n") or not each else each + b"\n" for each in blocks.to_pylist()]
+    return pa.py_buffer(b"".join(lines)), np.cumsum([len(each) for each in lines])
+
+
+def _unescaped(pieces: Any, which: Any) -> Any:
+    """With the letters that escapes mean, in those pieces that have some."""
+    given = pieces.take(indices(which)).to_pylist()
+    plain = strings([_unescaped_one(one) for one in given]).cast(pa.binary())
+    positions = np.arange(len(pieces))
+    positions[which] = len(pieces) + np.arange(len(which))
+    return pa.concat_arrays([pieces, plain]).take(indices(positions))
+
+
+def _unescaped_one(piece: bytes) -> bytes:
+    return _ESCAPE.sub(lambda found: _MEANINGS[found[1]], piece)
+
+
+def _first_ones(names: Any, bounds: Any) -> Any:
+    """The lines whose name no line of the same block before has; None where that are all. ``bounds`` of blocks."""
+    if not len(names):
+        return None
+    coded = names.dictionary_encode()
+    codes = np.frombuffer(coded.indices.buffers()[1], np.int32)[: len(names)]
+    counts = np.diff(bounds)
+    if len(coded.dictionary) <= _BITS and counts.max() < _MOST_LINES:
+        bits = (np.uint64(1) << codes.astype(np.uint64)).astype(np.uint64)
+        begins = bounds[:-1][counts > 0]
+        if (np.add.reduceat(bits, begins) == np.bitwise_or.reduceat(bits, begins)).all():
+            return None
+    owners = np.repeat(np.arange(len(counts)), counts)
+    first: Any = np.unique(owners * len(coded.dictionary) + codes, return_index=True)[1]
+    first.sort()
+    return None if len(first) == len(codes) else first

@@ -17,9 +17,10 @@ from zlib import crc32
 
 import numpy as np
 
-from stompring.pipeline.files import START, DataFiles, FileEntry, Position, Positions, Range, is_sealed
-from stompring.pipeline.records import complete_until
 from stompring.store.segment import HEADER, Footer, Header
+
+from .files import START, DataFiles, FileEntry, Position, Positions, Range, is_sealed
+from .records import complete_until
 
 #: Of what is compared with a limit: shares of files add up to whole ones but for this.
 ROUNDING = 1e-6

@@ -14,20 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from stompring.errors import ProtocolError
-from stompring.pipeline.arrays import (
-    arrow_schema,
-    booleans,
-    distinct,
-    integers,
-    milliseconds,
-    names_of,
-    strings,
-    timestamps,
-)
-from stompring.pipeline.messages import Messages
-from stompring.pipeline.options import TableScan
-from stompring.pipeline.records import Records
-from stompring.pipeline.schema import INT, LONG
 from stompring.stomp.frames import unescape
 from stompring.store.record import (
     ADDRESS,
@@ -49,6 +35,22 @@ from stompring.store.record import (
     Cause,
     Kind,
 )
+
+from .arrays import (
+    INT,
+    LONG,
+    arrow_schema,
+    booleans,
+    distinct,
+    integers,
+    milliseconds,
+    names_of,
+    strings,
+    timestamps,
+)
+from .messages import Messages
+from .options import TableScan
+from .records import Records
 
 #: What can happen, in the order of their codes here; the first four are the ``reason`` of SETTLED and PAGE_SETTLED.
 EVENT_NAMES = (

@@ -16,21 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import (
-    arrow_schema,
-    as_strings,
-    booleans,
-    distinct,
-    integers,
-    milliseconds,
-    names_of,
-    slices,
-    timestamps,
-)
-from stompring.pipeline.headers import header_maps
-from stompring.pipeline.options import TableScan
-from stompring.pipeline.records import Records
-from stompring.pipeline.schema import INT, LONG
 from stompring.store.record import (
     ADDRESS,
     COPY,
@@ -47,6 +32,23 @@ from stompring.store.record import (
     TRAITS,
     Kind,
 )
+
+from .arrays import (
+    INT,
+    LONG,
+    arrow_schema,
+    as_strings,
+    booleans,
+    distinct,
+    header_maps,
+    integers,
+    milliseconds,
+    names_of,
+    slices,
+    timestamps,
+)
+from .options import TableScan
+from .records import Records
 
 _HEAD = np.dtype(
     [

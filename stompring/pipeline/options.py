@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from stompring.pipeline.schema import TABLES, ddl
-from stompring.pipeline.storage import resolve_location
 from stompring.settings.match import Pattern
 from stompring.settings.value_types import whole_number
+
+from .arrays import TABLES, ddl
+from .storage import resolve_location
 
 #: What any query takes, and what streams take besides. Spark hands them over in whatever case.
 COMMON_OPTIONS = ("path", "retention", "table", "columns", "addresses", "since", "until", "copies")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from stompring.pipeline.arrays import fixed_rows
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,
@@ -26,6 +25,8 @@ from stompring.store.record import (
     Kind,
 )
 from stompring.store.segment import BLOCK, FORMAT, Fault, Footer, Header, SegmentScan, find_footer
+
+from .arrays import fixed_rows
 
 try:
     from isal.isal_zlib import crc32  # the same, with instructions of the processor: eight times as fast

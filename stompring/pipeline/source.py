@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.backlog import (
+from .arrays import ENDINGS, TABLES, TYPES
+from .backlog import (
     DataLoss,
     DirectoryReplaced,
     Limit,
@@ -33,8 +33,7 @@ from stompring.pipeline.backlog import (
     ranges_between,
     start_positions,
 )
-from stompring.pipeline.batches import read_files
-from stompring.pipeline.files import (
+from .files import (
     START,
     DataFiles,
     Position,
@@ -44,11 +43,11 @@ from stompring.pipeline.files import (
     batch_tasks,
     dump_positions,
     load_positions,
+    read_files,
     task_ranges,
 )
-from stompring.pipeline.options import OptionError, Options
-from stompring.pipeline.schema import ENDINGS, TABLES
-from stompring.pipeline.worker_errors import defers_errors, reporting_errors, reports_errors
+from .options import OptionError, Options
+from .workers import defers_errors, reporting_errors, reports_errors
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 The names exported here are the public API for policies; docs/plugins.md documents how to write, test and configure one.
 """
 
-from stompring.broker.policy_hooks import Offer, Subscriber
+from stompring.broker.ports import Offer, Subscriber
 
 from .api import (
     ACCEPT,
@@ -13,14 +13,16 @@ from .api import (
     FAIL,
     PAGE,
     AddressPolicy,
+    Bytes,
     ChangeHeaders,
     FullVerdict,
+    Milliseconds,
     Redirect,
     Refuse,
     Verdict,
     Wait,
+    parameter,
 )
-from .parameters import Bytes, Milliseconds, parameter
 from .views import AddressView, MessageView, QueueView
 
 __all__ = [

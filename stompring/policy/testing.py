@@ -2,7 +2,7 @@
 
 Inside is the broker's own code, without sockets, files and reactor: what a policy does here it does there.
 
-    from stompring.policy.testing import PolicyHarness
+    from .testing import PolicyHarness
 
     def test_it_keeps_to_its_rate():
         harness = PolicyHarness(RateLimit, messages_per_second=1)
@@ -23,16 +23,16 @@ from types import MappingProxyType
 from typing import Any
 
 from stompring.broker.broker import Broker
-from stompring.broker.consumer import Consumer
+from stompring.broker.delivery import Consumer
 from stompring.broker.message import Message
-from stompring.broker.policy_hooks import Offer
+from stompring.broker.ports import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
-from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.document import with_suggestion
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressSettingEntry,
@@ -43,13 +43,12 @@ from stompring.settings.model import (
     Property,
     QueueConfiguration,
     RoutingType,
+    StompAcceptor,
 )
-from stompring.settings.schema import with_suggestion
 from stompring.stomp.frames import encode_frame, unescape
 
 from .api import AddressPolicy, Wait
-from .bound_policy import BoundPolicy
-from .hooks import Policies
+from .hooks import BoundPolicy, Policies
 from .load import load
 from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
 

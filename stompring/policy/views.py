@@ -8,9 +8,9 @@ from typing import Any
 from stompring.broker import publish
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer
+from stompring.broker.message import POLICY
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
-from stompring.broker.transfer import POLICY
 
 
 class MessageView:

@@ -17,23 +17,25 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn, Protocol
 
-from stompring.settings.data_directory import DataDirectory
+from stompring.settings.machine import DataDirectory
 from stompring.store.datadir import IDENTITY, MARKER, VERSION
 from stompring.store.files import Files, free_name
 
-from .beat import decode_beat
-from .contents import Contents, Summary, difference
 from .log import (
     BEAT_OPERATIONS,
     CONTENT,
     CONTROL,
     CONTROLS,
+    Contents,
     FileChange,
     LogEntry,
     LogStatus,
     LogUnavailable,
     Operation,
+    Summary,
     UnsafeLog,
+    decode_beat,
+    difference,
 )
 
 log = logging.getLogger(__name__)

@@ -1,11 +1,146 @@
-"""Which engine a URL names. Engines are imported where they are used, never otherwise."""
+"""The engines of a replicated log, and the first upload to one.
+
+The upload of an existing data directory to an empty log, for ``stompring ha init``.
+
+Which engine a URL names. Engines are imported where they are used, never otherwise.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from secrets import randbits
+from time import monotonic, sleep
 from urllib.parse import urlsplit
 
-from ..settings.model import ReplicatedLogSettings
-from .log import ReplicatedLog, UnsafeLog
+from stompring.settings.machine import DataDirectory
+from stompring.settings.model import ReplicatedLogSettings
+from stompring.store.datadir import IDENTITY, VERSION
+
+from .copy import LocalCopy, Places
+from .log import (
+    MAX_ENTRY_DATA,
+    Beat,
+    Contents,
+    Fenced,
+    FileChange,
+    LogUnavailable,
+    Operation,
+    ReplicatedLog,
+    Summary,
+    UnsafeLog,
+    encode_beat,
+)
+
+#: Bytes of one append.
+APPEND_BYTES = 4 * 1024 * 1024
+
+#: Seconds for which an engine that does not answer is waited for.
+PATIENCE = 60.0
+
+#: What the file of the schema version says during the upload: no broker starts with it.
+INCOMPLETE = b"incomplete: the upload of 'stompring ha init' has not finished\n"
+
+
+def seed(
+    log: ReplicatedLog,
+    directory: DataDirectory,
+    beat: Beat,
+    progress: Callable[[int, int], object] | None = None,
+) -> int:
+    """Upload the files of a data directory, which nobody may change meanwhile; returns their bytes.
+
+    Nothing is uploaded where there are no messages: the first broker begins. ``beat`` describes the writer,
+    ``progress`` is called with the bytes that are stored and all there are. Retained files are not uploaded. In the
+    end the directory is the local copy of the log. Raises `UnsafeLog` where the log is not empty, `LogUnavailable`,
+    `LogFull`, `OSError`. An upload that fails leaves a log that no broker starts with.
+    """
+    places = Places(directory)
+    files = places.files()
+    if all(path.name in (IDENTITY, VERSION) for path in files):
+        return 0
+    if log.status().last:
+        raise UnsafeLog("the replicated log is not empty: make a new one")
+    claim = FileChange(Operation.CLAIM, data=encode_beat(replace(beat, contents=Summary())))
+    claimed = log.claim(randbits(62) + 1, 0, claim)
+    if claimed is None:
+        raise UnsafeLog("another broker has begun to write to the replicated log")
+    try:
+        return _upload(log, directory, files, beat, progress)
+    except Fenced as fault:
+        raise UnsafeLog(f"another broker has begun to write to the replicated log: {fault}") from None
+
+
+def _upload(
+    log: ReplicatedLog,
+    directory: DataDirectory,
+    files: list[Path],
+    beat: Beat,
+    progress: Callable[[int, int], object] | None,
+) -> int:
+    places, version = Places(directory), directory.root / VERSION
+    total = sum(path.stat().st_size for path in files)
+    done = 0
+    contents = Contents()
+    _append(log, contents, [FileChange(Operation.WHOLE, VERSION, data=INCOMPLETE)])
+    waiting: list[FileChange] = []
+    size = 0
+    for path in files:
+        key = places.key(path)
+        if path == version or key is None:
+            continue
+        for change in _changes(path, key):
+            waiting.append(change)
+            size += len(change.data)
+            if size >= APPEND_BYTES:
+                _append(log, contents, waiting)
+                done += size
+                waiting, size = [], 0
+                if progress is not None:
+                    progress(done, total)
+    if version in files:
+        waiting.append(FileChange(Operation.WHOLE, VERSION, data=version.read_bytes()))
+    else:
+        waiting.append(FileChange(Operation.REMOVE, VERSION, 1, b"%d" % contents.digests[VERSION]))
+    _append(log, contents, waiting)
+    released = encode_beat(replace(beat, contents=contents.summary))
+    sequence = _append(log, contents, [FileChange(Operation.RELEASE, data=released)])
+    copy = LocalCopy(directory)
+    copy.adopt(log, sequence, contents)
+    if progress is not None:
+        progress(total, total)
+    return total
+
+
+def _changes(path: Path, key: str) -> Iterator[FileChange]:
+    with open(path, "rb") as file:
+        at = 0
+        while (data := file.read(MAX_ENTRY_DATA)) or not at:
+            yield FileChange(Operation.WRITE, key, at, data)
+            at += len(data)
+            if not data:
+                return
+
+
+def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange]) -> int:
+    """Append with serials, count, and wait for an engine that does not answer."""
+    given: Sequence[FileChange] = [
+        replace(change, serial=serial) if change.path else change
+        for serial, change in enumerate(changes, contents.serial + 1)
+    ]
+    for change in given:
+        contents.add(change)
+    until = monotonic() + PATIENCE
+    while True:
+        try:
+            return log.append(given)
+        except LogUnavailable:
+            if monotonic() >= until:
+                raise
+        given = ()  # the log has them
+        sleep(0.2)
+
 
 NATS_SCHEMES = ("nats", "tls")
 POSTGRESQL_SCHEMES = ("postgresql", "postgres")

@@ -19,7 +19,6 @@ from typing import NoReturn, Protocol
 
 from stompring.store.files import Files
 
-from .contents import count
 from .copy import LocalCopy
 from .log import (
     BEATS,
@@ -33,6 +32,7 @@ from .log import (
     NoRoom,
     Operation,
     UnsafeLog,
+    count,
 )
 
 log = logging.getLogger(__name__)

@@ -31,8 +31,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8
 from psycopg.waiting import Ready, Wait
 
-from ..settings.model import ReplicatedLogSettings
-from ..settings.references import revealed
+from stompring.settings.document import revealed
+from stompring.settings.model import ReplicatedLogSettings
+
 from .log import (
     Fenced,
     FileChange,

@@ -19,10 +19,9 @@ from random import Random
 from threading import Event, Lock, Thread
 from typing import Protocol
 
-from .beat import Beat, decode_beat, encode_beat
-from .contents import Summary
 from .log import (
     BEATS,
+    Beat,
     Fenced,
     FileChange,
     LogEntry,
@@ -31,9 +30,12 @@ from .log import (
     LogUnavailable,
     Operation,
     ReplicatedLog,
+    SharedLog,
+    Summary,
     UnsafeLog,
+    decode_beat,
+    encode_beat,
 )
-from .shared_log import SharedLog
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,592 @@
-"""Compiled selectors: one object for each text, cached and shared."""
+"""Selectors: compiled to Python, cached, and applied to messages.
+
+Code generation: from a syntax tree to a Python function.
+
+The code of a condition tests either whether it is true, or whether it is false. NOT swaps the two, so that three-valued
+logic costs nothing at run time.
+
+Compiled selectors: one object for each text, cached and shared.
+"""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
-from typing import Protocol
+from types import FunctionType
+from typing import Any, Protocol, cast
 
-from stompring.selector.codegen import emit, emit_for_lines
-from stompring.selector.grammar import parse
-from stompring.selector.syntax_tree import InvalidSelector, Node
+from . import values
+from .grammar import parse
+from .syntax_tree import (
+    And,
+    Arithmetic,
+    Boolean,
+    Compare,
+    In,
+    InvalidSelector,
+    IsNull,
+    Kind,
+    Like,
+    Negative,
+    Node,
+    Not,
+    Number,
+    Or,
+    Positive,
+    Property,
+    Text,
+    XPath,
+)
+
+Expression = ast.expr
+
+# The location of every node. `ast.fix_missing_locations` would take as long as everything else.
+_LOCATION = {"lineno": 1, "col_offset": 0}
+
+_OPERATORS: dict[str, type[ast.cmpop]] = {
+    "=": ast.Eq,
+    "<>": ast.NotEq,
+    "<": ast.Lt,
+    "<=": ast.LtE,
+    ">": ast.Gt,
+    ">=": ast.GtE,
+    "is": ast.Is,
+    "is not": ast.IsNot,
+    "in": ast.In,
+    "not in": ast.NotIn,
+}
+
+
+def name(identifier: str) -> Expression:
+    return ast.Name(identifier, ast.Load(), **_LOCATION)
+
+
+def constant(value: object) -> Expression:
+    return ast.Constant(value, **_LOCATION)  # type: ignore[arg-type]  # frozenset is allowed, the stubs do not say so
+
+
+def assign(identifier: str, value: Expression) -> Expression:
+    """``(identifier := value)``"""
+    return ast.NamedExpr(ast.Name(identifier, ast.Store(), **_LOCATION), value, **_LOCATION)
+
+
+def call(function: str, *arguments: Expression) -> Expression:
+    return ast.Call(name(function), list(arguments), [], **_LOCATION)
+
+
+def method(target: Expression, function: str, *arguments: Expression) -> Expression:
+    return ast.Call(
+        ast.Attribute(target, function, ast.Load(), **_LOCATION), list(arguments), [], **_LOCATION
+    )
+
+
+def compare(left: Expression, operator: str, right: Expression) -> Expression:
+    return ast.Compare(left, [_OPERATORS[operator]()], [right], **_LOCATION)
+
+
+def both(*parts: Expression) -> Expression:
+    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), list(parts), **_LOCATION)
+
+
+def either(*parts: Expression) -> Expression:
+    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.Or(), list(parts), **_LOCATION)
+
+
+def negated(part: Expression) -> Expression:
+    return ast.UnaryOp(ast.Not(), part, **_LOCATION)
+
+
+def choice(test: Expression, then: Expression, otherwise: Expression) -> Expression:
+    """``then if test else otherwise``"""
+    return ast.IfExp(test, then, otherwise, **_LOCATION)
+
+
+def is_text(value: Expression) -> Expression:
+    """``isinstance(value, str)``"""
+    return call("isinstance", value, name("str"))
+
+
+class Shape(Enum):
+    """The test for a pattern; all but the last are methods of str."""
+
+    EQUALS = auto()
+    STARTS = auto()
+    ENDS = auto()
+    CONTAINS = auto()
+    PATTERN = auto()
+
+
+class Wild(Enum):
+    """The wildcards of LIKE."""
+
+    ONE = "_"
+    ANY = "%"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """``text`` is the argument of the string method, or a regular expression for ``fullmatch``."""
+
+    shape: Shape
+    text: str
+
+
+def like_test(pattern: str, escape: str | None) -> Check:
+    """The test for a pattern; ``escape`` is one character or None."""
+    pieces = _pieces(pattern, escape)
+    if Wild.ONE not in pieces:
+        ends = (bool(pieces) and pieces[0] is Wild.ANY, bool(pieces) and pieces[-1] is Wild.ANY)
+        inner = pieces[ends[0] : len(pieces) - ends[1]]
+        if Wild.ANY not in inner:
+            return Check(_SHAPES[ends], "".join(piece for piece in inner if isinstance(piece, str)))
+    return Check(Shape.PATTERN, _regular_expression(pieces))
+
+
+_SHAPES = {
+    (False, False): Shape.EQUALS,
+    (False, True): Shape.STARTS,
+    (True, False): Shape.ENDS,
+    (True, True): Shape.CONTAINS,
+}
+
+
+def _pieces(pattern: str, escape: str | None) -> list[str | Wild]:
+    """Characters and wildcards in order; runs of ``%`` are one."""
+    pieces: list[str | Wild] = []
+    characters = iter(range(len(pattern)))
+    for at in characters:
+        character = pattern[at]
+        following = pattern[at + 1 : at + 2]
+        if character == escape and following and following in ("%", "_", escape):
+            pieces.append(following)
+            next(characters)
+        elif character == "%":
+            if not pieces or pieces[-1] is not Wild.ANY:
+                pieces.append(Wild.ANY)
+        else:
+            pieces.append(Wild.ONE if character == "_" else character)
+    return pieces
+
+
+def _regular_expression(pieces: list[str | Wild]) -> str:
+    """A regular expression that never backtracks over more than one ``%``.
+
+    Each run between two ``%`` matches at its first position, in an atomic group; only the last run backtracks. So a
+    pattern with many ``%`` costs length times pattern, not a power of it.
+    """
+    runs: list[str] = [""]
+    for piece in pieces:
+        if piece is Wild.ANY:
+            runs.append("")
+        else:
+            runs[-1] += "." if piece is Wild.ONE else re.escape(str(piece))
+    first, *middle, last = runs if len(runs) > 1 else (runs[0], None)
+    if last is None:
+        return f"(?s:{first})"
+    return f"(?s:{first}{''.join(f'(?>.*?{run})' for run in middle)}.*{last})"
+
+
+Known = frozenset[str]
+Valued = tuple[Expression, Known]  # an expression, and the local variables bound after it
+Tested = tuple[Expression, Known, Known]  # a test, and the variables bound after success and after failure
+
+_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_ORDERS = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}
+_RUN_TIME = ("add", "subtract", "multiply", "divide", "remainder", "negative", "plus", "equal", "order")
+_LOGIC = ("all3", "any3", "not3", "cached_number")
+_STRING_METHODS = {Shape.STARTS: "startswith", Shape.ENDS: "endswith", Shape.CONTAINS: "__contains__"}
+
+_FRAME = """
+def matches(message):
+    try:
+        return
+    except Exception:
+        return False
+"""
+
+#: The same for messages whose headers are lines of bytes.
+_FRAME_OF_LINES = """
+def matches(message):
+    try:
+        tail = message.tail
+        stop = message.body_at
+        return
+    except Exception:
+        return False
+"""
+
+#: Names that may be the broker's own begin with one of these. Others are headers.
+SYSTEM_PREFIXES = ("AMQ", "JMS", "_AMQ")
+
+#: Header lines that a broker writes for each message. They are asked of the message.
+MESSAGE_LINES = frozenset({"content-length", "expires", "timestamp"})
+
+#: Characters that stand for something else in a header line.
+_ESCAPED = frozenset("\\\n\r:")
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def emit(root: Node, convert: bool) -> tuple[Callable[[Properties], bool], frozenset[str], bool]:
+    """The predicate, the properties it reads, and whether it reads the body.
+
+    The predicate is True only if the condition is true; any error in it means no match.
+    """
+    emitter = _Emitter(convert)
+    test, _, _ = emitter.test(root, True, frozenset())
+    return emitter.function(test), frozenset(emitter.properties), emitter.reads_body
+
+
+def emit_for_lines(root: Node, convert: bool) -> tuple[Callable[[HeaderLines], bool], frozenset[str], bool]:
+    """As `emit`, for messages whose headers are lines of bytes: most conditions are then a search for a line."""
+    emitter = _Emitter(convert, lines=True)
+    test, _, _ = emitter.test(root, True, frozenset())
+    function = emitter.function(test, _FRAME_OF_LINES if emitter.reads_lines else _FRAME)
+    return function, frozenset(emitter.properties), emitter.reads_body
+
+
+def line_of(name: str) -> bytes | None:
+    """A line feed and the beginning of the line of a header; None for a name that may be the broker's own."""
+    if name.startswith(SYSTEM_PREFIXES) or name in MESSAGE_LINES:
+        return None
+    text = _plain(name)
+    return None if text is None else b"\n%b:" % text
+
+
+def _plain(text: str) -> bytes | None:
+    """The bytes of a text in a header line; None where they are not those of the text, or of other texts too."""
+    if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+
+
+class _Emitter:
+    """The state of one function under construction."""
+
+    def __init__(self, convert: bool, lines: bool = False) -> None:
+        self.convert = convert
+        self.reads_lines = False
+        self._lines = lines
+        self.properties: dict[str, int] = {}  # name -> number in the names of its local variables
+        self.reads_body = False
+        self._temporaries = 0
+        self._globals: dict[str, Any] = {word: getattr(values, word) for word in _RUN_TIME + _LOGIC}
+        self._globals["number"] = values.number if convert else values.plain_number
+        self._globals["boolean"] = values.boolean if convert else values.plain_boolean
+
+    def function(self, test: Expression, frame: str = _FRAME) -> Callable[[Any], bool]:
+        """The compiled function that returns the test."""
+        module = ast.parse(frame)
+        (outcome,) = (
+            node for node in ast.walk(module) if isinstance(node, ast.Return) and node.value is None
+        )
+        outcome.value = test
+        exec(compile(module, "<selector>", "exec"), self._globals)  # nosec B102
+        return cast(FunctionType, self._globals["matches"])
+
+    # -- conditions
+
+    def test(self, node: Node, sense: bool, known: Known) -> Tested:
+        """Code that is true if the condition is ``sense`` (true or false), and false if it is unknown."""
+        match node:
+            case And() | Or():
+                return self._chain(node.parts, isinstance(node, And) is sense, sense, known)
+            case Not():
+                return self.test(node.operand, not sense, known)
+            case Compare():
+                return self._compared(node, sense, known)
+            case Boolean():
+                return constant(node.value is sense), known, known
+            case Property():
+                value, known = self._property(node, known)
+                return compare(call("boolean", value), "is", constant(sense)), known, known
+            case IsNull():
+                if isinstance(node.operand, Property):
+                    present = self._found(node.operand, b"", known)
+                    if present is not None:
+                        return negated(present) if sense else present, known, known
+                value, known = self.value(node.operand, known)
+                if isinstance(value, ast.Constant):
+                    return constant((value.value is None) is sense), known, known
+                return compare(value, "is" if sense else "is not", constant(None)), known, known
+            case Like():
+                return self._like(node, sense, known)
+            case In():
+                return self._member(node, sense, known)
+            case XPath():
+                return self._xpath(node, sense, known)
+        raise TypeError(f"not a condition: {node}")
+
+    def _chain(self, parts: list[Node], all_of: bool, sense: bool, known: Known) -> Tested:
+        """Code for all parts, or any of them. Variables bound by a part are known to later parts."""
+        tests: list[Expression] = []
+        ends: list[Known] = []  # variables bound if the chain ends after each part
+        for part in parts:
+            test, held, failed = self.test(part, sense, known)
+            tests.append(test)
+            known = held if all_of else failed
+            ends.append(failed if all_of else held)
+        early = frozenset.intersection(*ends)
+        return (both(*tests), known, early) if all_of else (either(*tests), early, known)
+
+    def _compared(self, node: Compare, sense: bool, known: Known) -> Tested:
+        left, right, operator = node.left, node.right, node.operator
+        if isinstance(left, (Number, Text, Boolean)):  # constants go to the right
+            left, right, operator = right, left, _MIRRORED[operator]
+        if not sense:
+            operator = _OPPOSITE[operator]
+        kinds = (left.kind, right.kind)
+        if Kind.NUMBER in kinds and Kind.BOOLEAN not in kinds:
+            return self._numbers(left, operator, right, known)
+        if isinstance(right, Text) and isinstance(left, Property):
+            return self._property_and_text(left, operator, right.value, known)
+        if isinstance(right, Boolean) and isinstance(left, Property):
+            value, known = self._property(left, known)
+            wanted = right.value is (operator == "=")
+            return compare(call("boolean", value), "is", constant(wanted)), known, known
+        return self._any_kinds(left, operator, right, known)
+
+    def _numbers(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
+        """``(a := left) is not None and (b := right) is not None and a < b``, without redundant parts."""
+        first, after_first = self.number(left, known)
+        second, after_both = self.number(right, after_first)
+        if operator == "=" and isinstance(right, Number):
+            return compare(first, "=", second), after_both, after_both
+        tests: list[Expression] = []
+        first = self._present(first, tests)
+        second = self._present(second, tests)
+        early = after_first if len(tests) == 2 else after_both
+        return both(*tests, compare(first, operator, second)), after_both, early
+
+    def _present(self, value: Expression, tests: list[Expression]) -> Expression:
+        """A name (or constant) for the value, after a test for None."""
+        if isinstance(value, ast.Constant):
+            if value.value is None:
+                tests.append(constant(False))
+            return value
+        value, local = self._named(value)
+        tests.append(compare(value, "is not", constant(None)))
+        return local
+
+    def _found(self, node: Property, rest: bytes | None, known: Known) -> Expression | None:
+        """A test whether the line of a header is there, its value beginning with ``rest``.
+
+        None where that cannot be told from the line, or the value is at hand anyway.
+        """
+        line = line_of(node.name) if self._lines and rest is not None else None
+        number = self.properties.setdefault(node.name, len(self.properties))
+        if line is None or rest is None or f"value{number}" in known:
+            return None
+        self.reads_lines = True
+        at = method(name("tail"), "find", constant(line + rest), constant(0), name("stop"))
+        return compare(at, ">=", constant(0))
+
+    def _line(
+        self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
+    ) -> Expression | None:
+        """A test whether a header is a text, or begins with it; where ``sense`` is False whether it is another one."""
+        value = _plain(text)
+        if value is not None and not prefix:
+            value += b"\n"
+        found = self._found(node, value, known)
+        present = None if sense else self._found(node, b"", known)
+        return found if found is None or present is None else both(present, negated(found))
+
+    def _property_and_text(self, node: Property, operator: str, text: str, known: Known) -> Tested:
+        line = self._line(node, text, operator == "=", known)
+        if line is not None:
+            return line, known, known
+        value, known = self._property(node, known)
+        same = operator == "="
+        if self.convert and (values.number(text) is not None or values.boolean(text) is not None):
+            test = choice(
+                is_text(value),
+                compare(self._local(node), operator, constant(text)),
+                compare(
+                    self._generic("equal", self._local(node), constant(text), True), "is", constant(same)
+                ),
+            )
+            return test, known, known
+        if same:
+            return compare(value, "=", constant(text)), known, known
+        return both(is_text(value), compare(self._local(node), "<>", constant(text))), known, known
+
+    def _any_kinds(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
+        first, known = self.value(left, known)
+        second, known = self.value(right, known)
+        text = Kind.TEXT in (left.kind, right.kind)
+        if operator in ("=", "<>"):
+            test = compare(self._generic("equal", first, second, text), "is", constant(operator == "="))
+        else:
+            test = compare(self._generic("order", first, second, text), "in", constant(_ORDERS[operator]))
+        return test, known, known
+
+    def _generic(self, function: str, first: Expression, second: Expression, text: bool) -> Expression:
+        return call(function, first, second, constant(text), constant(self.convert))
+
+    def _like(self, node: Like, sense: bool, known: Known) -> Tested:
+        """A value that is not text matches no pattern (Artemis): LIKE is false, NOT LIKE true."""
+        if isinstance(node.operand, Property):
+            wanted = like_test(node.pattern, node.escape)
+            if wanted.shape in (Shape.EQUALS, Shape.STARTS):
+                prefix = wanted.shape is Shape.STARTS
+                line = self._line(node.operand, wanted.text, sense, known, prefix=prefix)
+                if line is not None:
+                    return line, known, known
+        value, known = self.value(node.operand, known)
+        value, local = self._named(value)
+        test = both(is_text(value), self._like_test(node, local))
+        if not sense:
+            test = both(negated(test), compare(local, "is not", constant(None)))
+        return test, known, known
+
+    def _like_test(self, node: Like, local: Expression) -> Expression:
+        wanted = like_test(node.pattern, node.escape)
+        if wanted.shape is Shape.EQUALS:
+            return compare(local, "=", constant(wanted.text))
+        if wanted.shape is Shape.CONTAINS:
+            return compare(constant(wanted.text), "in", local)
+        if wanted.shape is not Shape.PATTERN:
+            return method(local, _STRING_METHODS[wanted.shape], constant(wanted.text))
+        fullmatch = self._bound("like", re.compile(wanted.text).fullmatch)
+        return compare(call(fullmatch, local), "is not", constant(None))
+
+    def _member(self, node: In, sense: bool, known: Known) -> Tested:
+        value, known = self._property(node.operand, known)
+        if sense:
+            return compare(value, "in", constant(node.values)), known, known
+        outside = compare(self._local(node.operand), "not in", constant(node.values))
+        return both(is_text(value), outside), known, known
+
+    def _xpath(self, node: XPath, sense: bool, known: Known) -> Tested:
+        from .xpath import parse_body
+
+        self.reads_body = True
+        self._globals["parse_body"] = parse_body
+        document = name("document")
+        if "document" not in known:
+            document = assign("document", call("parse_body", method(name("message"), "get_body")))
+            known |= {"document"}
+        evaluate = self._bound("xpath", node.evaluate)
+        return compare(call(evaluate, document), "is", constant(sense)), known, known
+
+    # -- values
+
+    def value(self, node: Node, known: Known) -> Valued:
+        """Code for a value of any type; None if missing or unknown."""
+        match node:
+            case Property():
+                return self._property(node, known)
+            case Text() | Number() | Boolean():
+                return constant(node.value), known
+            case Arithmetic(operator="+") if node.kind is not Kind.NUMBER:
+                first, known = self.value(node.left, known)
+                second, known = self.value(node.right, known)
+                return self._generic("plus", first, second, node.kind is Kind.TEXT), known
+        if node.kind is Kind.NUMBER:
+            return self.number(node, known)
+        if node.kind is Kind.BOOLEAN:
+            return self._three_valued(node, known)
+        return constant(None), known
+
+    def number(self, node: Node, known: Known) -> Valued:
+        """Code for a value read as a number; None if it is not one."""
+        match node:
+            case Number():
+                return constant(node.value), known
+            case Text():
+                return constant(values.number(node.value) if self.convert else None), known
+            case Property():
+                return self._number_of_property(node, known)
+            case Negative():
+                operand, known = self.number(node.operand, known)
+                return call("negative", operand), known
+            case Positive():
+                return self.number(node.operand, known)
+            case Arithmetic() if node.kind is Kind.NUMBER:
+                first, known = self.number(node.left, known)
+                second, known = self.number(node.right, known)
+                return call(_ARITHMETIC[node.operator], first, second), known
+        operand, known = self.value(node, known)
+        return call("number", operand), known
+
+    def _three_valued(self, node: Node, known: Known) -> Valued:
+        """Code for the three-valued result of a condition, needed for ``(a = 1) = (b = 2)`` and the like.
+
+        Each part is generated once, so that the code does not double with every level.
+        """
+        match node:
+            case And() | Or():
+                parts = [self._three_valued(part, known)[0] for part in node.parts]
+                return call("all3" if isinstance(node, And) else "any3", *parts), known
+            case Not():
+                return call("not3", self._three_valued(node.operand, known)[0]), known
+            case Compare() if Kind.BOOLEAN in (node.left.kind, node.right.kind):
+                first, known = self.value(node.left, known)
+                second, known = self.value(node.right, known)
+                test = self._generic("equal", first, second, Kind.TEXT in (node.left.kind, node.right.kind))
+                return (test if node.operator == "=" else call("not3", test)), known
+            case Boolean():
+                return constant(node.value), known
+            case IsNull():
+                return self.test(node, True, known)[0], known
+        holds, _, _ = self.test(node, True, known)
+        fails, _, _ = self.test(node, False, known)
+        return choice(holds, constant(True), choice(fails, constant(False), constant(None))), known
+
+    # -- properties and names
+
+    def _local(self, node: Property) -> Expression:
+        return name(f"value{self.properties[node.name]}")
+
+    def _property(self, node: Property, known: Known) -> Valued:
+        local = f"value{self.properties.setdefault(node.name, len(self.properties))}"
+        if local in known:
+            return name(local), known
+        line = line_of(node.name) if self._lines else None
+        if line is None:
+            value = method(name("message"), "get_property", constant(node.name))
+        else:
+            value = method(name("message"), "text_of_line", constant(line))
+        return assign(local, value), known | {local}
+
+    def _number_of_property(self, node: Property, known: Known) -> Valued:
+        """``(numberN := cached_number(v) if isinstance(v, str) and len(v) <= CACHED_LENGTH else number(v))``"""
+        local = f"number{self.properties.setdefault(node.name, len(self.properties))}"
+        if local in known:
+            return name(local), known
+        value, known = self._property(node, known)
+        if not self.convert:
+            return assign(local, call("number", value)), known | {local}
+        same = self._local(node)
+        short = compare(call("len", same), "<=", constant(values.CACHED_LENGTH))
+        read = choice(both(is_text(value), short), call("cached_number", same), call("number", same))
+        return assign(local, read), known | {local}
+
+    def _named(self, value: Expression) -> tuple[Expression, Expression]:
+        """The value bound to a local variable, and the name of it, for a value that is used twice."""
+        if isinstance(value, ast.Name):
+            return value, value
+        if not isinstance(value, ast.NamedExpr):
+            self._temporaries += 1
+            value = cast(ast.NamedExpr, assign(f"temporary{self._temporaries}", value))
+        return value, name(value.target.id)
+
+    def _bound(self, kind: str, function: Callable[..., object]) -> str:
+        """A global name for a function of this selector."""
+        word = f"{kind}{len(self._globals)}"
+        self._globals[word] = function
+        return word
+
 
 LENGTH_LIMIT = 8 * 1024  # characters: some thousand terms
 CACHE_SIZE = 1024  # compiled selectors in the cache

@@ -10,8 +10,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from stompring.selector import syntax_tree
-from stompring.selector.syntax_tree import (
+from . import syntax_tree
+from .syntax_tree import (
     And,
     Arithmetic,
     Boolean,
@@ -32,7 +32,7 @@ from stompring.selector.syntax_tree import (
     XPath,
     shown,
 )
-from stompring.selector.values import NUMBER_LENGTH
+from .values import NUMBER_LENGTH
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -246,7 +246,7 @@ class Builder:
         return Property(_column(children[0]), sys.intern(_unquoted(children[0])))
 
     def xpath(self, children: Children) -> Node:
-        from stompring.selector.xpath import compile_xpath
+        from .xpath import compile_xpath
 
         word, expression = children
         evaluate = compile_xpath(_unquoted(expression), _column(expression))

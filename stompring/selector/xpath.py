@@ -12,10 +12,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder, XMLParser  # nosec B405
 
-from stompring.selector.syntax_tree import InvalidSelector, shown
+from .syntax_tree import InvalidSelector, shown
 
 if TYPE_CHECKING:
-    from stompring.selector.xpath_dialect import Dialect
+    from .xpath_dialect import Dialect
 
 BODY_LENGTH = 100 * 1024  # bytes; large messages of Artemis, whose body its filters do not see either
 BODY_DEPTH = 100  # nested elements
@@ -69,7 +69,7 @@ def parse_body(body: bytes) -> Document | None:
 
 @cache
 def _dialect() -> Dialect:
-    from stompring.selector.xpath_dialect import Dialect
+    from .xpath_dialect import Dialect
 
     return Dialect()
 
@@ -85,7 +85,7 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
     """
     if _bracket_depth(expression) > EXPRESSION_NESTING:
         raise InvalidSelector(f"XPATH nested deeper than {EXPRESSION_NESTING} levels", column)
-    from stompring.selector.xpath_dialect import Evaluation, compile_expression
+    from .xpath_dialect import Evaluation, compile_expression
 
     try:
         token = compile_expression(_dialect(), expression)

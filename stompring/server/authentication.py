@@ -17,16 +17,20 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
-from stompring.admin.access import MANAGEMENT
+from stompring.admin.api import MANAGEMENT
 from stompring.errors import Refused
-from stompring.security.access_control import AccessControl, Permissions
+from stompring.security.access import (
+    FREE_FAILURES,
+    AccessControl,
+    FairQueue,
+    LoginThrottle,
+    Permissions,
+    VerifiedLogins,
+)
+from stompring.security.accounts import HASHER, PasswordHasher, Roles, UserFiles, Users, check_users_file
 from stompring.security.certificates import CertificateUsers
-from stompring.security.login import FREE_FAILURES, FairQueue, LoginThrottle, VerifiedLogins
-from stompring.security.roles import Roles
-from stompring.security.user_files import UserFiles
-from stompring.security.users import HASHER, PasswordHasher, Users, check_users_file
 from stompring.session.connect import Credentials, Login
-from stompring.session.permissions import SHOWN, Authorizer, PermissionSource
+from stompring.session.destination import SHOWN, Authorizer, PermissionSource
 from stompring.settings.model import BrokerConfiguration, PermissionType
 from stompring.settings.network import source_network
 

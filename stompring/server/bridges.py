@@ -31,11 +31,9 @@ from stompring.broker.bridge import Bridges, BridgeWorker, RemoteConnection
 from stompring.broker.broker import Broker
 from stompring.errors import ProtocolError
 from stompring.security.certificates import CertificateError, read_certificates, read_identities
-from stompring.session.outbox import Outgoing
-from stompring.session.text import printable
-from stompring.settings.acceptor import TLS_VERSIONS
-from stompring.settings.connector import Connector, ConnectorTls
-from stompring.settings.references import revealed
+from stompring.session.outbox import Outgoing, printable
+from stompring.settings.document import revealed
+from stompring.settings.model import TLS_VERSIONS, Connector, ConnectorTls
 from stompring.stomp.client import StompClient, frame
 
 from .tls import OPENSSL_VERSIONS, choose_ciphers, openssl_reasons

@@ -1,4 +1,6 @@
-"""The disk: the threads that wait for it, and the monitor that reports it full.
+"""The disk: the threads that wait for it, its limits, and the drain before a stop.
+
+The disk: the threads that wait for it, and the monitor that reports it full.
 
 One thread writes and one reads pages, so that reads never wait for a sync. Results travel through a queue of the
 pool's own, and one wake-up of the reactor takes all that are there: a broker that stops can wait for them without a
@@ -9,6 +11,8 @@ The monitor measures the disks of journal and pages every ``disk-scan-period``. 
 could not take acknowledgements either, which free space. Beyond ``max-disk-usage``, or with less than
 ``min-disk-free``, durable messages therefore wait, are dropped or fail, by the ``disk-full-policy`` of their address;
 everything else goes on. Artemis: its ``FileStoreMonitor``.
+
+Drain: the broker refuses new STOMP connections and reports not ready, while existing clients continue.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python import log as twisted_log
@@ -30,6 +34,10 @@ from zope.interface import implementer
 from stompring.broker.broker import Broker
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.files import Disk
+
+if TYPE_CHECKING:
+    from .protocol import Connections
+
 
 #: Seconds after which a thread that comes back from the disk gets the interpreter from the reactor when that is busy.
 #: Python's own 5 ms are as long as many a sync, and each batch would wait for them twice: with many producers this
@@ -371,3 +379,36 @@ class DiskMonitor:
         if str(fault) != self._silent:
             self._silent = str(fault)
             log.error("cannot read disk usage: %s", fault)
+
+
+REASON = "The broker is draining and refuses new connections: connect to another broker, or try again later"
+
+
+class Drain:
+    """Whether the broker drains, and since when."""
+
+    def __init__(self, broker: Broker, connections: Connections) -> None:
+        self.since: int | None = None  # epoch ms; None: it does not
+        self._broker = broker
+        self._connections = connections
+
+    def begin(self) -> bool:
+        """Refuse new connections from now on. False if that was so already."""
+        if self.since is not None:
+            return False
+        self.since = self._broker.clock.now
+        self._connections.refused_because = REASON
+        text = f"draining: refusing new connections, {len(self._connections)} are open"
+        log.warning("%s", text)
+        self._broker.notifications.notify("DRAIN", text)
+        return True
+
+    def end(self) -> bool:
+        """Accept connections again. False if that was so already."""
+        if self.since is None:
+            return False
+        self.since = None
+        self._connections.refused_because = None
+        log.warning("drain ended: accepting new connections")
+        self._broker.notifications.notify("UNDRAIN", "drain ended: accepting new connections")
+        return True

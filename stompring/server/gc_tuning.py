@@ -28,7 +28,7 @@ from collections.abc import Sized
 from twisted.internet.task import LoopingCall
 
 from stompring.broker.broker import Broker
-from stompring.broker.transaction import STEP_OVERHEAD
+from stompring.broker.publish import STEP_OVERHEAD
 
 log = logging.getLogger(__name__)
 

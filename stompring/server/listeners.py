@@ -30,11 +30,10 @@ from twisted.internet.tcp import Port
 
 from stompring.errors import ConfigurationError
 from stompring.security.certificates import CertificateError, Identity, source_files
-from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAcceptor
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, ProxyProtocol, StompAcceptor
 from stompring.settings.network import is_loopback
 
-from .proxy_protocol import ProtocolDetectionFactory, ProxyFactory
+from .protocol import ProtocolDetectionFactory, ProxyFactory
 from .tls import TlsContext, TlsFactory, tls_context
 
 #: Connections that may wait to be accepted: bursts of thousands of clients come after a network fault.

@@ -24,7 +24,7 @@ def make_reactor() -> RoundsReactor:
         from .rounds import RoundsReactor
     except ImportError:
         raise NotAvailable("it needs epoll (Linux)") from None
-    from .twisted_internals import UnknownTwisted
+    from .rounds import UnknownTwisted
 
     try:
         return RoundsReactor()
@@ -71,7 +71,7 @@ def call_before_rounds(reactor: Any, call: Callable[[], object]) -> None:
     if own is not None:
         own(call)
         return
-    from .twisted_internals import call_before_events
+    from .rounds import call_before_events
 
     call_before_events(reactor, call)
 

@@ -24,12 +24,11 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
 
 from stompring import __version__, build
-from stompring.admin.context import Dispatch, Node, Paging, Store
+from stompring.admin.context import Dispatch, Node, Paging, Store, TaskList
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
 from stompring.admin.standby import live, ready
-from stompring.admin.tasks import TaskList
 from stompring.broker.bridge import compare
 from stompring.broker.broker import Broker
 from stompring.broker.message import Numbers, clock_number
@@ -37,35 +36,36 @@ from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.hooks import Policies
 from stompring.policy.load import PluginSources, load
 from stompring.replication.role import START_FAILED, StepDown
-from stompring.security.users import HASHER, PasswordHasher
+from stompring.security.accounts import HASHER, PasswordHasher
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
+from stompring.session.destination import close_if_revoked
 from stompring.session.outbox import Outgoing
-from stompring.session.permissions import close_if_revoked
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.machine_memory import machine_memory
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.machine import machine_memory
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.store.datadir import DataLock
 from stompring.store.files import Files
 
 from .authentication import Security
 from .bridges import STOP_TIMEOUT, bridges_of
-from .configuration_watch import ConfigurationWatch
-from .disk import DiskMonitor
-from .drain import Drain
+from .disk import DiskMonitor, Drain
 from .gc_tuning import GcTuning
-from .limits import describe_connections, describe_limits, max_connections, raise_open_file_limit
 from .listeners import ListenerStack, all_acceptors, close_when_out_of_files, listen
 from .logs import begin_logging
-from .persistence import Persistence
-from .protocol import Connections, StompFactory
+from .persistence import Persistence, answer_health
+from .protocol import (
+    Connections,
+    StompFactory,
+    describe_connections,
+    describe_limits,
+    max_connections,
+    raise_open_file_limit,
+)
 from .reactor import reactor_name
-from .recovery_health import answer_health
-from .reload import Reload, apply, changed_values, preview, restart_required
-from .replication import LogStandby, Replication
+from .reload import ConfigurationWatch, Reload, apply, changed_values, preview, restart_required
 from .sd_notify import SystemdNotifier
-from .standby import LockStandby, Standby
+from .standby import LockStandby, LogStandby, Replication, Standby
 
 
 def use_monotonic_clock(reactor: Any) -> None:

@@ -1,12 +1,20 @@
-"""The standby: a broker that is not active yet, and waits for the lock of its data directory.
+"""The standby: a broker that is not active yet, on a shared directory or a replicated log.
+
+The standby: a broker that is not active yet, and waits for the lock of its data directory.
 
 It has read its configuration and answers HTTP: live, not ready. No other listener is open, so that clients and load
 balancers go to the active broker.
+
+This process in a replicated log: its node, the files behind it, and the node's reports, brought to the reactor.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import stat
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,20 +22,29 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
+from twisted.internet.threads import deferToThreadPool
 
-from stompring.admin.context import Node
 from stompring.admin.standby import StandbySite
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import PluginSources, load
+from stompring.replication.copy import LocalCopy
+from stompring.replication.engines import open_log
+from stompring.replication.files import ReplicatedFiles
+from stompring.replication.log import Beat, UnsafeLog, this_process
+from stompring.replication.role import Node, NodeStatus, NodeThread, Role, StepDown, Timing
 from stompring.selector import compile_selector
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.data_directory import data_directory
+from stompring.settings.machine import data_directory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataBusy, DataLock, weak_locks
+from stompring.store.files import Disk
+from stompring.store.writer import MAX_PENDING_BYTES
 
 from .authentication import Security
-from .configuration_watch import ConfigurationWatch
+from .disk import LogUsage
 from .listeners import ListenerStack, all_acceptors, listen
+from .reactor import call_before_rounds
+from .reload import ConfigurationWatch
 from .sd_notify import SystemdNotifier
 
 log = logging.getLogger(__name__)
@@ -275,3 +292,362 @@ class LockStandby(Standby):
             self._timer.cancel()
             self._timer = None
         return super().stop()
+
+
+#: Seconds between two signs of the reactor to the node, and comparisons of the log with its limit.
+TOUCH_INTERVAL = 0.5
+
+#: Seconds between two looks at what the node waits for.
+REASON_INTERVAL = 0.25
+
+
+#: Seconds by which the clocks of this machine and of the engine may differ without a warning.
+MAX_SKEW = 20.0
+
+#: Beats in a row that differ so before there is one.
+SKEWED_BEATS = 3
+
+#: Beats of another process with the name of this one before there is a warning.
+NAMESAKE_BEATS = 3
+
+#: The part of a log that may wait to be written to it, and the bytes that always may.
+PENDING_SHARE = 50
+MIN_PENDING_BYTES = 64 * 1024
+
+
+class Replication:
+    """The broker's part in a replicated log. The directory's lock stays with it until the process ends.
+
+    ``on_active`` and ``on_step_down`` are called in the reactor, as is ``on_failed`` for a broker that never was
+    active. One that is not active any more ends at once by ``exit_process``: nothing more may leave it.
+    """
+
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        data: str | None,
+        reactor: Any,
+        on_active: Callable[[], object],
+        on_failed: Callable[[str], object],
+        on_step_down: Callable[[StepDown], object],
+        lock: DataLock | None = None,
+        exit_process: Callable[[int], object] = os._exit,
+    ) -> None:
+        """``lock`` is that of the data directory, where this process has it already.
+
+        Raises `StoreError`, `ConfigurationError`.
+        """
+        settings = configuration.replicated_log
+        assert settings is not None
+        self.stream = settings.stream
+        self._reactor = reactor
+        self._on_active = on_active
+        self._on_failed = on_failed
+        self._on_step_down = on_step_down
+        self._exit_process = exit_process
+        self._liveness: Liveness | None = None
+        self._fresh = True
+        self._released = False
+        directory = data_directory(configuration, data)
+        self._copy = LocalCopy(directory)
+        try:
+            engine = open_log(settings)
+        except UnsafeLog as fault:
+            raise ConfigurationError(str(fault), configuration.file) from None
+        self.identity = this_process(settings.broker)
+        self.node = Node(
+            engine,
+            self._copy,
+            self.identity,
+            self,
+            Timing(settings.takeover_timeout / 1000),
+        )
+        self._thread = NodeThread(self.node)
+        self.lock = lock or DataLock(directory.root, copy=True)
+
+    def start(self) -> None:
+        """Begin to follow the log."""
+        self._thread.start()
+
+    # ---- see NodeCallbacks; called in other threads
+
+    def on_active(self) -> None:
+        self._reactor.callFromThread(self._on_active)
+
+    def on_suspended(self) -> None:
+        self._reactor.callFromThread(bool)  # a round of the reactor checks it
+
+    def on_resumed(self) -> None:
+        self._reactor.callFromThread(bool)
+
+    def on_lost(self, reason: str, exit_code: int) -> None:
+        if self.node.status().role is Role.FAILED:
+            self._reactor.callFromThread(self._on_failed, reason)
+            return
+        log.error("this broker is not active any more: exit code %d", exit_code)
+        logging.shutdown()
+        discard_unsent()
+        self._exit_process(exit_code)
+
+    def on_step_down(self, request: StepDown) -> None:
+        self._reactor.callFromThread(self._on_step_down, request)
+
+    # ---- active
+
+    def files(self) -> ReplicatedFiles:
+        """The files of the active broker."""
+        files = ReplicatedFiles(self.node.log, self._copy, self.node.lose)
+        self.node.on_idle = files.trim
+        self.node.check_log = files.check
+        return files
+
+    def log_usage(self) -> LogUsage:
+        """How full the log is, with what was appended since the engine was asked."""
+        return LogUsage(*self.node.log.usage())
+
+    @property
+    def pending_limit(self) -> int | None:
+        """Bytes that may wait to be written; None for the store's own limit.
+
+        What waits when the log counts as full must fit into its headroom, or no acknowledgement would get past it.
+        """
+        _, limit = self.node.log.usage()
+        share = max(MIN_PENDING_BYTES, limit // PENDING_SHARE)
+        return share if 0 < limit and share < MAX_PENDING_BYTES else None
+
+    def watch(self, suspend: Callable[[], object], resume: Callable[[], object]) -> None:
+        """Recovery is complete. ``suspend`` is called before anything else is handled once this broker is not fresh."""
+        is_fresh = self.node.is_fresh
+
+        def check() -> None:
+            if self._released:
+                return
+            if is_fresh() is not self._fresh:
+                self._fresh = not self._fresh
+                if self._fresh:
+                    log.info("delivery resumed: the replicated log stores again")
+                    resume()
+                else:
+                    log.warning("delivery suspended: the replicated log has not stored anything lately")
+                    suspend()
+
+        call_before_rounds(self._reactor, check)
+
+    def ready(self, check_log: Callable[[], object], disk: Disk) -> None:
+        """Clients are accepted. ``check_log`` is called while the broker is active, ``disk`` writes its files."""
+        self.node.mark_ready()
+        self._liveness = Liveness(self._reactor, disk, self.node.touch, check_log)
+        self._liveness.start()
+
+    @property
+    def fault(self) -> str | None:
+        """Why nothing is delivered, None while it is."""
+        if self._fresh:
+            return None
+        return self.node.status().fault or "the replicated log has not stored anything lately"
+
+    # ---- the end
+
+    def release(self, reason: str, successor: str = "") -> Deferred[Any]:
+        """Give up the role, in a thread. Fires when the log has it, or cannot be reached."""
+        self._released = True
+        if self._liveness is not None:
+            self._liveness.stop()  # the disk thread has ended
+        pool = self._reactor.getThreadPool()
+        return deferToThreadPool(self._reactor, pool, self.node.release, reason, successor)
+
+    def stop(self) -> Deferred[Any]:
+        """Disconnect and close the local copy, in a thread. After `release`."""
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
+
+
+class Liveness:
+    """Calls ``touch`` twice a second while the reactor runs and the disk thread gets jobs done.
+
+    A local disk that hangs would else leave a broker active that confirms nothing: its beats go to the log, not to
+    the disk.
+    """
+
+    def __init__(
+        self, reactor: Any, disk: Disk, touch: Callable[[], object], check_log: Callable[[], object]
+    ) -> None:
+        self._reactor = reactor
+        self._disk = disk
+        self._touch = touch
+        self._check_log = check_log
+        self._waits = False  # for the disk thread
+        self._timer: Any = None
+
+    def start(self) -> None:
+        """Begin at once."""
+        self._check_log()
+        if not self._waits:
+            self._waits = True
+            self._disk.run(bool, self._done)
+        self._timer = self._reactor.callLater(TOUCH_INTERVAL, self.start)
+
+    def _done(self, _: object) -> None:
+        self._waits = False
+        self._touch()
+
+    def stop(self) -> None:
+        """No timer is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class LogStandby(Standby):
+    """Follows a replicated log until its active broker is silent."""
+
+    kept = (
+        "replicated_log",
+        "journal_directory",
+        "paging_directory",
+        "journal_retention_directory",
+        "persistence_enabled",
+    )
+
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        reactor: Any,
+        systemd: SystemdNotifier,
+        replication: Replication,
+    ) -> None:
+        """Raises `ConfigurationError`."""
+        super().__init__(configuration, reactor, systemd)
+        self.node: Node | None = replication.node
+        self._replication = replication
+        self._timer: Any = None
+        self._beat_time = self._skews = 0
+        self._namesake = Namesake(replication.identity, replication.stream)
+
+    def start(self) -> None:
+        """See `Standby.start`."""
+        super().start()
+        self._replication.start()
+        self._look()
+
+    def _look(self) -> None:
+        status = self._replication.node.status()
+        self.use_reason(standby_reason(status, self._replication.stream))
+        self._check_clock(status)
+        self._namesake.check(status)
+        self._timer = self.reactor.callLater(REASON_INTERVAL, self._look)
+
+    def _check_clock(self, status: NodeStatus) -> None:
+        """Compare the clock with beats that have just come: an old one says nothing."""
+        if self._skews > SKEWED_BEATS or status.active_time == self._beat_time:
+            return
+        self._beat_time = status.active_time
+        wall = getattr(self.reactor, "wall_seconds", self.reactor.seconds)()
+        skew = clock_skew(status, wall)
+        self._skews = 0 if skew is None else self._skews + 1
+        if skew is not None and self._skews > SKEWED_BEATS:
+            log.warning(
+                "the clock of this machine is %.0f s %s that of the replicated log: expiry and schedules would come at "
+                "another time after a takeover; synchronize the clocks",
+                abs(skew),
+                "ahead of" if skew > 0 else "behind",
+            )
+
+    def stop(self) -> Deferred[Any]:
+        """See `Standby.stop`."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return super().stop()
+
+
+class Namesake:
+    """Notices an active broker that has the name of this standby: ``own`` describes this process.
+
+    Nothing is lost by that, since entries have the number of their writer. But `Node` leaves a log that it has released
+    itself to others, and ``stompring ha`` asks brokers by their names.
+    """
+
+    def __init__(self, own: Beat, stream: str) -> None:
+        self._own = own
+        self._stream = stream
+        self._time: int | None = None  # of the last beat; None: not up to date yet
+        self._beats = 0
+
+    def check(self, status: NodeStatus) -> None:
+        """Count beats that have come since this standby is up to date: earlier ones may be of its own predecessor."""
+        if status.role is not Role.STANDBY or status.rebuilding or status.active_time == self._time:
+            return
+        known, self._time = self._time is not None, status.active_time
+        active, own = status.active, self._own
+        if not known or active is None or active.broker != own.broker or _process(active) == _process(own):
+            return
+        self._beats += 1
+        if self._beats == NAMESAKE_BEATS:
+            log.warning(
+                "two brokers of the replicated log %s have the name %s: process %d on %s, which is active, and this "
+                "one, process %d on %s. 'stompring ha' cannot tell them apart, and a takeover takes longer: give each "
+                "a name of its own (attribute broker of <replicated-log>) and restart it",
+                self._stream,
+                own.broker,
+                active.pid,
+                active.host,
+                own.pid,
+                own.host,
+            )
+
+
+def _process(beat: Beat) -> tuple[str, int, int]:
+    return beat.host, beat.pid, beat.started
+
+
+def discard_unsent() -> None:
+    """Have the system reset the TCP connections of this process at its end: what clients have not received of it, the
+    next active broker delivers. Else the system would send it though the process has ended.
+    """
+    try:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return  # another system
+    for descriptor in descriptors:
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            found = socket.socket(fileno=descriptor)
+        except OSError:
+            continue
+        try:
+            if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        except OSError:
+            pass
+        finally:
+            found.detach()
+
+
+def clock_skew(status: NodeStatus, wall: float) -> float | None:
+    """Seconds by which a clock is ahead of the engine's, where it is more than a beat may be old; else None.
+
+    ``wall`` is the time of day in epoch seconds.
+    """
+    if status.active is None or status.rebuilding or status.lag_entries or status.fault:
+        return None
+    skew = wall - status.active_time / 1000
+    return skew if skew > MAX_SKEW or skew < -MAX_SKEW else None
+
+
+def standby_reason(status: NodeStatus, stream: str) -> str:
+    """What a broker of a replicated log waits for."""
+    if status.role is Role.CONNECTING:
+        return f"connecting to the replicated log {stream}" + (f": {status.fault}" if status.fault else "")
+    if status.fault:
+        return f"waiting for the replicated log {stream}: {status.fault}"
+    if status.rebuilding:
+        return f"reading the replicated log {stream}"
+    if status.missing_entries:
+        return (
+            f"following the replicated log {stream}, which has lost {status.missing_entries} or more entries that are "
+            "missing here: no takeover until they are written again"
+        )
+    if status.active is None:
+        return f"following the replicated log {stream}, which has no active broker"
+    return f"following the replicated log {stream}, whose active broker is {status.active.broker}"

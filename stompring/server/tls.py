@@ -28,10 +28,10 @@ from stompring.security.certificates import (
     read_identities,
     subject_of,
 )
-from stompring.session.text import printable
-from stompring.settings.acceptor import TLS_VERSIONS, Tls
+from stompring.session.outbox import printable
+from stompring.settings.model import TLS_VERSIONS, Tls
 
-from .proxy_protocol import HANDSHAKE_RECORD, PROXY_HEADER_START
+from .protocol import HANDSHAKE_RECORD, PROXY_HEADER_START
 
 #: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
 CIPHER_SUITES = (

@@ -26,9 +26,8 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 
 from stompring.broker.clock import Clock
-from stompring.session.connection_limits import HandshakeRejected, OriginPolicy
-from stompring.session.text import printable
-from stompring.settings.acceptor import StompAcceptor
+from stompring.session.outbox import HandshakeRejected, OriginPolicy, printable
+from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 from stompring.stomp.websocket_frames import LF, is_utf8, pack_binary, read_short_messages
 

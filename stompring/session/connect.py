@@ -11,9 +11,8 @@ from stompring import __version__
 from stompring.errors import ProtocolError, Refused
 from stompring.stomp.frames import Head, encode_frame
 
-from .heartbeat import agree
-from .permissions import ALLOW_ALL, Authorizer
-from .text import printable, shortened, text_of
+from .destination import ALLOW_ALL, Authorizer
+from .outbox import agree, printable, shortened, text_of
 
 if TYPE_CHECKING:
     from .session import Session

@@ -1,20 +1,193 @@
-"""What a ``destination`` header names: prefixes, fully qualified queue names, temporary queues."""
+"""What a ``destination`` header names, and what a client may do there.
+
+Permissions of a client: the one rule that STOMP, WebSocket, HTTP and management by messages ask.
+
+An `Authorizer` asks the access control what roles may do, and adds what belongs to connections: a temporary queue or
+topic is its own connection's. Other users with the permission may send to it, to reply, and see its figures.
+
+Answers are cached per connection. A client is checked when a SEND is planned or a subscription begins, never for a
+single message.
+
+What a ``destination`` header names: prefixes, fully qualified queue names, temporary queues.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompring.broker.address import Address
 from stompring.broker.queue import Queue
 from stompring.errors import NotFound, Refused
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.match import TEMPORARY_QUEUE
+from stompring.settings.match import TEMPORARY_QUEUE, connection_of
 from stompring.settings.match import TEMPORARY_TOPIC as TEMPORARY_TOPIC_ADDRESS
-from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, StompAcceptor
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from .session import Session
+
+
+#: A queue is created with the permission on the address of its own name too.
+CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
+
+#: Operations on a temporary queue or topic that are open to other connections.
+FOR_OTHERS = frozenset((PermissionType.SEND, PermissionType.VIEW))
+
+#: Answers that are cached; beyond these the cache is emptied.
+CACHED_ANSWERS = 1000
+
+#: Characters of a name in an ERROR.
+SHOWN = 200
+
+
+class PermissionSource(Protocol):
+    """Decides about permissions: the access control of the broker."""
+
+    rejections: Counter[PermissionType]
+
+    @property
+    def generation(self) -> object:
+        """Changes when an answer may have changed."""
+
+    def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """Whether ``user`` has a permission on an address, or on that queue of it."""
+
+
+class PermissionRejected(Refused):
+    """A user lacks a permission on an address."""
+
+    def __init__(self, reason: str, permission: str, address: str) -> None:
+        super().__init__(reason, status=403)
+        self.permission = permission
+        self.address = address
+
+
+def name_of_others(
+    permission: PermissionType, address: str, queue: str | None, connection: str | None
+) -> str | None:
+    """The name of a temporary queue or topic of another connection to which this operation is not open, else None.
+
+    ``connection`` is None for a user without one, as over HTTP. A new queue must not have such a name either: it would
+    receive the messages to the temporary queue.
+    """
+    if permission not in FOR_OTHERS:
+        for name in (address, queue if permission in CREATE_QUEUE else None):
+            owner = None if name is None else connection_of(name)
+            if owner is not None and owner != connection:
+                return name
+    return None
+
+
+class Authorizer:
+    """The permissions of one user on one connection; ``connection`` is None for HTTP.
+
+    Caches the answers of a `PermissionSource` until they may have changed.
+    """
+
+    __slots__ = ("_answers", "_generation", "_source", "connection", "user")
+
+    def __init__(self, user: str, source: PermissionSource, connection: str | None = None) -> None:
+        self.user = user
+        self.connection = connection
+        self._source = source
+        self._generation = source.generation
+        self._answers: dict[tuple[PermissionType, str, str | None], bool] = {}
+
+    def on_connection(self, connection: str) -> Authorizer:
+        """An authorizer of this user for a connection, which owns its temporary queues and topics."""
+        return Authorizer(self.user, self._source, connection)
+
+    def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """Whether the user has a permission on an address, or on that queue of it."""
+        source, answers = self._source, self._answers
+        if source.generation != self._generation or len(answers) > CACHED_ANSWERS:
+            self._generation = source.generation
+            answers.clear()
+        key = (permission, address, queue)
+        answer = answers.get(key)
+        if answer is None:
+            others = name_of_others(permission, address, queue, self.connection)
+            answer = others is None and source.allows(self.user, permission, address, queue)
+            answers[key] = answer
+        return answer
+
+    def check(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None:
+        """Raise `Refused` where the user lacks a permission."""
+        if not self.allows(permission, address, queue):
+            self._source.rejections[permission] += 1
+            user, name = self.user[:SHOWN], permission.name
+            others = name_of_others(permission, address, queue, self.connection)
+            if others is not None:
+                kind = "queue" if others.startswith(TEMPORARY_QUEUE) else "topic"
+                raise PermissionRejected(
+                    f"Temporary {kind} {others[:SHOWN]} belongs to another connection", name, address
+                )
+            if queue is not None and queue != address:
+                shown, on = queue[:SHOWN], address[:SHOWN]
+                if permission in CREATE_QUEUE:
+                    raise PermissionRejected(
+                        f"User {user} does not have permission='{name}' for queue {shown} on address {on} "
+                        f"(also required on address {shown})",
+                        name,
+                        address,
+                    )
+                raise PermissionRejected(
+                    f"User {user} does not have permission='{name}' for queue {shown} on address {on}",
+                    name,
+                    address,
+                )
+            raise PermissionRejected(
+                f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", name, address
+            )
+
+    def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
+        """Raise `Refused` if the user may not consume from (or browse) a queue; None for one to be created."""
+        self.check(PermissionType.BROWSE if browse else PermissionType.CONSUME, address, queue)
+
+    @property
+    def allows_all(self) -> bool:
+        """Whether security is off."""
+        return False
+
+
+class AllowAll(Authorizer):
+    """The authorizer while security is off."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.user = ""
+        self.connection = None
+
+    def on_connection(self, connection: str) -> Authorizer:
+        return self
+
+    def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        return True
+
+    @property
+    def allows_all(self) -> bool:
+        return True
+
+
+ALLOW_ALL = AllowAll()
+
+
+def close_if_revoked(session: Session) -> None:
+    """After a change of permissions: close a session that has a subscription it may not have any more."""
+    authorizer = session.login.authorizer
+    if authorizer.allows_all or session.closed:
+        return
+    for subscription in session.subscriptions.values():
+        queue: Queue = subscription.queue
+        try:
+            authorizer.check_consume(queue.name, queue.address.name, browse=subscription.terms.browser)
+        except Refused as refused:
+            session.refuse(refused)
+            return
+
 
 TEMPORARY = "/temp-queue/"
 REMOTE_TEMPORARY = "/remote-temp-queue/"

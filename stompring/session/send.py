@@ -1,4 +1,10 @@
-"""SEND (STOMP 1.2, "SEND"): from the headers of a frame to a publication.
+"""SEND and requests to the management address.
+
+Management by messages: a SEND to the management-address is a request (Artemis, "Using management via messages").
+
+The session reads the request and checks `manage`; a `RequestHandler` carries it out, sends the reply and calls back.
+
+SEND (STOMP 1.2, "SEND"): from the headers of a frame to a publication.
 
 What a header block means is computed once and stored with it (`SendPlan`). Producers whose headers repeat find their
 plan with the block; for the others planning itself is quick.
@@ -7,38 +13,130 @@ plan with the block; for the others planning itself is quick.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from stompring.broker import admission
-from stompring.broker.address import Address
-from stompring.broker.admission import Rejection
-from stompring.broker.auto_create import allow_all
-from stompring.broker.divert import depends_on_message, forwarding_addresses
-from stompring.broker.duplicates import cache_size
-from stompring.broker.memory import MemoryLimit, MemoryLimits
-from stompring.broker.message import EVERYWHERE, VALIDATED_USER, Message, Traits
-from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK, AdmissionResult, Offer
-from stompring.broker.publish import NO_OFFER, Publication, publish, publish_committed
+from stompring.broker.address import Address, cache_size
+from stompring.broker.clock import FOREVER, Recurrence, Schedule
+from stompring.broker.directory import allow_all
+from stompring.broker.limits import MemoryLimit, MemoryLimits
+from stompring.broker.message import BROKERS_OWN, EVERYWHERE, IMPORTED, VALIDATED_USER, Message, Traits
+from stompring.broker.ports import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK, AdmissionResult, Offer
+from stompring.broker.publish import (
+    NO_OFFER,
+    Publication,
+    Rejection,
+    ReplyTo,
+    check_admission,
+    depends_on_message,
+    forwarding_addresses,
+    publish,
+    publish_committed,
+)
 from stompring.broker.queue import Queue
-from stompring.broker.recurrence import FOREVER, Recurrence, Schedule
-from stompring.broker.transfer import BROKERS_OWN, IMPORTED
 from stompring.errors import LimitReached, ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType, RoutingType
 from stompring.stomp.frames import Head, header_line
 from stompring.stomp.headers import CutHead, HeaderUse, Template, TemplateHead
 
-from .backpressure import Blocked
+from .connect import Login
 from .destination import OWN, remote_form, temporary_queue, temporary_topic
-from .requests import on_request
-from .subscribe import expect_replies
-from .text import check_identifier_length, shortened, text_of
+from .outbox import Blocked, check_identifier_length, shortened, text_of
+from .subscription import expect_replies
 from .transact import transaction_of
 
 if TYPE_CHECKING:
-    from stompring.broker.policy_hooks import Admission, Hooks
+    from stompring.broker.ports import Admission, Hooks
 
     from .session import Session
+
+
+RESOURCE, ATTRIBUTE, OPERATION = b"_AMQ_ResourceName", b"_AMQ_Attribute", b"_AMQ_OperationName"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementRequest:
+    """One request. ``done`` is called once it has been carried out, with whether it was a change."""
+
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    login: Login
+    connection: str
+    peer: str
+    reply_to: ReplyTo | None  # None: nobody asked for a reply
+    done: Callable[[bool], None]
+
+    def text(self, name: bytes) -> str | None:
+        """A header, None where it is absent."""
+        value = self.headers.get(name)
+        return None if value is None else text_of(value)
+
+
+class RequestHandler(Protocol):
+    """Carries out requests: those of one connection in order."""
+
+    def handle(self, request: ManagementRequest) -> None:
+        """Begin, or queue the request. Raises `Refused` while too many of its connection wait."""
+
+
+def on_request(session: Session, head: Head, body: bytes, plan: SendPlan) -> None:
+    """A SEND to the management-address. In a transaction it is carried out by the COMMIT."""
+    address = session.broker.management.name
+    session.login.authorizer.check(PermissionType.MANAGE, address)
+    handler = session.requests
+    if handler is None:
+        raise Refused(f"Address {address} takes requests over STOMP only: use the HTTP API", status=400)
+    headers = head.headers
+    reply_to = _reply_to(session, headers.get(b"reply-to"))
+    transactional = b"transaction" in headers
+
+    def done(changed: bool) -> None:
+        if not (transactional or session.closed):
+            session.receipt(head, durable=changed)
+
+    request = ManagementRequest(headers, body, session.login, session.number, session.peer, reply_to, done)
+    if not transactional:
+        handler.handle(request)
+        return
+    transaction_of(session, head).send(
+        len(body) + sum(map(len, headers.values())),
+        lambda: plan.address,
+        lambda: handler.handle(request),
+        durable=False,
+    )
+    session.receipt(head)
+
+
+def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
+    """Where the reply goes, created where a SEND of the same client would create it. Raises `Refused`, `NotFound`."""
+    if not destination:
+        return None
+    target = session.parse_destination(destination, None)
+    broker, login = session.broker, session.login
+    broker.directory.check_concrete(target.address)
+    check, create, user = login.authorizer.check, broker.auto_create, login.user
+    if target.temporary:
+        if destination.startswith(OWN):
+            expect_replies(session, destination)
+        else:
+            check(PermissionType.SEND, target.address, target.queue)
+        if target.queue is None:
+            temporary_topic(session, target)
+        else:
+            temporary_queue(session, target)
+        shown = remote_form(text_of(destination), session.number).encode()
+        return ReplyTo(target.address, target.queue, target.routing_type, shown)
+    if target.address == broker.management.name:
+        raise Refused(f"reply-to must not be {target.address}: replies are no requests", status=400)
+    if target.queue is not None:
+        check(PermissionType.SEND, create.address_of(target.address, target.queue), target.queue)
+        queue = create.queue_for(target.address, target.queue, target.routing_type, check, user)
+        return ReplyTo(queue.address.name, queue.name, target.routing_type, destination)
+    check(PermissionType.SEND, target.address)
+    address = create.address_for_send(target.address, target.routing_type, check, user)
+    return ReplyTo(address.name, None, target.routing_type, destination)
+
 
 #: By which an address knows a message that was sent before. It is passed on.
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
@@ -664,7 +762,7 @@ class DeferredSend:
         address, plan = self.address(), self._plan
         if address.hooks.full is None:
             return None
-        self._rejection = admission.check(address, plan.traits.durable, plan.offer, self._body)
+        self._rejection = check_admission(address, plan.traits.durable, plan.offer, self._body)
         return self._rejection
 
     def publish(self) -> None:

@@ -4,6 +4,8 @@ What each command does stands in a file of its own (`connect`, `send`, `subscrib
 session holds what they share. Errors end here: a `ProtocolError` or `Refused` becomes an ERROR frame that says why,
 and the connection closes, as STOMP 1.2 asks for ("ERROR"). Anything else is a bug of ours: logged with its traceback,
 the client told so.
+
+Which function deals with which command.
 """
 
 from __future__ import annotations
@@ -16,35 +18,55 @@ from functools import partial
 from mypy_extensions import mypyc_attr
 
 from stompring.broker.address import Address
-from stompring.broker.auto_create import check_not_internal
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
-from stompring.broker.consumer import Consumer
+from stompring.broker.delivery import Consumer
+from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
-from stompring.broker.memory import MemoryLimit
+from stompring.broker.limits import UNCOUNTED, MemoryLimit
 from stompring.broker.message import Traits
+from stompring.broker.publish import ByteQuota, Transaction
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.broker.transaction import ByteQuota, Transaction
-from stompring.broker.unfinished import UNCOUNTED
 from stompring.errors import ProtocolError, Refused
-from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import StompAcceptor
 from stompring.stomp.frames import Head, encode_frame, receipt_frame
 from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
 
-from .acknowledge import SETTLING, on_ACK
-from .backpressure import Blocked, InProgress
-from .commands import VERBS, opening_command
-from .connect import Authenticator, Login, UnsupportedVersion
-from .destination import Destination, Destinations
-from .heartbeat import Heartbeat
-from .outbox import Outbox, Outgoing, Wire
-from .permissions import PermissionRejected
-from .requests import RequestHandler
-from .send import HEADER_USE, Route, SendEvaluation, SendPlan, on_SEND, resume_SEND
-from .subscription import AcknowledgedSubscription, Subscription
-from .text import printable, text_of
+from .connect import Authenticator, Login, UnsupportedVersion, on_CONNECT, on_DISCONNECT
+from .destination import Destination, Destinations, PermissionRejected
+from .outbox import Blocked, Heartbeat, InProgress, Outbox, Outgoing, Wire, printable, shortened, text_of
+from .send import HEADER_USE, RequestHandler, Route, SendEvaluation, SendPlan, on_SEND, resume_SEND
+from .subscription import AcknowledgedSubscription, Subscription, on_SUBSCRIBE, on_UNSUBSCRIBE
+from .transact import SETTLING, on_ABORT, on_ACK, on_BEGIN, on_COMMIT, on_NACK
+
+Verb = Callable[["Session", Head, bytes], None]
+
+VERBS: dict[bytes, Verb] = {
+    b"SEND": on_SEND,
+    b"ACK": on_ACK,
+    b"NACK": on_NACK,
+    b"SUBSCRIBE": on_SUBSCRIBE,
+    b"UNSUBSCRIBE": on_UNSUBSCRIBE,
+    b"BEGIN": on_BEGIN,
+    b"COMMIT": on_COMMIT,
+    b"ABORT": on_ABORT,
+    b"DISCONNECT": on_DISCONNECT,
+}
+
+
+def opening_command(head: Head, connected: bool) -> Verb:
+    """For frames that `VERBS` is not for: the first one of a connection, and unknown commands."""
+    command = shortened(head.command)
+    if head.command in (b"CONNECT", b"STOMP"):
+        if connected:
+            raise ProtocolError(f"{command} on a connection that is already connected")
+        return on_CONNECT
+    if not connected:
+        raise ProtocolError(f"Connection has not been established: the first frame is {command}, not CONNECT")
+    raise ProtocolError(f"Unknown command {command!r}")
+
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,16 @@
-"""broker.xml, read into a `BrokerConfiguration`.
+"""broker.xml and the files that it includes, read into a `BrokerConfiguration`.
+
+``<transformer>`` of a divert or a bridge, read into a `TransformerConfiguration`.
+
+The policies that a broker.xml names: ``<broker-plugin>``, and its uses as ``<address-policy>``.
+
+The ``<replicated-log>`` element in ``<ha-policy>``.
+
+The ``<bridge>`` elements, with the ``<connector>`` elements that they name.
+
+``<diverts>`` of broker.xml, and the search for loops of diverts.
+
+broker.xml, read into a `BrokerConfiguration`.
 
 Nothing in the file is passed over: a name that is not in the schema, a value out of its range, a contradiction is a
 fault, and settings of Artemis without effect here are listed (`settings.artemis`). All faults of a file come
@@ -11,76 +23,563 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lxml import etree
 
 from stompring.errors import ConfigurationError, Line
-from stompring.settings import value_types
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.acceptor_url import (
-    IN_VM_ONLY,
-    Acceptor,
-    Ignored,
-    parse_acceptor,
-    skip_reason,
-    with_absolute_paths,
-)
-from stompring.settings.artemis import (
+
+from . import value_types
+from .artemis import (
     NOTIFICATION_PLUGIN,
     NOTIFICATION_PROPERTIES,
     OLD_ELEMENT_NAMES,
     SECTIONS,
     Row,
+    find_logins,
     not_supported,
 )
-from stompring.settings.bridges import read_bridges
-from stompring.settings.data_directory import instance_directory
-from stompring.settings.diverts import read_diverts
-from stompring.settings.document import Faults, Node, snake
-from stompring.settings.log_url import shown_url
-from stompring.settings.login_config import find_logins
-from stompring.settings.machine_memory import (
-    default_dispatch_memory,
-    default_global_max_size,
-    default_transaction_memory,
-    machine_memory,
-)
-from stompring.settings.match import Pattern, SettingsRepository, defaults_of, literal_name, with_delimiter
-from stompring.settings.model import (
-    AddressConfiguration,
-    AddressSettingEntry,
-    AddressSettings,
-    BrokerConfiguration,
-    FullPolicy,
-    IgnoredSetting,
-    PermissionType,
-    PluginConfiguration,
-    QueueConfiguration,
-    ResourceLimit,
-    Retention,
-    RoutingType,
-    SecuritySettingEntry,
-    TimeUnit,
-    WildcardSyntax,
-)
-from stompring.settings.network import is_loopback
-from stompring.settings.plugins import read_plugins, read_policy_uses
-from stompring.settings.references import (
+from .document import (
+    ElementRule,
+    Faults,
+    Node,
     References,
     Secret,
     has_known_reference,
     has_reference,
+    parents_of,
     predefined_properties,
+    revealed,
+    root_rules,
+    schema_bytes,
+    snake,
+    with_suggestion,
 )
-from stompring.settings.replicated_log import read_replicated_log
-from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes, with_suggestion
+from .machine import (
+    default_dispatch_memory,
+    default_global_max_size,
+    default_transaction_memory,
+    instance_directory,
+    machine_memory,
+)
+from .match import (
+    INTERNAL,
+    Pattern,
+    SettingsRepository,
+    defaults_of,
+    is_internal,
+    literal_name,
+    with_delimiter,
+)
+from .model import (
+    AddressConfiguration,
+    AddressSettingEntry,
+    AddressSettings,
+    BridgeConfiguration,
+    BrokerConfiguration,
+    ComponentRoutingType,
+    Connector,
+    DivertConfiguration,
+    FullPolicy,
+    HttpAcceptor,
+    IgnoredSetting,
+    PermissionType,
+    PluginConfiguration,
+    PolicyUse,
+    Property,
+    QueueConfiguration,
+    ReplicatedLogSettings,
+    ResourceLimit,
+    Retention,
+    RoutingType,
+    SecuritySettingEntry,
+    StompAcceptor,
+    TimeUnit,
+    TransformerConfiguration,
+    WildcardSyntax,
+)
+from .network import NATS, POSTGRESQL, is_loopback, scheme_of, shown_url
+from .urls import (
+    IN_VM_ONLY,
+    Acceptor,
+    Ignored,
+    connector_with_absolute_paths,
+    parse_acceptor,
+    parse_connector,
+    skip_reason,
+    with_absolute_paths,
+)
+
+#: Artemis's one transformer for headers. Its properties are the headers that it sets.
+ADD_HEADERS = "org.apache.activemq.artemis.core.server.transformer.AddHeadersTransformer"
+
+#: Headers that no transformer changes, with the reason.
+FIXED_HEADERS = {
+    "destination": "the forwarding address is the destination",
+    "content-length": "it is a header of the frame",
+    "receipt": "it is a header of the frame",
+    "transaction": "it is a header of the frame",
+    "subscription": "each subscription has its own",
+    "message-id": "the broker sets it",
+    "ack": "the broker sets it",
+    "redelivered": "the broker sets it",
+    "timestamp": "the broker sets it",
+}
+
+
+def read_transformer(
+    node: Node | None, plugins: Iterable[PluginConfiguration], faults: Faults
+) -> TransformerConfiguration | None:
+    """The transformer in ``node``; None without one, or where it changes nothing. Adds its faults to ``faults``."""
+    if node is None:
+        return None
+    kind = node.first("class-name")
+    if kind is not None and kind.value not in (None, ADD_HEADERS):
+        faults.add(
+            kind.line,
+            f"<class-name> is '{kind.value}': transformers in Java are not supported. Set headers by "
+            '<property key="…" value="…"/> and <remove-header name="…"/>, or name a Python policy: '
+            '<address-policy name="…"/>',
+        )
+    added = read_properties(node, faults)
+    removed: dict[str, int] = {}
+    for one in node.all("remove-header"):
+        name = one.attributes.get("name")
+        if name in removed:
+            faults.add(one.line, f"remove-header '{name}' is already given at line {removed[name]}")
+        elif name is not None:
+            removed[name] = one.line
+    lines = {**removed, **{one.key: one.line or node.line for one in added}}
+    for line, text in _fixed(lines):
+        faults.add(line, text)
+    used = tuple(policy_uses(node, [plugin.name for plugin in plugins], faults))
+    policy = next((use for use in used if use.enabled), None)
+    if policy is not None and lines:
+        faults.add(
+            node.line,
+            "<transformer> has both an <address-policy> and headers: let the policy set the headers; its parameters "
+            "are <property> elements in <address-policy>",
+        )
+    if policy is None and not lines:
+        if kind is None and not used:
+            faults.add(
+                node.line,
+                '<transformer> changes nothing: add <property key="…" value="…"/>, <remove-header name="…"/> or '
+                '<address-policy name="…"/>, or remove it',
+            )
+        return None
+    return TransformerConfiguration(added, tuple(removed), policy)
+
+
+def _fixed(lines: dict[str, int]) -> Iterator[tuple[int, str]]:
+    """Headers that cannot be changed, with their lines."""
+    for name, line in lines.items():
+        reason = FIXED_HEADERS.get(name)
+        if reason is None and name.startswith("_AMQ_ORIG_"):
+            reason = "the broker sets it"
+        if reason is not None:
+            yield line, f"<transformer> cannot change the header {name}: {reason}"
+
+
+def read_plugins(core: Node, faults: Faults) -> tuple[PluginConfiguration, ...]:
+    """The ``<broker-plugin>`` elements. Names must be unique, and not those of built-in policies."""
+    plugins: dict[str, PluginConfiguration] = {}
+    for node in core.within("broker-plugins"):
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        if name in plugins:
+            faults.add(node.line, f"broker-plugin '{name}' is already defined at line {plugins[name].line}")
+        elif name.upper() in list(FullPolicy):
+            faults.add(
+                node.line, f"broker-plugin '{name}': {name.upper()} is a built-in policy; use another name"
+            )
+        else:
+            policy = node.attributes.get("policy", name)
+            plugins[name] = PluginConfiguration(name, policy, read_properties(node, faults), node.line)
+    return tuple(plugins.values())
+
+
+def read_policy_uses(setting: Node, plugins: Iterable[PluginConfiguration], faults: Faults) -> dict[str, Any]:
+    """The policies of an ``<address-setting>``, as values of `AddressSettings`."""
+    known = [plugin.name for plugin in plugins]
+    full = setting.first("address-full-policy")
+    if full is not None and full.value is not None and full.value not in (*FullPolicy, *known):
+        text = f"<address-full-policy> is '{full.value}': must be one of {', '.join(FullPolicy)}, or a <broker-plugin>"
+        faults.add(full.line, with_suggestion(text, full.value, [*FullPolicy, *known]))
+    uses = tuple(policy_uses(setting, known, faults))
+    return {"address_policy": uses} if uses else {}
+
+
+def policy_uses(setting: Node, known: list[str], faults: Faults) -> Iterator[PolicyUse]:
+    """The ``<address-policy>`` elements in ``setting``, each of a broker-plugin among the ``known`` ones."""
+    lines: dict[str, int] = {}
+    for node in setting.all("address-policy"):
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        if name not in known:
+            text = f'<address-policy name="{name}"> names no <broker-plugin>'
+            if not known:
+                text += f'; declare it: <broker-plugins><broker-plugin name="{name}"/></broker-plugins>'
+            faults.add(node.line, with_suggestion(text, name, known))
+        elif name in lines:
+            text = f'<address-policy name="{name}"> is given twice; the first is at line {lines[name]}'
+            faults.add(
+                node.line, text + "; to apply it twice declare a second <broker-plugin> with the same policy"
+            )
+        else:
+            yield PolicyUse(
+                name, read_properties(node, faults), node.attributes.get("enabled", True), node.line
+            )
+        lines.setdefault(name, node.line)
+
+
+def read_properties(node: Node, faults: Faults) -> tuple[Property, ...]:
+    """The ``<property>`` elements in ``node``. Keys must be unique."""
+    properties: dict[str, Property] = {}
+    for one in node.all("property"):
+        key, value = one.attributes.get("key"), one.attributes.get("value")
+        if key is None or value is None:
+            continue
+        if key in properties:
+            faults.add(one.line, f"property '{key}' is already defined at line {properties[key].line}")
+        else:
+            properties[key] = Property(key, value, one.line)
+    return tuple(properties.values())
+
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.@:-]+")
+
+#: Attributes that are paths of files.
+FILES = ("credentials", "ca", "certificate", "key")
+
+#: Elements of core without which a RECEIPT would not mean that the message is in the log.
+_NEEDED = ("persistence-enabled", "journal-sync-transactional", "journal-sync-non-transactional")
+
+
+def read_replicated_log(core: Node, name: str, faults: Faults) -> ReplicatedLogSettings | None:
+    """The settings of the log, of a broker called ``name``; None without a log, or with a fault in it."""
+    policy = core.first("ha-policy")
+    node = None if policy is None else policy.first("replicated-log")
+    if node is None:
+        return None
+    for needed in _NEEDED:
+        element = core.first(needed)
+        if element is not None and element.value is False:
+            faults.add(
+                element.line,
+                f"<{needed}> is false: with <replicated-log> (line {int(node.line)}) it must be true, else a message "
+                "with a RECEIPT may be lost at a takeover",
+            )
+    values: dict[str, Any] = {snake(key): value for key, value in node.attributes.items()}
+    for text in _contradictions(values):
+        faults.add(node.line, f"<replicated-log>: {text}")
+    if "url" not in values or "stream" not in values:
+        return None  # there is a fault
+    folder = Path(faults.file).parent
+    for each in FILES:
+        if values.get(each) is not None:
+            values[each] = str(folder / values[each])
+    if values.get("password") is not None:
+        values["password"] = Secret(revealed(values["password"]))
+    values.setdefault("broker", default_member(name))
+    return ReplicatedLogSettings(**values)
+
+
+def default_member(name: str) -> str:
+    """The name of a broker in the log: its own, ``@`` and the name of the machine."""
+    return _NOT_IN_A_NAME.sub("-", f"{name}@{socket.gethostname()}")[:200]
+
+
+def _contradictions(values: dict[str, Any]) -> list[str]:
+    found: list[str] = []
+    password = values.get("password")
+    if password is not None and "credentials" in values:
+        found.append("it has password and credentials: keep one of them")
+    elif "user" in values and "credentials" in values:
+        found.append("it has user and credentials: keep one of them")
+    if password is not None and "user" not in values and "credentials" not in values:
+        found.append("it has a password and no user")
+    if password is not None and revealed(password).startswith("ENC("):
+        found.append(
+            "password is encoded, and the key is Artemis's; write a reference, ${file:PATH} or ${env:NAME}"
+        )
+    if "key" in values and "certificate" not in values:
+        found.append("it has a key and no certificate")
+    scheme = scheme_of(values.get("url", ""))
+    if scheme in POSTGRESQL:
+        found += (
+            f"{each} is of NATS, and the url is of PostgreSQL; remove it"
+            for each in ("credentials", "monitor")
+            if each in values
+        )
+    given = [each for each in ("ca", "certificate", "key") if each in values]
+    if scheme in NATS and scheme != "tls" and given:
+        found.append(f"{given[0]} has no effect without TLS: write tls:// in the url")
+    return found
+
+
+def read_bridges(
+    core: Node,
+    plugins: tuple[PluginConfiguration, ...],
+    faults: Faults,
+    references: References,
+    ignored: list[IgnoredSetting],
+) -> Iterator[BridgeConfiguration]:
+    """The bridges. A connector that no bridge names is not looked at: Artemis has other uses for connectors. It is
+    added to ``ignored``, as are parameters of Artemis without effect."""
+    nodes = _connector_nodes(core, faults)
+    parsed: dict[str, Connector | None] = {}
+    lines: dict[str, int] = {}
+    for bridge in core.within("bridges"):
+        name = bridge.attributes.get("name")
+        if name is None:
+            continue
+        if name in lines:
+            faults.add(bridge.line, f"bridge '{name}' is already defined at line {lines[name]}")
+        lines.setdefault(name, bridge.line)
+        for connector in _names_of(bridge, name, nodes, faults):
+            if connector not in parsed:
+                parsed[connector] = _connector(connector, nodes[connector], faults, references, ignored)
+        configuration = _bridge(bridge, name, parsed, plugins, faults)
+        if configuration is not None:
+            yield configuration
+    for name, node in nodes.items():
+        if name not in parsed:
+            ignored.append(IgnoredSetting(node.line, f"connector '{name}'", "no bridge names it"))
+
+
+def _connector_nodes(core: Node, faults: Faults) -> dict[str, Node]:
+    nodes: dict[str, Node] = {}
+    for node in core.within("connectors"):
+        name = node.attributes.get("name")
+        if name is None:
+            continue
+        if name in nodes:
+            faults.add(node.line, f"connector '{name}' is already defined at line {nodes[name].line}")
+        nodes.setdefault(name, node)
+    return nodes
+
+
+def _names_of(bridge: Node, name: str, nodes: dict[str, Node], faults: Faults) -> Iterator[str]:
+    """The names of the connectors of a bridge that exist."""
+    references = bridge.within("static-connectors")
+    if not references:
+        faults.add(
+            bridge.line,
+            f"bridge '{name}' has no connector; write <static-connectors><connector-ref>NAME</connector-ref>"
+            "</static-connectors>, NAME being that of a <connector> in <connectors>",
+        )
+    seen: set[str] = set()
+    for node in references:
+        if node.value is None:
+            continue
+        if node.value in seen:
+            faults.add(node.line, f"<connector-ref> '{node.value}' is given twice")
+        elif node.value not in nodes:
+            text = f"<connector-ref> is '{node.value}': no <connector> has that name"
+            faults.add(node.line, with_suggestion(text, node.value, nodes))
+        else:
+            yield node.value
+        seen.add(node.value)
+
+
+def _connector(
+    name: str, node: Node, faults: Faults, references: References, ignored: list[IgnoredSetting]
+) -> Connector | None:
+    if node.value is None:
+        return None
+    parameters: Ignored = []
+    try:
+        connector = parse_connector(name, node.value, references.resolve, parameters)
+    except ValueError as error:
+        for text in str(error).splitlines():
+            faults.add(node.line, f"connector '{name}': {text}")
+        return None
+    ignored += (IgnoredSetting(node.line, f"{key} of connector", reason) for key, reason in parameters)
+    return connector_with_absolute_paths(connector, Path(faults.file).parent)
+
+
+def _bridge(
+    bridge: Node,
+    name: str,
+    parsed: dict[str, Connector | None],
+    plugins: tuple[PluginConfiguration, ...],
+    faults: Faults,
+) -> BridgeConfiguration | None:
+    values = bridge.leaves()
+    if "queue_name" not in values and bridge.first("queue-name") is None:
+        faults.add(bridge.line, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards")
+    if is_internal(values.get("queue_name") or ""):
+        faults.add(bridge.line, f"bridge '{name}': queue '{values['queue_name']}' is internal; {INTERNAL}")
+    password = values.get("password")
+    if password is not None:
+        if revealed(password).startswith("ENC("):
+            element = bridge.first("password")
+            assert element is not None
+            faults.add(
+                element.line,
+                "<password> is encoded, and the key is Artemis's; write a reference, ${file:PATH} or ${env:NAME}",
+            )
+        values["password"] = Secret(revealed(password))
+        if "user" not in values:
+            faults.add(bridge.line, f"bridge '{name}' has a <password> and no <user>")
+    condition = bridge.first("filter")
+    transformer = read_transformer(bridge.first("transformer"), plugins, faults)
+    connectors = [
+        parsed.get(node.value) for node in bridge.within("static-connectors") if node.value is not None
+    ]
+    if None in connectors or not connectors or "queue_name" not in values:
+        return None  # there is a fault
+    return BridgeConfiguration(
+        **values,
+        name=name,
+        connectors=tuple(each for each in connectors if each is not None),
+        filter=None if condition is None else condition.attributes.get("string"),
+        transformer=transformer,
+        line=bridge.line,
+    )
+
+
+def read_diverts(
+    core: Node, wildcard: WildcardSyntax, plugins: Iterable[PluginConfiguration], faults: Faults
+) -> tuple[DivertConfiguration, ...]:
+    """The ``<divert>`` elements. Names must be unique, and no message may come back to its address."""
+    diverts: dict[str, DivertConfiguration] = {}
+    plugins = tuple(plugins)
+    for node in core.within("diverts"):
+        divert = _read_divert(node, wildcard, plugins, faults)
+        if divert is None:
+            continue
+        if divert.name in diverts:
+            first = diverts[divert.name].line
+            faults.add(node.line, f"divert '{divert.name}' is already defined at line {first}")
+        diverts.setdefault(divert.name, divert)
+    for loop in find_loops(diverts.values(), wildcard):
+        faults.add(loop.diverts[-1].line or 1, str(loop))
+    return tuple(diverts.values())
+
+
+def _read_divert(
+    node: Node, wildcard: WildcardSyntax, plugins: Sequence[PluginConfiguration], faults: Faults
+) -> DivertConfiguration | None:
+    name = node.attributes.get("name")
+    values = node.leaves()
+    address, forwarding = values.get("address"), values.get("forwarding_address")
+    for element in ("address", "forwarding-address"):
+        if node.first(element) is None:
+            faults.add(node.line, f"<divert> has no <{element}>; it is required")
+    for word in Pattern(address or "", wildcard).half_wildcards():
+        faults.add(
+            node.line,
+            f"divert '{name}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, "
+            f"not in '{word}'",
+        )
+    targets = tuple(forwarding or ())
+    for target in targets:
+        if Pattern(target, wildcard).is_wildcard:
+            faults.add(
+                node.line,
+                f"divert '{name}': the forwarding address '{target}' has wildcards; copies need one address",
+            )
+        if is_internal(target):
+            faults.add(
+                node.line, f"divert '{name}': the forwarding address '{target}' is internal; {INTERNAL}"
+            )
+    transformer = read_transformer(node.first("transformer"), plugins, faults)
+    holder = node.first("filter")
+    if name is None or address is None or not targets:
+        return None
+    return DivertConfiguration(
+        name=name,
+        address=address,
+        forwarding_address=targets,
+        filter=None if holder is None else holder.attributes.get("string"),
+        exclusive=bool(values.get("exclusive") or False),
+        routing_name=values.get("routing_name"),
+        routing_type=values.get("routing_type") or ComponentRoutingType.STRIP,
+        transformer=transformer,
+        line=node.line,
+    )
+
+
+Loop = Sequence[DivertConfiguration]
+
+
+class _Following:
+    """The diverts that apply to the copies of others."""
+
+    def __init__(self, diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax) -> None:
+        self._by_address: dict[str, list[DivertConfiguration]] = {}
+        self._by_pattern: list[tuple[Pattern, DivertConfiguration]] = []
+        for one in diverts:
+            pattern = Pattern(one.address, wildcard)
+            if pattern.is_wildcard and wildcard.routing_enabled:
+                self._by_pattern.append((pattern, one))
+            else:
+                self._by_address.setdefault(one.address, []).append(one)
+
+    def of(self, divert: DivertConfiguration) -> Iterator[tuple[str, DivertConfiguration]]:
+        """Each with the forwarding address of ``divert`` that leads to it."""
+        for target in divert.forwarding_address:
+            for one in self._by_address.get(target, ()):
+                yield target, one
+            for pattern, one in self._by_pattern:
+                if pattern.matches(target):
+                    yield target, one
+
+
+class DivertLoop(NamedTuple):
+    """Diverts of which each applies to the copies of the one before, and the first to those of the last."""
+
+    diverts: tuple[DivertConfiguration, ...]
+    addresses: tuple[str, ...]  # where the copies of each come to
+
+    def __str__(self) -> str:
+        names = " and ".join(f"'{one.name}'" for one in self.diverts)
+        path = " to ".join((self.addresses[-1], *self.addresses))
+        what = f"divert {names} forms" if len(self.diverts) == 1 else f"diverts {names} form"
+        return f"{what} a loop: {path}; a message would be copied without end. Remove one of the diverts"
+
+
+def find_loops(diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax) -> Iterator[DivertLoop]:
+    """The loops of diverts. Filters are not considered. Of the loops that one divert closes at least one is found."""
+    given = list(diverts)
+    following = _Following(given, wildcard)
+    done: set[str] = set()
+    for first in given:
+        if first.name in done:
+            continue
+        path, addresses = [first], [""]
+        positions = {first.name: 0}  # in the path
+        branches = [following.of(first)]
+        while branches:
+            found = next(branches[-1], None)
+            if found is None:
+                branches.pop()
+                addresses.pop()
+                left = path.pop().name
+                del positions[left]
+                done.add(left)
+                continue
+            target, after = found
+            start = positions.get(after.name)
+            if start is not None:
+                yield DivertLoop(tuple(path[start:]), (*addresses[start + 1 :], target))
+            elif after.name not in done:
+                positions[after.name] = len(path)
+                path.append(after)
+                addresses.append(target)
+                branches.append(following.of(after))
+
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
 _JMS = "urn:activemq:jms"

@@ -1,10 +1,31 @@
-"""A checked broker.xml as a tree of plain data, and the faults found in it."""
+"""broker.xml as a tree of plain data, checked against schema.xsd, with its references resolved.
+
+A checked broker.xml as a tree of plain data, and the faults found in it.
+
+schema.xsd as data: the elements and attributes, their parents, and the types of their values.
+
+The schema is part of the package and trusted, so the parser of the standard library may read it.
+
+References in broker.xml, ``${env:NAME}``, ``${file:PATH}`` and ``${property:default}``, and secrets.
+
+A property is one of `predefined_properties`, or an environment variable: that of its name, or that of its name in
+capitals with ``_`` for every other character than letters and digits, as a shell can set it (``data.dir``:
+``DATA_DIR``). ``$${`` is how the characters ``${`` are written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from xml.etree import ElementTree  # nosec B405
 
 from stompring.errors import ConfigurationError, Line
 
@@ -102,3 +123,239 @@ class Faults:
     def _position(self, fault: tuple[int, str]) -> tuple[str, int, str]:
         line, text = fault
         return (line.file if isinstance(line, Line) else "", int(line), text)
+
+
+_XS = "{http://www.w3.org/2001/XMLSchema}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeRule:
+    """An attribute: the simple type of its value, and whether it is required."""
+
+    type: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ElementRule:
+    """The content of an element. ``text`` is the simple type of its text, None without text."""
+
+    text: str | None
+    repeated: bool
+    children: Mapping[str, ElementRule]
+    attributes: Mapping[str, AttributeRule]
+
+
+def schema_bytes() -> bytes:
+    """The content of schema.xsd."""
+    return files("stompring.settings").joinpath("schema.xsd").read_bytes()
+
+
+@cache
+def root_rules() -> Mapping[str, ElementRule]:
+    """The root element, ``configuration``, with all its descendants."""
+    schema = ElementTree.fromstring(schema_bytes())  # nosec B314
+    types = {element.get("name", ""): element for element in schema.iter(f"{_XS}complexType")}
+    return _elements(schema.findall(f"{_XS}element"), types)
+
+
+def _elements(
+    elements: list[ElementTree.Element], types: dict[str, ElementTree.Element]
+) -> Mapping[str, ElementRule]:
+    return MappingProxyType({element.attrib["name"]: _rule(element, types) for element in elements})
+
+
+def _rule(element: ElementTree.Element, types: dict[str, ElementTree.Element]) -> ElementRule:
+    repeated = element.get("maxOccurs") == "unbounded"
+    shape = types.get(element.attrib["type"])
+    if shape is None:
+        return ElementRule(element.attrib["type"], repeated, MappingProxyType({}), MappingProxyType({}))
+    extension = shape.find(f"{_XS}simpleContent/{_XS}extension")
+    attributes = {
+        attribute.attrib["name"]: AttributeRule(attribute.attrib["type"], attribute.get("use") == "required")
+        for attribute in shape.iter(f"{_XS}attribute")
+    }
+    return ElementRule(
+        None if extension is None else extension.attrib["base"],
+        repeated,
+        _elements(list(shape.iter(f"{_XS}element")), types),
+        MappingProxyType(attributes),
+    )
+
+
+def all_elements(
+    rules: Mapping[str, ElementRule], parent: str = ""
+) -> Iterator[tuple[str, str, ElementRule]]:
+    """Every element below ``parent`` as (its parent, its name, its rule)."""
+    for name, rule in rules.items():
+        yield parent, name, rule
+        yield from all_elements(rule.children, name)
+
+
+@cache
+def parents_of(name: str) -> tuple[str, ...]:
+    """The elements in which ``name`` may stand, in order of the schema."""
+    found = (parent for parent, element, _ in all_elements(root_rules()) if element == name and parent)
+    return tuple(dict.fromkeys(found))
+
+
+MAX_LISTED = 8
+
+
+def closest_match(name: str, known: Iterable[str]) -> str | None:
+    """The known name most similar to ``name``, or None if none is similar."""
+    by_folded = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def with_suggestion(what: str, name: str, known: Iterable[str]) -> str:
+    """``what``, then the nearest of ``known``, or all of them where they are few and none is near."""
+    known = tuple(known)
+    near = closest_match(name, known)
+    if near is not None:
+        return f"{what}; did you mean '{near}'?"
+    if known and len(known) <= MAX_LISTED:
+        return f"{what}; known: {', '.join(sorted(known))}"
+    return what
+
+
+REFERENCE_MARK = "${"
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\})?")
+_KNOWN = re.compile(r"\$\{[\w.-]+:")
+_NOT_IN_VARIABLE = re.compile(r"[^A-Za-z0-9]")
+
+MAX_FILE_BYTES = 64 * 1024
+"""Bytes of a referenced file: secrets are shorter, and reading a device would not end."""
+
+
+def predefined_properties(folder: Path, instance: Path) -> dict[str, str]:
+    """The properties that Artemis's start script defines, for a broker.xml in ``folder``."""
+    return {
+        "artemis.instance": str(instance),
+        "artemis.instance.etc": str(folder),
+        "data.dir": str(instance / "data"),
+    }
+
+
+class References:
+    """Resolves the references of one broker.xml. Paths are relative to ``folder``.
+
+    ``properties`` are those that no environment variable sets.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str] = os.environ,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._properties = properties
+
+    def resolve(self, text: str) -> str:
+        """``text`` with its references resolved. Raises `ValueError` for one without a value."""
+        return _REFERENCE.sub(self._value, text) if REFERENCE_MARK in text else text
+
+    def _value(self, found: re.Match[str]) -> str:
+        if found[1] is None:
+            return REFERENCE_MARK
+        if found[2] is None:
+            raise ValueError("'${' has no closing '}'; write '$${' for the characters themselves")
+        kind, colon, name = found[1].partition(":")
+        if kind == "env" and name:
+            return self._of_environment(name)
+        if kind == "file" and name:
+            return self._of_file(name)
+        if kind and kind not in ("env", "file"):
+            return self._of_property(kind, name if colon else None)
+        raise ValueError(
+            f"'{found[0]}' is no reference: use ${{env:NAME}}, ${{file:PATH}} or ${{property:default}}, and '$${{' for "
+            "the characters themselves"
+        )
+
+    def _of_environment(self, text: str) -> str:
+        name, colon, default = text.partition(":")
+        value = self._environment.get(name, default if colon else None)
+        if value is None:
+            raise ValueError(f"environment variable {name} is not set")
+        return value
+
+    def _of_property(self, name: str, default: str | None) -> str:
+        variable = _NOT_IN_VARIABLE.sub("_", name).upper()
+        for value in (
+            self._environment.get(name),
+            self._environment.get(variable),
+            self._properties.get(name),
+            default,
+        ):
+            if value is not None:
+                return value
+        raise ValueError(
+            f"property {name} is not set: set the environment variable {variable}, or write a default, "
+            f"${{{name}:default}}"
+        )
+
+    def _of_file(self, name: str) -> str:
+        path = self._folder / name
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ValueError(f"cannot read file {path}: {reason}") from None
+        if len(content) > MAX_FILE_BYTES:
+            raise ValueError(f"file {path} is longer than {MAX_FILE_BYTES} bytes")
+        try:
+            return content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise ValueError(f"file {path} is not UTF-8 text") from None
+
+
+def has_reference(text: str) -> bool:
+    """Whether ``text`` contains ``${``, the start of a reference."""
+    return REFERENCE_MARK in text
+
+
+def has_known_reference(text: str) -> bool:
+    """Whether ``text`` contains a reference of a known kind or with a default. In a filter ``${`` may be text."""
+    return _KNOWN.search(text) is not None
+
+
+HIDDEN = "***"
+
+
+class Secret(str):
+    """A text from outside of broker.xml, such as a password.
+
+    It is that text for whoever uses it (``encode``, ``==``, as a key), and stars for whoever shows it: ``str``,
+    ``repr``, ``format``, log lines.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __format__(self, form: str) -> str:
+        return HIDDEN
+
+
+def revealed(text: str) -> str:
+    """The text itself, for those who use it."""
+    return str.__str__(text)
+
+
+def hidden(value: object) -> object:
+    """``value`` with stars for each secret in it, for those who show it: texts, dicts, lists and tuples."""
+    if isinstance(value, Secret):
+        return HIDDEN
+    if isinstance(value, dict):
+        return {name: hidden(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [hidden(one) for one in value]
+    return value

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from stompring.settings.model import (
+from .model import (
     AddressSettingEntry,
     AddressSettings,
     BrokerConfiguration,

@@ -18,8 +18,9 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from stompring.selector import compile_selector
-from stompring.settings.log_url import log_url, monitor_url
-from stompring.settings.model import (
+
+from .document import with_suggestion
+from .model import (
     MIN_TAKEOVER_TIMEOUT,
     ComponentRoutingType,
     DeletionPolicy,
@@ -34,7 +35,7 @@ from stompring.settings.model import (
     ThresholdUnit,
     TimeUnit,
 )
-from stompring.settings.schema import with_suggestion
+from .network import log_url, monitor_url
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from stompring.stomp.frames import Head, encode_frame
-from stompring.stomp.parser import Frames, Parser
+from .frames import Head, encode_frame
+from .parser import Frames, Parser
 
 #: A broker is trusted more than its clients are: as long as Python's own limits allow, and no less than a broker
 #: may pass on from its clients.

@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from stompring.errors import ProtocolError
-from stompring.stomp.frames import (
+
+from .frames import (
     BACKSLASH,
     COLON,
     CONNECT_COMMANDS,

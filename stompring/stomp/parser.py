@@ -21,8 +21,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from stompring.errors import ProtocolError
-from stompring.stomp.frames import CONNECT_COMMANDS, CR, LF, Head, shown
-from stompring.stomp.headers import (
+
+from .frames import CONNECT_COMMANDS, CR, LF, Head, shown
+from .headers import (
     FIRST_FRAME,
     HeaderUse,
     HeadLimits,

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Reactor
+from stompring.broker.ports import Entries, Reason
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.broker.storage import Entries, Reason
 from stompring.settings.model import BrokerConfiguration
 
-from .bindings import AddressBinding, NamedValue, QueueBinding
-from .compaction import Compaction
-from .duplicates import ReplayedIds, StoredIds
+from .bindings import AddressBinding, NamedValue, QueueBinding, ReplayedIds, StoredIds
 from .encoder import RecordBatchByConsumer
 from .files import Disk, Files
-from .journal import Journal
+from .journal import Compaction, Journal
 from .recovery import Recovery
 from .replay import Replay
 from .retention import Retention

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from zlib import crc32
 
 from stompring.broker.address import Address
-from stompring.broker.consumer import Consumer
+from stompring.broker.clock import Recurrence
+from stompring.broker.delivery import Consumer
 from stompring.broker.message import NOWHERE, Message, Traits
+from stompring.broker.ports import Entries, Reason
 from stompring.broker.queue import Queue
-from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import SCHEDULED, Reference
-from stompring.broker.storage import Entries, Reason
 from stompring.errors import Refused
 
 from .record import (

@@ -22,12 +22,11 @@ from types import TracebackType
 from typing import IO, Any
 
 from stompring import __version__
+from stompring.broker.clock import Recurrence
 from stompring.broker.message import TAIL_END, Message, Traits
 from stompring.broker.queue import QueueAttributes
-from stompring.broker.recurrence import Recurrence
 from stompring.errors import Refused
-from stompring.settings.model import QueueConfiguration, RoutingType
-from stompring.settings.options import camel_case, options_of
+from stompring.settings.model import QueueConfiguration, RoutingType, camel_case, options_of
 from stompring.settings.value_types import VALUE_TYPES
 from stompring.stomp.frames import header_line, unescape
 

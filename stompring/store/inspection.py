@@ -22,7 +22,7 @@ from struct import error as StructError
 from typing import Any
 
 from stompring.errors import StoreError
-from stompring.settings.data_directory import DataDirectory
+from stompring.settings.machine import DataDirectory
 
 from .datadir import IDENTITY, LOCK, MARKER, VERSION, is_locked, read_identity
 from .files import Files

@@ -16,7 +16,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from stompring.broker.paging import TIMED
+from stompring.broker.ports import TIMED
 
 from .encoder import RecordEncoder
 from .files import Files, free_name

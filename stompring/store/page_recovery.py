@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from stompring.broker.paging import TIMED
+from stompring.broker.ports import TIMED, Reason
 from stompring.broker.queue import Queue
-from stompring.broker.storage import Reason
 from stompring.errors import StoreError
 from stompring.settings.model import RoutingType
 
-from .cursor import QueuePageState, QueueRemoved
 from .page_file import (
     ADDRESS_FILE,
     DIRECTORY_NAME,
@@ -33,8 +31,7 @@ from .page_file import (
     set_aside,
     transactions_at,
 )
-from .page_reader import read_footer
-from .pages import Page, Pages, report_loss, seal_page
+from .pages import Page, Pages, QueuePageState, QueueRemoved, read_footer, report_loss, seal_page
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
 from .replay import PageRecords, QueueInPage
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
     from stompring.broker.address import Address
     from stompring.broker.broker import Broker
 
-    from .cursor import Cursor
+    from .pages import Cursor
     from .paging import Paging
     from .recovery import Recovery
     from .replay import ReplayedPageFile

@@ -11,9 +11,8 @@ from stompring.broker.clock import Clock
 
 from .files import Disk, Files
 from .page_file import ADDRESS_FILE, set_aside
-from .page_reader import PageReader
 from .page_recovery import PageRecovery
-from .pages import Page, Pages
+from .pages import Page, PageReader, Pages
 from .retention import Retention
 from .writer import Writer
 

@@ -19,11 +19,12 @@ from stompring.broker.message import (
     IN_DURABLE,
     NOWHERE,
     TAIL_END,
+    CopiedTraits,
     Message,
     RecoveredMessage,
     Traits,
+    Transfer,
 )
-from stompring.broker.transfer import CopiedTraits, Transfer
 from stompring.settings.model import RoutingType
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from .datadir import IDENTITY
 from .encoder import RecordEncoder, unpack_recurrence
 from .files import Files, free_name
 from .journal import MESSAGE_LEASE
-from .message_index import GONE, MessageKind, SegmentMessages
 from .record import (
     ADDRESS,
     COPY,
@@ -34,7 +33,7 @@ from .record import (
     StoredMessage,
     TraitsCache,
 )
-from .replay import ReadSegment, Replay
+from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import (
     DAMAGED,
     FORMAT,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from mypy_extensions import mypyc_attr
 
 from stompring.broker.clock import Clock
-from stompring.broker.memory import MemoryLimit
+from stompring.broker.limits import MemoryLimit
 
 from .files import Disk, Files
 

@@ -22,12 +22,13 @@ from twisted.python.failure import Failure
 from stompring.admin.http import admin_site
 from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import (
     AddressSettingEntry,
     BrokerConfiguration,
+    HttpAcceptor,
     QueueConfiguration,
     RoutingType,
+    StompAcceptor,
 )
 
 from ..security.hashers import QUICK

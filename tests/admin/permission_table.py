@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stompring.admin.access import MANAGEMENT
-from stompring.security.access_control import Permissions
-from stompring.session.permissions import FOR_OTHERS
+from stompring.admin.api import MANAGEMENT
+from stompring.security.access import Permissions
+from stompring.session.destination import FOR_OTHERS
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, SecuritySettingEntry
 
 from .admin_server import Reply, login_header, path, secured

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stompring.admin.access import check_host, check_origin
+from stompring.admin.api import check_host, check_origin
 from stompring.admin.http import admin_routes
 from stompring.admin.standby import StandbySite
 from stompring.errors import Refused

@@ -2,8 +2,8 @@
 
 import pytest
 
+from stompring.settings.document import Secret
 from stompring.settings.model import AddressSettings, PolicyUse, Property
-from stompring.settings.references import Secret
 
 from .admin_server import ANYCAST, MULTICAST, AdminServer, pick
 

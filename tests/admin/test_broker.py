@@ -4,7 +4,7 @@ import pytest
 
 import stompring
 from stompring.admin.counters import PERSISTENCE, SECURITY
-from stompring.broker.rejections import LIMITS
+from stompring.broker.limits import LIMITS
 
 from ..broker_document import anycast, broker_xml
 from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer

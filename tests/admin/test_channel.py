@@ -4,16 +4,16 @@ import pytest
 from twisted.internet.address import IPv4Address, IPv6Address
 
 from stompring.admin.api import BODY_LIMIT
-from stompring.admin.channel import (
+from stompring.admin.http import (
     ANSWER_TIME,
     CLOSE_TIME,
     HEALTH_CONNECTIONS,
     HEALTH_TIME,
+    IDLE,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_HOST,
     REQUEST_TIME,
 )
-from stompring.admin.http import IDLE
 
 from .admin_server import HTTP_PORT, AdminServer, Wire
 

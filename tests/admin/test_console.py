@@ -8,8 +8,7 @@ import pytest
 
 from stompring.admin import console
 from stompring.admin.console import ConsoleFiles, accepts_gzip, matches
-from stompring.settings.acceptor import StompAcceptor, Tls, WebSocketSettings
-from stompring.settings.model import PermissionType
+from stompring.settings.model import PermissionType, StompAcceptor, Tls, WebSocketSettings
 
 from .admin_server import AdminServer
 from .test_permissions import basic, server_where

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.admin import dead_letters
+from stompring.admin import queues
 from stompring.settings.model import RingPolicy, RoutingType
 
 from .admin_server import BEGIN, AdminServer, pick
@@ -87,7 +87,7 @@ def test_evicted_messages_are_a_group(server):
 
 
 def test_only_the_first_messages_of_a_queue_are_counted(server, monkeypatch):
-    monkeypatch.setattr(dead_letters, "MAX_EXAMINED", 3)
+    monkeypatch.setattr(queues, "MAX_EXAMINED", 3)
     client = server.stomp()
     send(client, *[b"x"] * 5)
     reject(server, number=5)

@@ -9,8 +9,7 @@ from stompring.admin import api
 from stompring.admin.counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE
 from stompring.admin.ha import HA
 from stompring.admin.http import admin_routes
-from stompring.settings.connector import Connector
-from stompring.settings.model import BridgeConfiguration, DivertConfiguration
+from stompring.settings.model import BridgeConfiguration, Connector, DivertConfiguration
 
 from .described import JSON, ROUTES, resolved
 from .test_ha import ACTIVE, node_with

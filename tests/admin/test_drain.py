@@ -1,6 +1,6 @@
 """``/api/v1/drain``: no new connections, while those that are open continue; ``/health/ready`` says so."""
 
-from stompring.server.drain import REASON
+from stompring.server.disk import REASON
 
 from .admin_server import BEGIN, STOMP_PORT, Wire
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stompring.admin import channel, events
-from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES
+from stompring.admin import events, http
+from stompring.broker.watch import HEADERS, MAX_EVENTS, TYPES
 from stompring.settings.model import SecuritySettingEntry
 
 from .admin_server import BEGIN, AdminServer
@@ -282,7 +282,7 @@ def test_a_client_that_does_not_read_gets_an_end_and_no_memory(server, monkeypat
 def test_a_client_that_never_reads_is_closed_after_the_answer_time(server):
     stream = Stream(server)
     stream.wire.producer.pauseProducing()
-    server.advance(channel.ANSWER_TIME + 1)
+    server.advance(http.ANSWER_TIME + 1)
     assert stream.wire.disconnected or stream.wire.disconnecting or stream.wire.aborting
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from stompring.admin import standby
 from stompring.admin.ha import HA, describe, ha_families, without_log
-from stompring.replication.beat import Beat
-from stompring.replication.log import LogStatus
+from stompring.replication.log import Beat, LogStatus
 from stompring.replication.role import NodeStatus, Role, Takeover
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 

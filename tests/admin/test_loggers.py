@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from stompring.admin import loggers
+from stompring.admin import settings
 
 from .admin_server import AdminServer, path
 
@@ -13,13 +13,13 @@ NAME = "stompring.broker.address"
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(loggers, "_configured", {})
-    levels = {name: each.logger.level for name, each in loggers.loggers().items()}
+    monkeypatch.setattr(settings, "_configured", {})
+    levels = {name: each.logger.level for name, each in settings.loggers().items()}
     for name in levels.keys() - {"root"}:  # a broker of this process may have set some
-        loggers.loggers()[name].logger.setLevel(logging.NOTSET)
+        settings.loggers()[name].logger.setLevel(logging.NOTSET)
     yield AdminServer()
     for name, level in levels.items():
-        loggers.loggers()[name].logger.setLevel(level)
+        settings.loggers()[name].logger.setLevel(level)
 
 
 def listed(server):
@@ -29,7 +29,7 @@ def listed(server):
 def test_loggers_are_those_of_the_broker(server):
     found = listed(server)
     assert {"root", "stompring", "twisted", NAME} <= found.keys()
-    assert all(name == "root" or name.split(".")[0] in loggers.PACKAGES for name in found)
+    assert all(name == "root" or name.split(".")[0] in settings.PACKAGES for name in found)
     assert found[NAME]["level"] is None and found[NAME]["configured"] is True
 
 

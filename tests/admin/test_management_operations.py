@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from stompring.admin.management import read_parameters
-from stompring.admin.management_operations import (
+from stompring.admin.management import (
     ALIASES,
     OPERATIONS,
     attribute_names,
     find_attribute,
     find_operation,
     find_resource,
+    read_parameters,
 )
 from stompring.errors import Refused
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.admin.tasks import RUNNING_TASKS
+from stompring.admin.context import RUNNING_TASKS
 from stompring.broker.message import Message, Traits
 from stompring.settings.model import PermissionType, RoutingType
 

@@ -273,7 +273,7 @@ def read_in_pieces(server, between):
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_queues_created_and_deleted_during_a_scrape(monkeypatch, openmetrics):
-    monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)  # every step is a slice of its own
+    monkeypatch.setattr("stompring.admin.context.TIME_SLICE", 0)  # every step is a slice of its own
     server = AdminServer()
     for number in range(300):
         server.queue(f"old{number}")
@@ -294,7 +294,7 @@ def test_queues_created_and_deleted_during_a_scrape(monkeypatch, openmetrics):
 
 
 def test_counters_of_one_queue_are_consistent(monkeypatch):
-    monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)
+    monkeypatch.setattr("stompring.admin.context.TIME_SLICE", 0)
     server = AdminServer()
     for number in range(200):
         server.queue(f"q{number}")

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from stompring.admin.access import MANAGEMENT
-from stompring.security.access_control import Permissions
+from stompring.admin.api import MANAGEMENT
+from stompring.security.access import Permissions
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from .admin_server import AdminServer, login_header, pick, secured

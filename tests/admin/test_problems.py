@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, WebSocketSettings
+from stompring.settings.model import HttpAcceptor, StompAcceptor, WebSocketSettings
 
 from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer, pick
 

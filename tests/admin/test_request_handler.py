@@ -25,7 +25,7 @@ def step(server):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)  # every step is a slice of its own
+    monkeypatch.setattr("stompring.admin.context.TIME_SLICE", 0)  # every step is a slice of its own
     server = AdminServer()
     for number in range(QUEUES):
         server.queue(f"q{number}")

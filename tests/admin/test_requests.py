@@ -7,8 +7,7 @@ import pytest
 
 from stompring.admin.api import BODY_LIMIT, DISCARD_LIMIT, Problem, Query
 from stompring.admin.http import admin_routes
-from stompring.settings.connector import Connector
-from stompring.settings.model import BridgeConfiguration, DivertConfiguration
+from stompring.settings.model import BridgeConfiguration, Connector, DivertConfiguration
 
 from .admin_server import AdminServer, path
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from stompring.settings.model import Retention
-from stompring.store.ingested import INGESTED, Position, record_ingested
+from stompring.store.datadir import INGESTED, Position, record_ingested
 from stompring.store.retention import RetainedFile
 
 from .admin_server import BEGIN, AdminServer, pick

@@ -6,12 +6,12 @@ import pytest
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
+from stompring.admin.context import TaskState
 from stompring.admin.http import SYNC_TIME
-from stompring.admin.tasks import TaskState
-from stompring.settings.connector import Connector
 from stompring.settings.model import (
     AddressSettingEntry,
     BridgeConfiguration,
+    Connector,
     DivertConfiguration,
     PermissionType,
     Property,

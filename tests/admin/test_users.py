@@ -8,8 +8,8 @@ from urllib.parse import quote
 import pytest
 from argon2 import PasswordHasher
 
-from stompring.admin.access import MANAGEMENT
-from stompring.security import properties_file
+from stompring.admin.api import MANAGEMENT
+from stompring.security import accounts
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK, QUICK_BUT_OTHER
@@ -329,7 +329,7 @@ def test_change_by_an_editor_at_the_same_moment_is_not_lost(broker):
 
 
 def test_lock_of_another_program_is_not_awaited_forever(broker, monkeypatch):
-    monkeypatch.setattr(properties_file, "LOCK_TIME", 0.05)
+    monkeypatch.setattr(accounts, "LOCK_TIME", 0.05)
     directory = os.open(broker.users.parent, os.O_RDONLY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)

@@ -8,17 +8,12 @@ from twisted.internet.task import Clock
 
 from stompring.broker import publish
 from stompring.broker.broker import Broker
-from stompring.broker.consumer import Consumer
+from stompring.broker.delivery import Consumer
 from stompring.broker.message import Message, Traits
+from stompring.broker.ports import Entries
 from stompring.broker.reference import Reference
-from stompring.broker.storage import Entries
 from stompring.policy.hooks import Policies
-from stompring.settings.model import (
-    AddressSettingEntry,
-    BrokerConfiguration,
-    QueueConfiguration,
-    RoutingType,
-)
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from stompring.broker.admission import Rejection, check, drop
-from stompring.broker.memory import MemoryLimit
+from stompring.broker.limits import MemoryLimit
+from stompring.broker.publish import Rejection, check_admission, drop
 from stompring.settings.model import DiskFullPolicy, FullPolicy, PageFullPolicy
 
 from .broker_fixture import BrokerFixture
@@ -80,7 +80,7 @@ def test_what_stands_in_the_way(what, where, durable, disk_full, expected):
     world, address = place(**where)
     if disk_full:
         world.broker.disk.set_fault("the disk of /d is full")
-    found = check(address, durable)
+    found = check_admission(address, durable)
     rooms = {"address": address.memory_limit, "disk": world.broker.disk, "pages": None}
     assert found == (None if expected is None else Rejection(address, expected[0], rooms[expected[1]]))
 
@@ -89,20 +89,20 @@ def test_the_store_is_waited_for_whatever_the_policies():
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
     store = world.broker.storage.write_limit
     store.set_fault("cannot write /d/journal/000000001.journal: No space left on device")
-    assert check(address, durable=False) is None
-    found = check(address, durable=True)
+    assert check_admission(address, durable=False) is None
+    found = check_admission(address, durable=True)
     assert found == Rejection(address, BLOCK, store)
     assert "No space left on device" in found.describe()
     store.set_fault(None)
     store.set_limits(0)
-    found = check(address, durable=True)
+    found = check_admission(address, durable=True)
     assert found is not None and found.describe().endswith("rejects durable messages: the disk is too slow")
 
 
 def test_the_reason_says_why_a_message_that_is_not_durable_needs_the_disk():
     world, address = place(pages=Pages())
     world.broker.disk.set_fault("the disk of /d is full")
-    found = check(address, durable=False)
+    found = check_admission(address, durable=False)
     assert found is not None
     assert found.describe() == (
         "Address q rejects durable messages, and all others while it pages: the disk of /d is full"
@@ -112,11 +112,11 @@ def test_the_reason_says_why_a_message_that_is_not_durable_needs_the_disk():
 def test_the_broker_as_a_whole_is_full():
     world, address = place(held=3, address_full_policy=FAIL)
     world.broker.memory.set_limits(-1, 3)
-    found = check(address, durable=False)
+    found = check_admission(address, durable=False)
     assert found == Rejection(address, FAIL, world.broker.memory)
     assert found.describe() == "Address q is full: global-max-messages 3 is used up"
     world.broker.memory.set_limits(200)
-    found = check(address, durable=False)
+    found = check_admission(address, durable=False)
     assert found is not None and found.describe() == "Address q is full: global-max-size 200 bytes is used up"
 
 
@@ -125,8 +125,8 @@ def test_of_two_addresses_the_larger_one_needs_the_disk():
     small = world.address("small")
     world.broker.memory.set_limits(-1, 20)
     world.broker.disk.set_fault("the disk of /d is full")
-    assert check(small, durable=False) is None, "it goes on in memory"
-    assert check(large, durable=False) == Rejection(large, BLOCK, world.broker.disk)
+    assert check_admission(small, durable=False) is None, "it goes on in memory"
+    assert check_admission(large, durable=False) == Rejection(large, BLOCK, world.broker.disk)
 
 
 SAID = [
@@ -141,14 +141,14 @@ def test_dropping_at_a_page_limit_is_said_once(limit, text, caplog):
     pages = Pages(900, 5)
     _, address = place(pages, page_full_policy=PageFullPolicy.DROP, **limit)
     for _ in range(3):
-        found = check(address, durable=False)
+        found = check_admission(address, durable=False)
         assert found is not None and found.describe() == text
         drop(found)
     assert address.dropped_messages == 3
     assert [record.getMessage() for record in caplog.records] == [f"{text}: messages are dropped"]
     pages.bytes, pages.messages = 899, 4
-    assert check(address, durable=False) is None
-    assert check(address, durable=False) is None
+    assert check_admission(address, durable=False) is None
+    assert check_admission(address, durable=False) is None
     assert [record.getMessage() for record in caplog.records][1:] == ["address q: pages are no longer full"]
 
 
@@ -165,9 +165,9 @@ def test_dropping_at_a_page_limit_is_said_once(limit, text, caplog):
 def test_settings_that_change_while_an_address_pages(changed, expected):
     """Where nothing limits the pages that is known beforehand; what comes to limit them counts at once."""
     _, address = place(Pages(10**9, 10**9), held=2)
-    assert address.memory_limit.unbounded and check(address, durable=False) is None
+    assert address.memory_limit.unbounded and check_admission(address, durable=False) is None
     address.apply(replace(address.settings, **changed))
-    found = check(address, durable=False)
+    found = check_admission(address, durable=False)
     assert (None if found is None else found.policy) is expected
     assert address.memory_limit.unbounded is (expected is None)
 
@@ -175,7 +175,7 @@ def test_settings_that_change_while_an_address_pages(changed, expected):
 def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(caplog):
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
     world.broker.disk.set_fault("the disk of /d is full")
-    found = check(address, durable=True)
+    found = check_admission(address, durable=True)
     assert found is not None
     drop(found)
     assert address.dropped_messages == 1 and not caplog.records

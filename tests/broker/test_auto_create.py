@@ -2,8 +2,7 @@
 
 import pytest
 
-from stompring.broker.auto_create import allow_all
-from stompring.broker.auto_delete import CHECKED_AT_ONCE, CHECKED_PER_CREATION, UNUSED_AFTER
+from stompring.broker.directory import CHECKED_AT_ONCE, CHECKED_PER_CREATION, UNUSED_AFTER, allow_all
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration
 

@@ -9,8 +9,7 @@ from itertools import count
 import pytest
 from twisted.internet.task import Clock as TwistedClock
 
-from stompring.broker.background import HANDFUL, LEAST, SLICE, STEPS, Background
-from stompring.broker.clock import Clock
+from stompring.broker.clock import HANDFUL, LEAST, SLICE, STEPS, Background, Clock
 
 from .broker_fixture import turn
 

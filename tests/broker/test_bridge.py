@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stompring.broker.bridge import Bridges, BridgeState
-from stompring.settings.connector import Connector
 from stompring.settings.model import (
     BridgeConfiguration,
     ComponentRoutingType,
+    Connector,
     Property,
     RoutingType,
     TransformerConfiguration,

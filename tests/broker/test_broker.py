@@ -3,7 +3,7 @@
 import pytest
 
 from stompring.broker import publish
-from stompring.broker.recurrence import Recurrence
+from stompring.broker.clock import Recurrence
 
 from .broker_fixture import MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
 

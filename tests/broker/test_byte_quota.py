@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.broker.transaction import STEP_OVERHEAD, ByteQuota, Transaction
+from stompring.broker.publish import STEP_OVERHEAD, ByteQuota, Transaction
 from stompring.errors import LimitReached
 
 from .broker_fixture import BrokerFixture

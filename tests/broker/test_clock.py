@@ -3,8 +3,7 @@
 import pytest
 from twisted.internet.task import Clock as TurnedByHand
 
-from stompring.broker.clock import NOTICED, Clock
-from stompring.broker.recurrence import Recurrence
+from stompring.broker.clock import NOTICED, Clock, Recurrence
 
 from .broker_fixture import BEGIN, BrokerFixture, bodies, join
 

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from stompring.broker.background import (
+from stompring.broker.clock import (
     DELIVERIES,
     DELIVERIES_BETWEEN,
     DELIVERY_SHARE,

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from stompring.broker.dispatcher import (
+from stompring.broker.delivery import (
     AWAITING_CONSUMERS,
     CLOSED,
     GROUPS,
@@ -10,8 +10,8 @@ from stompring.broker.dispatcher import (
     PAUSED,
     SELECTORS,
     SUSPENDED,
+    MessageGroups,
 )
-from stompring.broker.message_groups import MessageGroups
 from stompring.broker.reference import GONE, PENDING, Reference
 
 from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is, join

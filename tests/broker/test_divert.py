@@ -4,8 +4,7 @@ import pytest
 
 from stompring.broker import publish
 from stompring.broker.message import Traits
-from stompring.broker.publish import Publication
-from stompring.broker.transaction import Transaction
+from stompring.broker.publish import Publication, Transaction
 from stompring.settings.model import (
     ComponentRoutingType,
     DivertConfiguration,

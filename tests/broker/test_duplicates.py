@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.duplicates import DuplicateIds, add_id, cache_size, count_duplicate, printable_id
+from stompring.broker.address import DuplicateIds, add_id, cache_size, count_duplicate, printable_id
 
 from .broker_fixture import BrokerFixture
 
@@ -66,7 +66,7 @@ def test_it_is_said_at_times(caplog):
     world.queue("q")
     address = world.address("q")
     add_id(address, b"x\x1b\n", persisted=False)
-    with caplog.at_level(logging.INFO, "stompring.broker.duplicates"):
+    with caplog.at_level(logging.INFO, "stompring.broker.address"):
         for _ in range(100):
             count_duplicate(address, b"x\x1b\n")
         assert [record.getMessage() for record in caplog.records] == [

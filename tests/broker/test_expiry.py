@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.broker.expiry import expiry_time
+from stompring.broker.lifetime import expiry_time
 from stompring.settings.model import AddressSettings
 
 NOW = 1_000_000

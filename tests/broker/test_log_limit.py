@@ -2,7 +2,7 @@
 
 import logging
 
-from stompring.broker.rejections import INTERVAL, LINES
+from stompring.broker.limits import INTERVAL, LINES
 
 from .broker_fixture import BrokerFixture
 

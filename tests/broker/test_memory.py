@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompring.broker.memory import (
+from stompring.broker.limits import (
     CHECKS_BETWEEN_SCANS,
     OVERDRAFT,
     GlobalMemoryLimit,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from stompring.broker.dispatcher import STALE
-from stompring.broker.message_groups import MessageGroups
+from stompring.broker.delivery import STALE, MessageGroups
 from stompring.errors import Refused
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, join

@@ -172,7 +172,7 @@ def test_scheduled_ones_expire_while_they_wait():
 
 
 def test_recurring_messages_stay_in_memory():
-    from stompring.broker.recurrence import Recurrence
+    from stompring.broker.clock import Recurrence
 
     world = StoredPages(limit=0)
     queue = world.queue()

@@ -1,6 +1,6 @@
 """Hooks of one queue or address: copies have everything that the original has."""
 
-from stompring.broker.policy_hooks import Hooks, hooks_with_notifications, hooks_with_settled
+from stompring.broker.ports import Hooks, hooks_with_notifications, hooks_with_settled
 from stompring.settings.model import FullPolicy
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stompring.broker import queue_browser
-from stompring.broker.recurrence import FOREVER, Recurrence
+from stompring.broker.clock import FOREVER, Recurrence
 from stompring.broker.reference import STATES
 from stompring.errors import Refused
 from stompring.settings.model import RingPolicy

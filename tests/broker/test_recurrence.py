@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stompring.broker.recurrence import FOREVER, Recurrence
+from stompring.broker.clock import FOREVER, Recurrence
 from stompring.errors import Refused
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.redelivery import redelivery_delay
+from stompring.broker.lifetime import redelivery_delay
 from stompring.settings.model import AddressSettings
 
 

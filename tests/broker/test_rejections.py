@@ -1,13 +1,13 @@
 """What is refused by limits: counted each time, and logged so that nobody can flood the log."""
 
-from stompring.broker.rejections import LIMITS, QUIET
+from stompring.broker.limits import LIMITS, QUIET
 from stompring.errors import LimitReached, ProtocolError, Refused
 
 from .broker_fixture import BrokerFixture
 
 
 def lines(caplog):
-    found = [record.getMessage() for record in caplog.records if record.name == "stompring.broker.rejections"]
+    found = [record.getMessage() for record in caplog.records if record.name == "stompring.broker.limits"]
     caplog.clear()
     return found
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stompring.broker.auto_create import allow_all
+from stompring.broker.directory import allow_all
 from stompring.errors import LimitReached, NotFound
 from stompring.settings.model import QueueConfiguration, ResourceLimit
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.broker.recurrence import Recurrence
+from stompring.broker.clock import Recurrence
 from stompring.errors import Refused
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import AddressSettingEntry, DivertConfiguration, FullPolicy, QueueConfiguration

@@ -6,10 +6,9 @@ from typing import Any, cast
 
 from twisted.internet.task import Clock as TwistedClock
 
-from stompring.broker.background import Background
-from stompring.broker.clock import Clock
+from stompring.broker.clock import Background, Clock
+from stompring.broker.lifetime import TimerQueue
 from stompring.broker.reference import GONE, PENDING, Reference
-from stompring.broker.timers import TimerQueue
 
 from .broker_fixture import BEGIN, BrokerFixture
 

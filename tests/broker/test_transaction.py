@@ -1,6 +1,6 @@
 """What stands between BEGIN and COMMIT."""
 
-from stompring.broker.transaction import Transaction, requeue
+from stompring.broker.publish import Transaction, requeue
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.broker.transfer import Transfer, copy_for, without_headers
+from stompring.broker.message import Transfer, copy_for, without_headers
 
 from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture
 

@@ -1,7 +1,6 @@
 """Transformers: the headers of copies."""
 
-from stompring.broker.message import Message, Traits
-from stompring.broker.transformer import changed_headers, copied_traits, sent_headers
+from stompring.broker.message import Message, Traits, changed_headers, copied_traits, sent_headers
 from stompring.settings.model import RoutingType
 
 from .broker_fixture import BrokerFixture

@@ -7,7 +7,7 @@ from threading import Thread
 import click
 import pytest
 
-from stompring.cli.data_import_online import ManagementApi
+from stompring.cli.data_import import ManagementApi
 
 
 @contextmanager

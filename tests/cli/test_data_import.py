@@ -10,9 +10,8 @@ import time
 
 import pytest
 
-from stompring.cli import data_import_online
-from stompring.cli.data_import_offline import OfflineImport
-from stompring.cli.data_import_online import OnlineImport
+from stompring.cli import data_import
+from stompring.cli.data_import import OfflineImport, OnlineImport
 from stompring.store.export import ExportWriter
 
 from ..broker_document import EVERYBODY, broker_xml
@@ -367,7 +366,7 @@ def test_one_import_of_a_file_at_a_time(file, start_broker, monkeypatch):
     export = json.loads(file.read_text().partition("\n")[0])["export"]
     other = StompClient(broker.port)
     other.connect({"client-id": f"stompring.import.{export['id']}"})
-    monkeypatch.setattr(data_import_online, "EARLIER_IMPORT_TIMEOUT", 0.3)
+    monkeypatch.setattr(data_import, "EARLIER_IMPORT_TIMEOUT", 0.3)
     result = invoke(f"import {file} {places(broker)}", code=1)
     assert "another import of this file is in progress" in result.stderr
     other.ask("DISCONNECT")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stompring.cli.data_import_offline import OfflineImport
+from stompring.cli.data_import import OfflineImport
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-from stompring.settings.data_directory import data_directory
+from stompring.settings.machine import data_directory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.inspection import Snapshot
 from stompring.store.verification import Verification

@@ -12,7 +12,7 @@ import pytest
 
 from stompring.cli import doctor
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
-from stompring.settings.data_directory import data_directory
+from stompring.settings.machine import data_directory
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess

@@ -7,8 +7,15 @@ import pytest
 
 from stompring.cli import ha
 from stompring.replication import engines
-from stompring.replication.beat import Beat, encode_beat
-from stompring.replication.log import FileChange, LogMissing, LogUnavailable, Operation, UnsafeLog
+from stompring.replication.log import (
+    Beat,
+    FileChange,
+    LogMissing,
+    LogUnavailable,
+    Operation,
+    UnsafeLog,
+    encode_beat,
+)
 from stompring.replication.role import START_FAILED
 from stompring.store.datadir import MARKER, DataLock
 

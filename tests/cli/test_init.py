@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 import stomp
 
-from stompring.security.users import Users
+from stompring.security.accounts import Users
 
 from .. import ports
 from ..broker_process import PATIENCE, BrokerProcess

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.cli.terminal import one_line as printable
+from stompring.cli.output import one_line as printable
 
 from .remote_cli import field_lines
 

@@ -16,8 +16,8 @@ import pytest
 
 from stompring.cli.context import Context
 from stompring.cli.output import Interrupted, to_json
+from stompring.cli.output import one_line as printable
 from stompring.cli.remote import Login, Remote, parse_server
-from stompring.cli.terminal import one_line as printable
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess

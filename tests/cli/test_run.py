@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stompring.server import service
-from stompring.settings.shipped import shipped_file
+from stompring.settings.machine import shipped_file
 
 from ..broker_process import PATIENCE
 from .command import environment, invoke, start

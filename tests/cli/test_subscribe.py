@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from stompring.cli.output import one_line, printable
 from stompring.cli.subscribe import body_text, hex_dump
-from stompring.cli.terminal import one_line, printable
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess

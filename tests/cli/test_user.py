@@ -2,8 +2,8 @@
 
 import pytest
 
-from stompring.security import users
-from stompring.security.users import Users
+from stompring.security import accounts
+from stompring.security.accounts import Users
 
 from ..security.hashers import QUICK
 from .command import invoke
@@ -24,8 +24,8 @@ def quick_hashes(monkeypatch):
         edit._hasher = QUICK
         put(edit, name, password)
 
-    put = users.UsersEdit.put
-    monkeypatch.setattr(users.UsersEdit, "put", put_quickly)
+    put = accounts.UsersEdit.put
+    monkeypatch.setattr(accounts.UsersEdit, "put", put_quickly)
 
 
 @pytest.fixture

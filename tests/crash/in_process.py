@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from stompring.broker import page_mode
-from stompring.broker import paging as seam
-from stompring.paging.paged_queues import TargetAreas
+from stompring.broker import ports as seam
+from stompring.paging.paged_queue import TargetAreas
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import RoutingType
+from stompring.settings.model import RoutingType, StompAcceptor
 from stompring.store.paging import Paging
 from stompring.store.writer import IN_REACTOR, IN_THREAD, LATER, ReactorSync
 

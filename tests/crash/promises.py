@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 
-from stompring.settings.data_directory import DataDirectory
+from stompring.settings.machine import DataDirectory
 from stompring.store.inspection import Snapshot
 from stompring.store.verification import Verification
 

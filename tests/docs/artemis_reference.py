@@ -7,13 +7,7 @@ from __future__ import annotations
 
 import re
 
-from stompring.settings import acceptor, connector, connector_url, model
-from stompring.settings.acceptor_url import (
-    LISTENER_PARAMETERS,
-    OLD_PARAMETER_NAMES,
-    SCHEMES,
-    STOMP_PARAMETERS,
-)
+from stompring.settings import model, urls
 from stompring.settings.artemis import (
     ACCEPTOR_PARAMETERS,
     CONNECTOR_PARAMETERS,
@@ -22,8 +16,9 @@ from stompring.settings.artemis import (
     SECTIONS,
     Support,
 )
-from stompring.settings.options import ARTEMIS, STOMPRING, options_of
-from stompring.settings.schema import all_elements, root_rules
+from stompring.settings.document import all_elements, root_rules
+from stompring.settings.model import ARTEMIS, STOMPRING, options_of
+from stompring.settings.urls import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, SCHEMES, STOMP_PARAMETERS
 
 from .settings_reference import shown_default
 from .source import ROOT
@@ -137,7 +132,7 @@ def _parameters(kinds, names, unsupported, found):
 
 def parameters():
     """The parameters of acceptor URLs."""
-    kinds = (acceptor.StompAcceptor, acceptor.FrameLimits, acceptor.WebSocketSettings)
+    kinds = (model.StompAcceptor, model.FrameLimits, model.WebSocketSettings)
     found: Rows = {"protocols": (Support.SUPPORTED, f"STOMP must be in it; others: {OTHER_PROTOCOLS.reason}")}
     for old, new in OLD_PARAMETER_NAMES.items():
         found[old] = (Support.SUPPORTED, f"old name of `{new}`")
@@ -146,7 +141,7 @@ def parameters():
 
 def connector_parameters():
     """The parameters of connector URLs."""
-    return _parameters([connector.Connector], connector_url.CONNECTOR_PARAMETERS, CONNECTOR_PARAMETERS, {})
+    return _parameters([model.Connector], urls.CONNECTOR_PARAMETERS, CONNECTOR_PARAMETERS, {})
 
 
 def _table(heading, rows):

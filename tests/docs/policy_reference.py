@@ -9,7 +9,7 @@ import inspect
 import re
 from types import FunctionType
 
-from stompring.broker.policy_hooks import Offer, Subscriber
+from stompring.broker.ports import Offer, Subscriber
 from stompring.policy import (
     AddressPolicy,
     AddressView,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from stompring.settings import acceptor, connector, model
-from stompring.settings.acceptor_url import PARAMETER_TYPES
-from stompring.settings.options import Option, options_of
+from stompring.settings import model
+from stompring.settings.model import Option, options_of
+from stompring.settings.urls import PARAMETER_TYPES
 
 from .source import ROOT
 
@@ -73,8 +73,8 @@ OTHERS: dict[type, tuple[str, ...]] = {
     model.BrokerConfiguration: ("element", *REST, "a change applies"),
     model.QueueConfiguration: ("name", "default", "unit", "values", "written as", "meaning", "source"),
     model.DivertConfiguration: ("name", "default", "values", "written as", "meaning", "source"),
-    acceptor.StompAcceptor: ("parameter", *REST),
-    connector.Connector: ("parameter", *REST),
+    model.StompAcceptor: ("parameter", *REST),
+    model.Connector: ("parameter", *REST),
     model.Retention: ("name", *REST),
     model.ReplicatedLogSettings: ("attribute", *REST),
     model.ResourceLimit: ("name", "default", "values", "meaning", "source"),
@@ -84,7 +84,7 @@ OTHERS: dict[type, tuple[str, ...]] = {
 #: The dataclasses with rows, by name.
 KINDS: dict[str, type] = {
     name: kind
-    for module in (model, acceptor)
+    for module in (model, model)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__") and options_of(kind)
 }

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from stompring.broker.rejections import INTERVAL, LINES
+from stompring.broker.limits import INTERVAL, LINES
 from stompring.server.logs import FIELDS
 
 from .source import ROOT, modules, parsed

@@ -14,13 +14,11 @@ from stompring.server.websocket import (
     MAX_SHORT_FRAGMENTS,
     SHORT_FRAGMENT,
 )
-from stompring.session.commands import VERBS
 from stompring.session.connect import VERSIONS
-from stompring.session.connection_limits import SUBPROTOCOLS, HandshakeRejected
-from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
-from stompring.session.outbox import ROOM
+from stompring.session.outbox import MAX_INTERVAL, MIN_BEAT, ROOM, SUBPROTOCOLS, HandshakeRejected, agree
 from stompring.session.send import NOT_PASSED_ON, SCHEDULING
-from stompring.settings.acceptor import StompAcceptor
+from stompring.session.session import VERBS
+from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 
 from .source import (
@@ -111,8 +109,8 @@ def errors_in_source():
     paths = modules("session", "stomp", "broker", "server", "policy")
     found = [text for path in paths for text in texts_of_calls(path, error_names())]
     found += returned_texts(PACKAGE / "broker" / "address.py", "describe_full")
-    found += returned_texts(PACKAGE / "broker" / "admission.py", "describe")
-    found += returned_texts(PACKAGE / "broker" / "admission.py", "describe_page_limit")
+    found += returned_texts(PACKAGE / "broker" / "publish.py", "describe")
+    found += returned_texts(PACKAGE / "broker" / "publish.py", "describe_page_limit")
     return {*found, *returned_texts(source_of(Logins), "authenticate")}
 
 
@@ -121,7 +119,7 @@ def errors_in_source():
 
 def test_every_header_has_a_row_and_none_is_documented_that_is_not_there():
     """Every header that some module of the session, or a message, reads or writes."""
-    paths = [*modules("session"), PACKAGE / "broker" / "message.py", PACKAGE / "broker" / "transfer.py"]
+    paths = [*modules("session"), PACKAGE / "broker" / "message.py"]
     known = {name for path in paths for name in header_names(path)} - CLIENT_FRAMES - SERVER_FRAMES - VALUES
     assert {"destination", "receipt-id", "AMQ_SCHEDULED_CRON", "activemq.prefetchSize", "timestamp"} <= known
     documented = {cell for title in TITLES for cell in first_cells(section(title))}

@@ -31,8 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.data_directory import data_directory
-from stompring.settings.shipped import shipped_file
+from stompring.settings.machine import data_directory, shipped_file
 
 from ..broker_process import PATIENCE, BrokerProcess
 from ..cli.command import environment, readable

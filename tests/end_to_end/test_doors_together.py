@@ -6,8 +6,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from stompring.security.roles import edit_roles
-from stompring.security.users import edit_users
+from stompring.security.accounts import edit_roles, edit_users
 
 from ..broker_document import permitted
 from ..broker_process import PATIENCE, BrokerProcess

@@ -7,9 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from stompring.cli.main import main
-from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.engines import open_log
-from stompring.replication.log import FileChange, Operation
+from stompring.replication.log import Beat, FileChange, Operation, encode_beat
 
 from ..management import Answered
 from .replicated import STANDBY, brokers

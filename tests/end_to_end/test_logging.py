@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from stompring.broker.rejections import LINES
+from stompring.broker.limits import LINES
 from stompring.server.logs import FIELDS
 
 from ..broker_document import EVERYBODY

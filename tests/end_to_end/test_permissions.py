@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from stompring.security.roles import edit_roles
-from stompring.security.users import edit_users
+from stompring.security.accounts import edit_roles, edit_users
 
 from ..broker_document import broker_xml, everything, permitted
 from ..broker_process import PATIENCE, BrokerProcess

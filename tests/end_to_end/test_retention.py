@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from stompring.store.ingested import Position, record_ingested
+from stompring.store.datadir import Position, record_ingested
 from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLED, Kind, unpack_runs
 
 from ..broker_document import anycast

@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from stompring.broker.clock import Recurrence
 from stompring.broker.directory import check_name
-from stompring.broker.recurrence import Recurrence
 from stompring.errors import ConfigurationError, Refused
-from stompring.security.users import parse_users
+from stompring.security.accounts import parse_users
 from stompring.session.destination import Destinations, remote_form
 from stompring.settings import value_types
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.acceptor_url import parse_acceptor
 from stompring.settings.match import Pattern
+from stompring.settings.model import StompAcceptor
+from stompring.settings.urls import parse_acceptor
 
 from .oracle import expect
 
@@ -26,7 +26,7 @@ MODULES = [
     "stompring.session.destination",
     "stompring.security",
     "cronsim",
-    "stompring.broker.recurrence",
+    "stompring.broker.clock",
     "stompring.broker.directory",
 ]
 TOKENS = [

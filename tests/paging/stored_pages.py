@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from stompring.broker import page_mode
-from stompring.broker import paging as seam
-from stompring.paging.paged_queue import TargetArea
-from stompring.paging.paged_queues import TargetAreas
+from stompring.broker import ports as seam
+from stompring.paging.paged_queue import TargetArea, TargetAreas
 from stompring.store.pages import Pages
 from stompring.store.paging import Paging
 

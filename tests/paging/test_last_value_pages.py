@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from stompring.broker.last_value import LastValueQueue
+from stompring.broker.queue import LastValueQueue
 from stompring.settings.model import RoutingType
 
 from ..broker.broker_fixture import join

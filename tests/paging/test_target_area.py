@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from stompring.broker.reference import GONE
-from stompring.paging.budget import ANSWERS_SHARE
 from stompring.paging.paged_queue import HELD
+from stompring.paging.target_list import ANSWERS_SHARE
 from stompring.settings.model import RingPolicy
 
 from ..broker.broker_fixture import MULTICAST, assert_nothing_held, header_is, join

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from stompring.broker import publish
-from stompring.broker.transaction import Transaction
+from stompring.broker.publish import Transaction
 from stompring.settings.model import Retain
 from stompring.settings.model import Retention as Settings
-from stompring.store.samples import Samples
+from stompring.store.retention import Samples
 from stompring.store.segment import NO_IDENTITY
 
 from ..broker.broker_fixture import MULTICAST, join

@@ -19,11 +19,10 @@ def spark():
     for library in ("pyspark", "pyarrow", "numpy", "pandas", "deltalake"):
         if find_spec(library) is None:
             pytest.skip(f"{library} is not installed: pip install 'stompring[spark]'")
-    from stompring.pipeline import s3a
-    from stompring.pipeline.session import JAVA_OPTIONS, JavaNotFound, spark_session
+    from stompring.pipeline.session import JAVA_OPTIONS, JavaNotFound, fetched_jars, spark_session
 
     settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    if connector := s3a.fetched_jars():  # what tests with lakes on S3 need
+    if connector := fetched_jars():  # what tests with lakes on S3 need
         settings["spark.jars"] = ",".join(map(str, connector))
     try:
         # what is compiled well is compiled too late for tests

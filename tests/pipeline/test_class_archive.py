@@ -14,9 +14,8 @@ pytest.importorskip("pyspark")
 from click.testing import CliRunner
 
 from stompring.cli.lake import lake as command
-from stompring.pipeline import class_archive
-from stompring.pipeline.class_archive import ArchiveError, ClassArchive, cache_directory
-from stompring.pipeline.session import JavaNotFound, find_java
+from stompring.pipeline import session
+from stompring.pipeline.session import ArchiveError, ClassArchive, JavaNotFound, cache_directory, find_java
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def places(tmp_path, monkeypatch):
         (name,) = (each.partition("=")[2] for each in options if "ArchiveClassesAtExit" in each)
         Path(name).write_bytes(b"classes")
 
-    monkeypatch.setattr(class_archive, "_train", exercise)
+    monkeypatch.setattr(session, "_train", exercise)
     return home, spark, cache
 
 
@@ -136,7 +135,7 @@ def test_one_process_makes_it_at_a_time(places):
 
 def test_failure_is_remembered_until_it_works(places, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(class_archive, "_train", lambda options, work: None)
+        patch.setattr(session, "_train", lambda options, work: None)
         with pytest.raises(
             ArchiveError, match="wrote no archive: a directory with files on Spark's class path"
         ):
@@ -154,7 +153,7 @@ def test_java_without_archive_of_its_own_gets_one_below(places, monkeypatch):
         (name,) = (each.partition("=")[2] for each in map(str, command) if "SharedArchiveFile" in each)
         Path(name).write_bytes(b"base")
 
-    monkeypatch.setattr(class_archive, "_run", run)
+    monkeypatch.setattr(session, "_run", run)
     archive = archive_of(places)
     assert archive.create() == len(b"base" + b"classes")
     path = archive.path

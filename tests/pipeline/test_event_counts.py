@@ -16,11 +16,10 @@ from .broker_actions import expected_of, run_actions
 
 pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spark]'")
 
-from stompring.pipeline.batches import read_files
+from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.events import EVENT_NAMES
-from stompring.pipeline.files import DataFiles
+from stompring.pipeline.files import DataFiles, read_files
 from stompring.pipeline.options import TableScan
-from stompring.pipeline.schema import TABLES
 
 
 def rows(data, table):

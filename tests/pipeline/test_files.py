@@ -9,8 +9,7 @@ pytest.importorskip("pyarrow")
 
 from stompring.errors import StoreError
 from stompring.pipeline import files as files_module
-from stompring.pipeline.batches import read_files
-from stompring.pipeline.files import DataFiles, Range, task_ranges
+from stompring.pipeline.files import DataFiles, Range, read_files, task_ranges
 from stompring.pipeline.options import OptionError, Options, TableScan
 from stompring.store.segment import find_footer
 

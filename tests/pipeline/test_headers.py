@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.pipeline import headers
-from stompring.pipeline.headers import header_maps
+from stompring.pipeline import arrays
+from stompring.pipeline.arrays import header_maps
 
 from ..property.profile import examples
 
@@ -47,7 +47,7 @@ def maps(blocks, pick):
     found = []
     for common in (1, 2, 64):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(headers, "_COMMON", common)
+            patch.setattr(arrays, "_COMMON", common)
             buffer = pa.py_buffer(data + b":behind\n")
             made = header_maps(buffer, np.array(starts), np.array(stops), np.array(pick))
         made.validate(full=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stompring.pipeline import events
 from stompring.pipeline import messages as columns
-from stompring.pipeline.batches import file_batches
+from stompring.pipeline.files import file_batches
 from stompring.pipeline.options import Options, TableScan
 from stompring.pipeline.records import Records
 from stompring.store.record import MESSAGE, PREFIX, TRAITS, framed

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from stompring.pipeline.arrays import ENDINGS, TABLES
 from stompring.pipeline.options import (
     ALL_OPTIONS,
     STREAM_OPTIONS,
@@ -12,7 +13,6 @@ from stompring.pipeline.options import (
     StreamOptions,
     TableScan,
 )
-from stompring.pipeline.schema import ENDINGS, TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from stompring.pipeline.options import OptionError
-from stompring.pipeline.worker_errors import reporting_errors, reports_errors, worker_message
+from stompring.pipeline.workers import reporting_errors, reports_errors, worker_message
 
 from .broker_files import broker_files, write_identified
 from .test_source_stream import start

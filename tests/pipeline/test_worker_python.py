@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from stompring.pipeline.worker_python import worker_python
+from stompring.pipeline.workers import worker_python
 
 
 class WhereaboutsStream(DataSourceStreamReader):

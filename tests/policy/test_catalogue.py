@@ -7,8 +7,15 @@ from textwrap import dedent
 
 import pytest
 
-from stompring.policy.catalogue import Unreadable, catalogue, load_details, parse
-from stompring.policy.load import ENTRY_POINT_GROUP, PluginLoadError, PluginSources
+from stompring.policy.load import (
+    ENTRY_POINT_GROUP,
+    PluginLoadError,
+    PluginSources,
+    Unreadable,
+    catalogue,
+    load_details,
+    parse,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path for path in (ROOT / "plugins").glob("*.py") if not path.name.startswith(("_", "test_")))
@@ -87,7 +94,7 @@ def test_class_and_docstring_of_a_module(folder, text, kind, summary):
 
 def test_parameters_of_a_loaded_policy(folder):
     text = '''
-        from stompring.policy.built_in import Ring
+        from stompring.policy.load import Ring
 
         class Derived(Ring):
             """Derived."""

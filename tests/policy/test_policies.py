@@ -9,9 +9,8 @@ import pytest
 
 from stompring.broker.clock import Timer
 from stompring.policy import AddressPolicy, ChangeHeaders, Redirect, Refuse, parameter
-from stompring.policy.built_in import FULL_POLICIES
 from stompring.policy.hooks import Policies
-from stompring.policy.load import load
+from stompring.policy.load import FULL_POLICIES, load
 from stompring.policy.testing import START_TIME, ManualClock, PolicyHarness
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (

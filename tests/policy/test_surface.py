@@ -10,11 +10,10 @@ import pytest
 
 import stompring.policy
 from stompring.admin.metrics import SLOW_HOOKS_HELP
-from stompring.broker.policy_hooks import SLOW_HOOK, Offer
+from stompring.broker.ports import SLOW_HOOK, Offer
 from stompring.policy import AddressPolicy, AddressView, MessageView, QueueView, Subscriber
+from stompring.policy.api import READERS, Word
 from stompring.policy.api import AddressPolicy as Base
-from stompring.policy.api import Word
-from stompring.policy.parameters import READERS
 from stompring.policy.testing import PolicyHarness
 from stompring.settings.broker_xml import parse_broker_xml
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stompring.policy import AddressPolicy, Refuse, Wait, parameter
-from stompring.policy import bound_policy as faults_module
+from stompring.policy import hooks as faults_module
 from stompring.policy.testing import HarnessError, PolicyHarness
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.settings.diverts import find_loops
+from stompring.settings.broker_xml import find_loops
 from stompring.settings.match import SettingsRepository, matches
 from stompring.settings.model import (
     AddressSettingEntry,

@@ -5,10 +5,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.admin.management_operations import OPERATIONS, attribute_names
+from stompring.admin.management import OPERATIONS, attribute_names
 from stompring.broker.publish import ReplyTo
 from stompring.session.connect import Login
-from stompring.session.requests import ATTRIBUTE, OPERATION, RESOURCE, ManagementRequest
+from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE, ManagementRequest
 from stompring.settings.model import RoutingType
 
 from ..admin.admin_server import AdminServer

@@ -6,12 +6,12 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stompring.broker import move, queue_browser
-from stompring.broker.auto_create import allow_all
-from stompring.broker.move import Mover, Target
+from stompring.broker import publish, queue_browser
+from stompring.broker.directory import allow_all
+from stompring.broker.message import origin_of
+from stompring.broker.publish import Mover, Target
 from stompring.broker.queue_browser import PageRead
 from stompring.broker.reference import PENDING, SCHEDULED
-from stompring.broker.transfer import origin_of
 
 from ..broker.broker_fixture import Taker
 from ..paging.stored_pages import StoredPages
@@ -161,7 +161,7 @@ class MoveMachine(RuleBasedStateMachine):
     def each(self, name, wanted, act, limit):
         """What a task does, and the bodies of what it has changed, in order."""
         done = []
-        for ref in move.messages_of(self.queues[name]):
+        for ref in publish.messages_of(self.queues[name]):
             if isinstance(ref, PageRead):
                 self.world.settle_down()
                 continue
@@ -219,7 +219,7 @@ class MoveMachine(RuleBasedStateMachine):
             ]
             assert len(refs) == 1
             assert plain(refs[0].message) == self.sent[body]
-            assert move.take(refs[0])
+            assert publish.take(refs[0])
         self.world.settle_down()
 
     @rule(limit=st.sampled_from([-1, 2]), name=NAME)
@@ -230,7 +230,7 @@ class MoveMachine(RuleBasedStateMachine):
         def send(ref):
             origin = origin_of(ref.message)
             assert origin.queue == self.home[ref.message.body.decode()]
-            target = move.retry_target(broker, origin, allow_all, None)
+            target = publish.retry_target(broker, origin, allow_all, None)
             if target.queue is self.queues[name]:
                 return False
             return mover.send(ref, target, origin) is True
@@ -244,7 +244,7 @@ class MoveMachine(RuleBasedStateMachine):
 
     @rule(name=NAME, limit=st.sampled_from([1, 3]))
     def remove(self, name, limit):
-        for body in self.each(name, lambda ref: True, move.take, limit):
+        for body in self.each(name, lambda ref: True, publish.take, limit):
             self.leave(name, body)
 
     @rule(name=NAME, index=st.integers(0, 50))
@@ -256,9 +256,9 @@ class MoveMachine(RuleBasedStateMachine):
         wanted = refs[index % len(refs)]
         state, body = wanted.state, wanted.message.body.decode()
         numbers = {wanted.message.number}
-        found = [ref for ref in self.walk(move.numbered(self.queues[name], numbers)) if ref is not None]
+        found = [ref for ref in self.walk(publish.numbered(self.queues[name], numbers)) if ref is not None]
         assert [ref.message.number for ref in found] == [wanted.message.number] and not numbers
-        assert move.take(found[0]) is (state in (PENDING, SCHEDULED))
+        assert publish.take(found[0]) is (state in (PENDING, SCHEDULED))
         if state in (PENDING, SCHEDULED):
             self.leave(name, body)
         self.world.settle_down()
@@ -289,7 +289,7 @@ class MoveMachine(RuleBasedStateMachine):
             holder.ack()
             holder.close()
         for name in NAMES:
-            self.each(name, lambda ref: True, move.take, -1)
+            self.each(name, lambda ref: True, publish.take, -1)
         assert all(queue.message_count == 0 for queue in self.queues.values())
         assert self.world.broker.memory.bytes == 0
 

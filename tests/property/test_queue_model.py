@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stompring.broker import publish
-from stompring.broker.last_value import LastValueQueue
-from stompring.broker.transaction import Transaction
+from stompring.broker.publish import Transaction
+from stompring.broker.queue import LastValueQueue
 
 from ..broker.broker_fixture import BrokerFixture, Taker, header_is
 from .profile import examples

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.copy import LocalCopy
 from stompring.replication.files import ReplicatedFiles
-from stompring.replication.log import FileChange, LogEntry, Operation
-from stompring.settings.data_directory import DataDirectory
+from stompring.replication.log import Beat, FileChange, LogEntry, Operation, encode_beat
+from stompring.settings.machine import DataDirectory
 
 from .memory_log import MemoryLog
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from stompring.replication.beat import Beat
-from stompring.replication.log import FileChange, Operation
+from stompring.replication.log import Beat, FileChange, Operation
 from stompring.replication.role import Node, Role, StepDown, Timing
 
 from .simulated_engine import SimulatedClock, SimulatedCopy, SimulatedEngine, SimulatedLog

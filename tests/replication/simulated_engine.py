@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from stompring.replication.contents import Summary
 from stompring.replication.log import (
     CONTROL,
     Fenced,
@@ -15,6 +14,7 @@ from stompring.replication.log import (
     LogStatus,
     LogUnavailable,
     Operation,
+    Summary,
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stompring.replication.copy import MARKER_BYTES, LocalCopy, Places
 from stompring.replication.log import CONTROL, FileChange, LogUnavailable, Operation, UnsafeLog
-from stompring.settings.data_directory import DataDirectory
+from stompring.settings.machine import DataDirectory
 from stompring.store.datadir import MARKER
 
 from ..property.profile import examples

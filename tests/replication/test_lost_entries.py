@@ -10,10 +10,20 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from stompring.replication.beat import decode_beat
-from stompring.replication.contents import Contents, Summary, count, difference, weight, weights
 from stompring.replication.copy import REMEMBERED_REMOVALS, LocalCopy
-from stompring.replication.log import BEATS, CONTROL, FileChange, Operation
+from stompring.replication.log import (
+    BEATS,
+    CONTROL,
+    Contents,
+    FileChange,
+    Operation,
+    Summary,
+    count,
+    decode_beat,
+    difference,
+    weight,
+    weights,
+)
 
 from ..property.profile import ends, examples
 from .directories import ActiveBroker, contents, follow, rebuild, rebuilt

@@ -18,14 +18,7 @@ from itertools import count
 import pytest
 
 from stompring.replication.engines import create_log
-from stompring.replication.log import (
-    FileChange,
-    LogMissing,
-    LogStatus,
-    LogUnavailable,
-    Operation,
-    UnsafeLog,
-)
+from stompring.replication.log import FileChange, LogMissing, LogStatus, LogUnavailable, Operation, UnsafeLog
 from stompring.settings.model import ReplicatedLogSettings
 
 from ..certificates import Authority
@@ -42,9 +35,10 @@ from .engines import CLAIM, PATIENCE, append, read_all
 
 pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
 
-from stompring.replication.nats_connection import NatsConnection, NatsUrl  # noqa: E402
-from stompring.replication.nats_log import (  # noqa: E402
+from stompring.replication.nats_log import (  # noqa: E402  # noqa: E402
+    NatsConnection,
     NatsLog,
+    NatsUrl,
     is_local_address,
     stream_configuration,
     unsafe_configuration,

@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from stompring.replication.beat import Beat, decode_beat, encode_beat
-from stompring.replication.contents import Summary, weight
-from stompring.replication.log import BEATS, Fenced, FileChange, LogFull, LogUnavailable, Operation
+from stompring.replication.log import (
+    BEATS,
+    Beat,
+    Fenced,
+    FileChange,
+    LogFull,
+    LogUnavailable,
+    Operation,
+    Summary,
+    decode_beat,
+    encode_beat,
+    weight,
+)
 from stompring.replication.role import (
     AFTER_OUTAGE,
     EXIT_NOT_ACTIVE,

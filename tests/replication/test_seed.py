@@ -5,9 +5,8 @@ import os
 import pytest
 
 from stompring.errors import StoreError
-from stompring.replication.beat import Beat, decode_beat
-from stompring.replication.log import MAX_ENTRY_DATA, LogFull, Operation, UnsafeLog
-from stompring.replication.seed import seed
+from stompring.replication.engines import seed
+from stompring.replication.log import MAX_ENTRY_DATA, Beat, LogFull, Operation, UnsafeLog, decode_beat
 from stompring.store.datadir import read_version
 from stompring.store.files import Files
 
@@ -79,7 +78,7 @@ def test_upload_without_an_end_is_a_directory_that_no_broker_starts_with(root, t
 
 @pytest.mark.parametrize("fault", [LOST, UNANSWERED, DELAYED])
 def test_upload_goes_on_after_a_lost_answer(root, tmp_path, fault, monkeypatch):
-    monkeypatch.setattr("stompring.replication.seed.sleep", lambda seconds: engine.deliver_delayed())
+    monkeypatch.setattr("stompring.replication.engines.sleep", lambda seconds: engine.deliver_delayed())
     engine = MemoryEngine()
     log = client(engine)
     log.faults.extend([None] + [None, fault] * 4)

@@ -7,7 +7,7 @@ from shutil import rmtree
 
 import pytest
 
-from stompring.broker.storage import Reason
+from stompring.broker.ports import Reason
 from stompring.replication.copy import LocalCopy
 from stompring.settings.model import Retention
 

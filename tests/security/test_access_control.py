@@ -2,13 +2,8 @@
 
 import pytest
 
-from stompring.security.access_control import Permissions, open_management
-from stompring.settings.model import (
-    BrokerConfiguration,
-    PermissionType,
-    SecuritySettingEntry,
-    WildcardSyntax,
-)
+from stompring.security.access import Permissions, open_management
+from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry, WildcardSyntax
 
 SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
 

@@ -5,9 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.errors import ConfigurationError
-from stompring.security.properties_file import JAVA
-from stompring.security.roles import edit_roles, parse_roles
-from stompring.security.users import Users, check_users_file, edit_users, parse_users
+from stompring.security.accounts import (
+    JAVA,
+    Users,
+    check_users_file,
+    edit_roles,
+    edit_users,
+    parse_roles,
+    parse_users,
+)
 from stompring.settings.model import BrokerConfiguration
 
 from .hashers import QUICK

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.security.login import FairQueue
+from stompring.security.access import FairQueue
 
 
 def line(*items, most=100):

@@ -15,8 +15,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificates
 
-from stompring.security.certificates import CertificateError, read_certificates, read_identities
-from stompring.security.keystore import KeystoreError, is_keystore, read_keystore
+from stompring.security.certificates import (
+    CertificateError,
+    KeystoreError,
+    is_keystore,
+    read_certificates,
+    read_identities,
+    read_keystore,
+)
 
 from ..certificates import Authority
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stompring.security import login
-from stompring.security.login import (
+from stompring.security import access
+from stompring.security.access import (
     FIRST_DELAY,
     FORGET_AFTER,
     FREE_FAILURES,
@@ -60,7 +60,7 @@ def test_failures_are_forgotten_after_a_while(time):
 
 
 def test_number_of_hosts_is_limited(time, monkeypatch):
-    monkeypatch.setattr(login, "MAX_HOSTS", 50)
+    monkeypatch.setattr(access, "MAX_HOSTS", 50)
     one = LoginThrottle(time)
     for _ in range(FREE_FAILURES):
         one.failed("192.0.2.1")

@@ -4,7 +4,7 @@ import argon2
 import pytest
 from argon2.exceptions import VerifyMismatchError
 
-from stompring.security.users import HASHER, check_password, dummy_hash, is_argon2
+from stompring.security.accounts import HASHER, check_password, dummy_hash, is_argon2
 
 from .hashers import QUICK, QUICK_BUT_OTHER
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.security.roles import Roles, edit_roles
+from stompring.security.accounts import Roles, edit_roles
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import VerificationError
 
 from stompring.errors import ConfigurationError
-from stompring.security.users import Users, edit_users
+from stompring.security.accounts import Users, edit_users
 
 from .hashers import QUICK, QUICK_BUT_OTHER
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.errors import ConfigurationError
-from stompring.security.properties_file import check_name, read_lines
-from stompring.security.users import USERS_FILE, UsersEdit, edit_users, parse_users
+from stompring.security.accounts import USERS_FILE, UsersEdit, check_name, edit_users, parse_users, read_lines
 
 from .hashers import QUICK
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stompring.security import login
-from stompring.security.login import VerifiedLogins
+from stompring.security import access
+from stompring.security.access import VerifiedLogins
 
 from .test_login_throttle import Time
 
@@ -50,7 +50,7 @@ def test_cache_is_disabled_by_zero_and_limited(monkeypatch):
     none = VerifiedLogins(0, Time())
     none.add(b"x")
     assert not none.contains(b"x") and not none._expiry
-    monkeypatch.setattr(login, "MAX_VERIFIED_LOGINS", 3)
+    monkeypatch.setattr(access, "MAX_VERIFIED_LOGINS", 3)
     one = VerifiedLogins(10, Time())
     for digest in (b"a", b"b", b"a", b"c", b"d"):
         one.add(digest)

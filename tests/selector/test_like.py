@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stompring.selector.codegen import Check, Shape, like_test
+from stompring.selector.compile import Check, Shape, like_test
 from tests.selector.model import like
 
 

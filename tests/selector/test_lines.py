@@ -5,7 +5,7 @@ import pytest
 from stompring.broker.message import SYSTEM_PROPERTIES
 from stompring.paging.target_list import OWN_LINES, SHARED
 from stompring.selector import compile_selector
-from stompring.selector.codegen import line_of
+from stompring.selector.compile import line_of
 from tests.broker.broker_fixture import BrokerFixture
 
 HEADERS = {

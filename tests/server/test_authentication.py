@@ -5,9 +5,16 @@ from twisted.internet.defer import fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from stompring.security.access_control import AccessControl, Permissions
-from stompring.security.login import FREE_FAILURES, MAX_DELAYED, FairQueue, LoginThrottle, VerifiedLogins
-from stompring.security.roles import Roles
+from stompring.security.access import (
+    FREE_FAILURES,
+    MAX_DELAYED,
+    AccessControl,
+    FairQueue,
+    LoginThrottle,
+    Permissions,
+    VerifiedLogins,
+)
+from stompring.security.accounts import Roles
 from stompring.server import authentication
 from stompring.server.authentication import (
     GuestPermissions,
@@ -16,8 +23,8 @@ from stompring.server.authentication import (
     PasswordVerifier,
 )
 from stompring.session.connect import Credentials, Login
-from stompring.session.permissions import ALLOW_ALL as FREE_PERMIT
-from stompring.session.permissions import Authorizer
+from stompring.session.destination import ALLOW_ALL as FREE_PERMIT
+from stompring.session.destination import Authorizer
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 INVALID = "Security Error occurred: User name [me] or password is invalid"

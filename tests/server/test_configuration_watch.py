@@ -5,7 +5,7 @@ import os
 import pytest
 from twisted.internet.task import Clock
 
-from stompring.server.configuration_watch import ConfigurationWatch
+from stompring.server.reload import ConfigurationWatch
 
 
 class Reactor(Clock):

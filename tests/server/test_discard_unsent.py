@@ -12,7 +12,7 @@ SIZE = 1_000_000
 #: Sends more than the client reads, then ends as a broker does that was replaced.
 SENDER = """
 import os, socket, sys
-from stompring.server.replication import discard_unsent
+from stompring.server.standby import discard_unsent
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 connection.setblocking(False)
 sent, data = 0, bytes(65536)

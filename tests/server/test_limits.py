@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.server.limits import describe_limits, format_size
+from stompring.server.protocol import describe_limits, format_size
 from stompring.settings.model import BrokerConfiguration
 
 MB, GB = 1024**2, 1024**3

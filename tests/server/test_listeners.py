@@ -15,9 +15,8 @@ from twisted.python.failure import Failure
 
 from stompring.errors import ConfigurationError
 from stompring.server.listeners import DAY, FILE_CHECK_INTERVAL, ListenerStack
-from stompring.server.proxy_protocol import TLS_HANDSHAKE_FAILURE
-from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
-from stompring.settings.model import BrokerConfiguration
+from stompring.server.protocol import TLS_HANDSHAKE_FAILURE
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
 
 from ..certificates import Authority
 

@@ -4,11 +4,7 @@ from unittest import mock
 
 import pytest
 
-from stompring.server.protocol import (
-    CHECK_INTERVAL,
-    LINGER,
-    SLOW_READ,
-)
+from stompring.server.protocol import CHECK_INTERVAL, LINGER, SLOW_READ
 
 from ..session.session_fixture import frame, parse
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.server.proxy_protocol import MAX_V1, MAX_V2, SIGNATURE, ProxyHeader, read_proxy_header
+from stompring.server.protocol import MAX_V1, MAX_V2, SIGNATURE, ProxyHeader, read_proxy_header
 
 
 def v2(command, family, body, size=None):

@@ -4,7 +4,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from stompring.server.protocol import CHECK_INTERVAL, IDLE_FRACTION, MAX_PAUSE, ReadThrottle
-from stompring.session.backpressure import Reading
+from stompring.session.outbox import Reading
 
 from ..session.session_fixture import RecordingWire
 

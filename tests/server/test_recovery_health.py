@@ -8,8 +8,8 @@ import urllib.request
 import pytest
 
 from stompring.admin.api import Answer
-from stompring.server import recovery_health
-from stompring.server.recovery_health import answer_health
+from stompring.server import persistence
+from stompring.server.persistence import answer_health
 
 LIVE = Answer(b'{"status":"UP"}')
 READY = Answer(b'{"status":"RECOVERING"}', 503)
@@ -74,7 +74,7 @@ def test_clients_that_send_nothing_or_nonsense_delay_nobody(address):
 
 
 def test_connections_beyond_the_limit_are_closed(monkeypatch, address):
-    monkeypatch.setattr(recovery_health, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(persistence, "MAX_CONNECTIONS", 2)
     first, second = socket.create_connection(address), socket.create_connection(address)
     with socket.create_connection(address) as third:
         third.settimeout(10)

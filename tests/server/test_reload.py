@@ -13,15 +13,16 @@ from stompring.server.reload import (
     preview,
     restart_required,
 )
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
     BrokerConfiguration,
     DeletionPolicy,
     DivertConfiguration,
+    HttpAcceptor,
     PluginConfiguration,
     QueueConfiguration,
+    StompAcceptor,
     WildcardSyntax,
 )
 

@@ -5,16 +5,9 @@ from dataclasses import replace
 import pytest
 from twisted.internet.task import Clock
 
-from stompring.replication.beat import Beat
+from stompring.replication.log import Beat
 from stompring.replication.role import Role
-from stompring.server.replication import (
-    MAX_SKEW,
-    NAMESAKE_BEATS,
-    Liveness,
-    Namesake,
-    clock_skew,
-    standby_reason,
-)
+from stompring.server.standby import MAX_SKEW, NAMESAKE_BEATS, Liveness, Namesake, clock_skew, standby_reason
 
 from ..admin.test_ha import STANDBY
 from .test_disk_monitor import SlowDisk

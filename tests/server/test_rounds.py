@@ -17,7 +17,7 @@ from twisted.python import log as twisted_log
 from twisted.python.failure import Failure
 
 from stompring.server import reactor as reactors
-from stompring.server import rounds, tls, twisted_internals
+from stompring.server import rounds, tls
 from stompring.server.reactor import call_at_round_end, make_reactor, reactor_name, use_reactor
 from stompring.server.rounds import RoundsConnection, RoundsReactor
 
@@ -378,9 +378,9 @@ def test_only_bytes_are_written(test):
 
 
 def test_every_private_name_is_needed():
-    source = ast.parse(Path(twisted_internals.__file__).read_text())
+    source = ast.parse(Path(rounds.__file__).read_text())
     used = {node.attr for node in ast.walk(source) if isinstance(node, ast.Attribute) and private(node.attr)}
-    assert used == set(twisted_internals.PRIVATE_NAMES)
+    assert used == set(rounds.PRIVATE_NAMES)
 
 
 def test_no_other_module_of_the_reactor_uses_private_names_of_twisted():
@@ -415,10 +415,10 @@ def test_every_private_name_that_tls_uses_is_listed_and_there():
     used = {
         node.attr for node in ast.walk(connection) if isinstance(node, ast.Attribute) and private(node.attr)
     }
-    assert used - own == set(twisted_internals.TLS_NAMES)
+    assert used - own == set(rounds.TLS_NAMES)
     theirs = ast.parse(inspect.getsource(TLSMemoryBIOProtocol))
     names = {node.attr for node in ast.walk(theirs) if isinstance(node, ast.Attribute)}
-    assert set(twisted_internals.TLS_NAMES) <= names
+    assert set(rounds.TLS_NAMES) <= names
     assert not own & names, "a private name of Twisted is overridden"
 
 
@@ -426,7 +426,7 @@ def private(name):
     return name.startswith("_") and not name.startswith("__")
 
 
-@pytest.mark.parametrize("name", twisted_internals.PRIVATE_NAMES)
+@pytest.mark.parametrize("name", rounds.PRIVATE_NAMES)
 def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypatch):
     class Other(RoundsReactor):
         def __getattribute__(self, attribute):
@@ -435,7 +435,7 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypa
             return super().__getattribute__(attribute)
 
     checking = []
-    check = twisted_internals.check_names
+    check = rounds.check_names
 
     def checked(reactor):
         checking.append(1)
@@ -443,7 +443,7 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypa
             check(reactor)
         finally:
             checking.clear()
-            twisted_internals.close_descriptors(reactor)
+            rounds.close_descriptors(reactor)
 
     monkeypatch.setattr(rounds, "check_names", checked)
     monkeypatch.setattr(rounds, "RoundsReactor", Other)

@@ -10,8 +10,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 
-from stompring.admin.channel import HttpConnectionLimit
-from stompring.admin.http import IDLE, AdminSite
+from stompring.admin.http import IDLE, AdminSite, HttpConnectionLimit
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
 from stompring.server.listeners import ListenerStack
@@ -19,8 +18,7 @@ from stompring.server.protocol import Connections, StompFactory
 from stompring.server.tls import LINGER
 from stompring.session.connect import Login
 from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, Tls
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor, Tls
 
 from ..certificates import Authority
 from .transport import TcpTransport

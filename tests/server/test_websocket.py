@@ -14,7 +14,7 @@ from stompring.server.websocket import (
     MAX_SHORT_FRAGMENTS,
     SHORT_FRAGMENT,
 )
-from stompring.settings.acceptor import FrameLimits, WebSocketSettings
+from stompring.settings.model import FrameLimits, WebSocketSettings
 
 from ..session.session_fixture import frame, parse
 from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, piece_bytes

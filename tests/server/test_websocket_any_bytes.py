@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.server.websocket import SHORT_MESSAGE
-from stompring.settings.acceptor import WebSocketSettings
+from stompring.settings.model import WebSocketSettings
 
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
 from .transport import House, read_pieces

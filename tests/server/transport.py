@@ -12,8 +12,7 @@ from stompring.policy.hooks import Policies
 from stompring.server.protocol import Connections, StompFactory
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy, StompAcceptor
 
 from ..websocket_client import WebSocketClient
 

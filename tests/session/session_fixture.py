@@ -9,7 +9,7 @@ from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
-from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import StompAcceptor
 from stompring.stomp.frames import unescape
 
 from ..broker.broker_fixture import BrokerFixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stompring.session.backpressure import Reading
+from stompring.session.outbox import Reading
 
 from .session_fixture import RecordingWire
 

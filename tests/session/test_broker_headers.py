@@ -3,7 +3,7 @@
 import pytest
 
 from stompring.session.connect import Login
-from stompring.session.permissions import AllowAll
+from stompring.session.destination import AllowAll
 
 from .session_fixture import Server
 

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from stompring.errors import LimitReached
-from stompring.server.limits import (
+from stompring.server.protocol import (
     CONNECTION_MEMORY_SHARE,
     MEMORY_PER_CONNECTION,
     RESERVED_FILES,
@@ -15,13 +15,8 @@ from stompring.server.limits import (
     open_file_limit,
     raise_open_file_limit,
 )
-from stompring.session.connection_limits import (
-    ConnectionCounter,
-    ConnectionLimit,
-    ConnectionSlot,
-    GlobalConnectionLimit,
-)
-from stompring.settings.acceptor import StompAcceptor
+from stompring.session.outbox import ConnectionCounter, ConnectionLimit, ConnectionSlot, GlobalConnectionLimit
+from stompring.settings.model import StompAcceptor
 from stompring.settings.network import is_this_machine, source_network
 
 GB = 1024**3

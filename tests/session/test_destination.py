@@ -4,8 +4,7 @@ import pytest
 
 from stompring.errors import Refused
 from stompring.session.destination import Destination, Destinations, remote_form
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import RoutingType
+from stompring.settings.model import RoutingType, StompAcceptor
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 PREFIXES = Destinations(

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from stompring.broker.clock import Clock
-from stompring.broker.directory import MAX_WORDS
-from stompring.broker.dispatcher import PAUSED_SINGLY
+from stompring.broker.delivery import PAUSED_SINGLY
+from stompring.broker.directory import MAX_WORDS, subscription_size
+from stompring.broker.limits import UNCOUNTED
 from stompring.broker.message import REFERENCE_OVERHEAD
-from stompring.broker.resource_limits import subscription_size
-from stompring.broker.unfinished import UNCOUNTED
-from stompring.session.backpressure import SLOW
+from stompring.session.outbox import SLOW
 from stompring.session.session import STEPS
 from stompring.settings.model import ResourceLimit
 from stompring.stomp.headers import FIRST_FRAME

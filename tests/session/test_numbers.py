@@ -2,8 +2,8 @@
 
 import pytest
 
-from stompring.session.heartbeat import MAX_INTERVAL, agree
-from stompring.settings.acceptor import StompAcceptor
+from stompring.session.outbox import MAX_INTERVAL, agree
+from stompring.settings.model import StompAcceptor
 
 from .session_fixture import Server, frame
 

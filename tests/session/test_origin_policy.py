@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from stompring.session.connection_limits import HandshakeRejected, OriginPolicy
-from stompring.settings.acceptor import WebSocketSettings
+from stompring.session.outbox import HandshakeRejected, OriginPolicy
+from stompring.settings.model import WebSocketSettings
 
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 

@@ -8,12 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stompring.session.connect import Login
-from stompring.session.permissions import (
-    CACHED_ANSWERS,
-    CREATE_QUEUE,
-    Authorizer,
-    close_if_revoked,
-)
+from stompring.session.destination import CACHED_ANSWERS, CREATE_QUEUE, Authorizer, close_if_revoked
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 from .session_fixture import Client, Server

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.auto_delete import UNUSED_AFTER
-from stompring.broker.transfer import BROKERS_OWN, ORIGIN_HEADERS
+from stompring.broker.directory import UNUSED_AFTER
+from stompring.broker.message import BROKERS_OWN, ORIGIN_HEADERS
 from stompring.session.send import NOT_PASSED_ON, user_block
 
 from ..broker.broker_fixture import bodies

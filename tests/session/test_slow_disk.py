@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stompring.broker.storage import NoStorage
+from stompring.broker.ports import NoStorage
 
 from .session_fixture import Server
 

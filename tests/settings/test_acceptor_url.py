@@ -2,9 +2,9 @@
 
 import pytest
 
-from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, WebSocketSettings
-from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES, STOMP_PARAMETERS, parse_acceptor
+from stompring.settings.model import HttpAcceptor, StompAcceptor, WebSocketSettings
 from stompring.settings.network import is_loopback
+from stompring.settings.urls import OLD_PARAMETER_NAMES, STOMP_PARAMETERS, parse_acceptor
 
 BASE = "tcp://127.0.0.1:61613"
 

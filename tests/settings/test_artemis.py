@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.settings import connector_url
-from stompring.settings.acceptor_url import (
-    LISTENER_PARAMETERS,
-    OLD_PARAMETER_NAMES,
-    STOMP_PARAMETERS,
-    Ignored,
-)
+from stompring.settings import urls
 from stompring.settings.artemis import (
     ACCEPTOR_PARAMETERS,
     CONNECTOR_PARAMETERS,
@@ -19,8 +13,14 @@ from stompring.settings.artemis import (
     describe_ignored,
 )
 from stompring.settings.broker_xml import parse_broker_xml
-from stompring.settings.connector_url import parse_connector
 from stompring.settings.model import IgnoredSetting
+from stompring.settings.urls import (
+    LISTENER_PARAMETERS,
+    OLD_PARAMETER_NAMES,
+    STOMP_PARAMETERS,
+    Ignored,
+    parse_connector,
+)
 
 from .documents import FILE, QUIET, acceptor, faults, faults_of, parse, queue, setting
 
@@ -266,7 +266,7 @@ def test_no_name_is_both_supported_and_in_the_table():
         *OLD_PARAMETER_NAMES,
         "protocols",
     }
-    assert not set(CONNECTOR_PARAMETERS) & set(connector_url.CONNECTOR_PARAMETERS)
+    assert not set(CONNECTOR_PARAMETERS) & set(urls.CONNECTOR_PARAMETERS)
 
 
 def test_a_file_without_settings_of_artemis_ignores_nothing():

@@ -7,10 +7,10 @@ import re
 import pytest
 from lxml import etree
 
-from stompring.settings import connector_url
-from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
+from stompring.settings import urls
 from stompring.settings.artemis import ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS, OLD_ELEMENT_NAMES, SECTIONS
-from stompring.settings.schema import ElementRule, root_rules
+from stompring.settings.document import ElementRule, root_rules
+from stompring.settings.urls import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
 
 from ..artemis import jar_entry, java_class, needs_artemis
 from ..docs import artemis_reference
@@ -145,7 +145,7 @@ def test_the_table_has_every_parameter_of_transport_constants():
     names = {value for name, value in constants.items() if not name.startswith(OTHERS)}
     assert {"useEpoll", "keyStorePath", "stompConsumerWindowSize"} <= names
     assert {name for name in names - acceptor_parameters() if not OF_CONNECTORS.fullmatch(name)} == set()
-    of_connectors = {*connector_url.CONNECTOR_PARAMETERS, *CONNECTOR_PARAMETERS}
+    of_connectors = {*urls.CONNECTOR_PARAMETERS, *CONNECTOR_PARAMETERS}
     assert {name for name in names - of_connectors if not OF_ACCEPTORS.fullmatch(name)} == set()
 
 

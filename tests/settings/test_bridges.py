@@ -4,9 +4,8 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import parse_broker_xml
-from stompring.settings.connector import Connector, ConnectorTls
-from stompring.settings.connector_url import parse_connector
-from stompring.settings.model import BridgeConfiguration, ComponentRoutingType
+from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector, ConnectorTls
+from stompring.settings.urls import parse_connector
 
 REFERENCE = "<static-connectors><connector-ref>c</connector-ref></static-connectors>"
 

@@ -5,18 +5,20 @@ from types import MappingProxyType
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
-from stompring.settings.machine_memory import machine_memory
+from stompring.settings.machine import machine_memory
 from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
     BrokerConfiguration,
     DeletionPolicy,
+    FrameLimits,
     FullPolicy,
+    HttpAcceptor,
     QueueConfiguration,
     RingPolicy,
     RoutingType,
+    StompAcceptor,
     WildcardSyntax,
 )
 

@@ -8,10 +8,10 @@ from lxml import etree
 
 from stompring.cli.init import TEMPLATE
 from stompring.policy.load import PluginSources, load
-from stompring.security.access_control import Permissions, open_management
+from stompring.security.access import Permissions, open_management
 from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
-from stompring.settings.data_directory import data_directory
+from stompring.settings.machine import data_directory
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     DeletionPolicy,

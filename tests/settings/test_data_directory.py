@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stompring.settings.data_directory import DataDirectory, data_directory
+from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration
 
 CASES = [

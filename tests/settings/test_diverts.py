@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.settings.diverts import find_loops
+from stompring.settings.broker_xml import find_loops
 from stompring.settings.model import (
     ComponentRoutingType,
     DivertConfiguration,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stompring.settings.acceptor import TLS_VERSIONS, HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
-from stompring.settings.acceptor_url import (
+from stompring.settings.model import TLS_VERSIONS, HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
+from stompring.settings.urls import (
     LISTENER_PARAMETERS,
     PROXY_PARAMETERS,
     TLS_PARAMETERS,

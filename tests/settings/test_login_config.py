@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.errors import ConfigurationError
+from stompring.settings.artemis import find_logins
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.login_config import find_logins
 from stompring.settings.model import Guest
 
 PROPERTIES = """

@@ -4,11 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stompring.settings.machine_memory import (
-    default_dispatch_memory,
-    default_global_max_size,
-    machine_memory,
-)
+from stompring.settings.machine import default_dispatch_memory, default_global_max_size, machine_memory
 
 GIB, MIB = 1024**3, 1024**2
 UNLIMITED = "9223372036854771712"  # what the first version says

@@ -9,21 +9,27 @@ import pytest
 
 from stompring.admin.queues import ATTRIBUTES, FIELDS
 from stompring.broker.queue import LEAST, QueueAttributes
-from stompring.cli.data_import_offline import IMMUTABLE
-from stompring.cli.data_import_online import CHANGEABLE as SENT_IN_PATCH
-from stompring.cli.data_import_online import IMMUTABLE as SENT_IN_POST
+from stompring.cli.data_import import CHANGEABLE as SENT_IN_PATCH
+from stompring.cli.data_import import IMMUTABLE
+from stompring.cli.data_import import IMMUTABLE_VALUES as SENT_IN_POST
 from stompring.settings import model
-from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSettings
-from stompring.settings.acceptor_url import PARAMETER_TYPES
 from stompring.settings.broker_xml import parse_broker_xml
 from stompring.settings.model import (
+    CHANGEABLE,
+    CREATE_ONLY,
+    NOT_IN_HTTP,
     AddressSettings,
     BrokerConfiguration,
+    FrameLimits,
     QueueConfiguration,
     RoutingType,
+    StompAcceptor,
+    WebSocketSettings,
+    camel_case,
+    options_of,
     queue_defaults,
 )
-from stompring.settings.options import CHANGEABLE, CREATE_ONLY, NOT_IN_HTTP, camel_case, options_of
+from stompring.settings.urls import PARAMETER_TYPES
 from stompring.settings.value_types import VALUE_TYPES
 from stompring.store.bindings import attributes_of, describe_attributes
 from stompring.store.export import QUEUE_FIELDS, PortableQueue

@@ -3,9 +3,9 @@
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.settings.acceptor_url import parse_acceptor
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.references import HIDDEN, MAX_FILE_BYTES, References, Secret, hidden, revealed
+from stompring.settings.document import HIDDEN, MAX_FILE_BYTES, References, Secret, hidden, revealed
+from stompring.settings.urls import parse_acceptor
 
 SECRET = "s3cret;with&odd<chars>%41"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from stompring.server.reload import changed_values, restart_required
+from stompring.settings.document import revealed
 from stompring.settings.model import ReplicatedLogSettings
-from stompring.settings.references import revealed
 
 from .documents import FILE, faults, parse
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.settings.data_directory import data_directory
+from stompring.settings.machine import data_directory
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import Retain, Retention
 

@@ -13,13 +13,13 @@ from lxml import etree
 
 from stompring.settings.artemis import SECTIONS
 from stompring.settings.broker_xml import _canonical
+from stompring.settings.document import ElementRule, all_elements, parents_of, root_rules, schema_bytes
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
     ReplicatedLogSettings,
     WildcardSyntax,
 )
-from stompring.settings.schema import ElementRule, all_elements, parents_of, root_rules, schema_bytes
 from stompring.settings.value_types import VALUE_TYPES
 
 XS = "{http://www.w3.org/2001/XMLSchema}"

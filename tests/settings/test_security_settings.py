@@ -8,8 +8,8 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import parse_broker_xml
+from stompring.settings.document import schema_bytes
 from stompring.settings.model import PermissionType, SecuritySettingEntry
-from stompring.settings.schema import schema_bytes
 
 FILE = "/etc/stompring/broker.xml"
 

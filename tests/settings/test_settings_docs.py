@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stompring.broker.rejections import LIMITS
-from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES
+from stompring.broker.limits import LIMITS
 from stompring.settings.broker_xml import MAX_SESSIONS_OLD_NAME, parse_broker_xml
-from stompring.settings.machine_memory import machine_memory
+from stompring.settings.document import ElementRule, all_elements, root_rules
+from stompring.settings.machine import machine_memory
 from stompring.settings.match import SettingsRepository
-from stompring.settings.model import (
-    FullPolicy,
-    PermissionType,
-)
-from stompring.settings.schema import ElementRule, all_elements, root_rules
+from stompring.settings.model import FullPolicy, PermissionType
+from stompring.settings.urls import OLD_PARAMETER_NAMES
 
 from ..docs import settings_reference
 

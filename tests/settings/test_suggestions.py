@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.settings.schema import closest_match, with_suggestion
+from stompring.settings.document import closest_match, with_suggestion
 
 KNOWN = ("ring-size", "ring-policy", "max-consumers")
 

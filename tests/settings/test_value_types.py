@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from stompring.session.send import ENDS_HERE
 from stompring.settings import value_types
-from stompring.settings.acceptor_url import PARAMETER_TYPES
 from stompring.settings.model import DeletionPolicy, FullPolicy, RingPolicy, RoutingType
+from stompring.settings.urls import PARAMETER_TYPES
 
 K = 1024
 

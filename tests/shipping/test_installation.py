@@ -16,7 +16,7 @@ from ..stomp_client import StompClient
 
 #: Python that prints one shipped path.
 PRINT_PATH = (
-    "import sys; from stompring.settings.shipped import shipped_file; print(shipped_file(*sys.argv[1:]))"
+    "import sys; from stompring.settings.machine import shipped_file; print(shipped_file(*sys.argv[1:]))"
 )
 
 CONFIG_TYPES = {".xml", ".json", ".yml", ".yaml", ".service", ".conf", ".cfg", ".res", ".toml"}

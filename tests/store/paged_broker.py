@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stompring.broker.ports import Reason
 from stompring.broker.reference import DELIVERING, Reference
-from stompring.broker.storage import Reason
 from stompring.settings.model import RoutingType
 from stompring.store.files import Disk
-from stompring.store.page_reader import Block
-from stompring.store.pages import Pages
+from stompring.store.pages import Block, Pages
 from stompring.store.paging import Paging
 
 from .disk import ImmediateDisk

@@ -5,16 +5,15 @@ from typing import cast
 
 import pytest
 
-from stompring.broker.clock import Clock
-from stompring.broker.recurrence import Recurrence
-from stompring.store.compaction import (
+from stompring.broker.clock import Clock, Recurrence
+from stompring.store.journal import (
     BACKLOG_BYTES,
     BACKLOG_INTERVAL,
     STEP_INTERVAL,
     STEP_RECORDS,
     Compaction,
+    Journal,
 )
-from stompring.store.journal import Journal
 
 from ..broker.broker_fixture import MULTICAST, bodies, join
 from .disk import ManualDisk

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from stompring.broker.recurrence import Recurrence
+from stompring.broker.clock import Recurrence
+from stompring.broker.ports import Reason
 from stompring.broker.reference import SCHEDULED
-from stompring.broker.storage import Reason
 
 from ..broker.broker_fixture import MULTICAST, join
 from ..pipeline.reference_decoder import events

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stompring.broker import publish
-from stompring.broker.recurrence import Recurrence
-from stompring.broker.transaction import Transaction
+from stompring.broker.clock import Recurrence
+from stompring.broker.publish import Transaction
 from stompring.settings.model import Retention, RingPolicy
 
 from ..broker.broker_fixture import MULTICAST, join

@@ -1,7 +1,7 @@
 """Cursors: what is found first, what each step does to the counts, and what the journal hears of it."""
 
+from stompring.broker.ports import Reason
 from stompring.broker.reference import PENDING
-from stompring.broker.storage import Reason
 from stompring.store.record import PAGE_SETTLED, WENT_OUT, Kind, unpack_runs
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan

@@ -12,7 +12,7 @@ from stat import S_ISDIR
 import pytest
 
 from stompring.errors import StoreError
-from stompring.replication.seed import INCOMPLETE
+from stompring.replication.engines import INCOMPLETE
 from stompring.store.datadir import DataBusy, DataLock, is_locked, weak_locks
 from stompring.store.files import Files
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.broker.expiry import is_expired
+from stompring.broker.lifetime import is_expired
 from stompring.broker.reference import ReferenceRun
 from stompring.settings.model import RingPolicy
 from stompring.store import recovery

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.broker.duplicates import add_id, forget_all, is_known
+from stompring.broker.address import add_id, forget_all, is_known
 from stompring.server.reload import apply
 from stompring.session.outbox import Outgoing
-from stompring.store import duplicates, journal
-from stompring.store.duplicates import IdChunk, ReplayedIds, pack_ids, unpack_ids
+from stompring.store import bindings, journal
+from stompring.store.bindings import IdChunk, ReplayedIds, pack_ids, unpack_ids
 from stompring.store.record import TRANSACTION, Kind
 from stompring.store.replay import ReadSegment
 from stompring.store.segment import Header
@@ -166,7 +166,7 @@ def chunks_of(world):
 
 
 def test_chunks_are_bounded(monkeypatch):
-    monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
+    monkeypatch.setattr(bindings, "CHUNK_IDS", 4)
     world = make(id_cache_size=10)
     send_all(world, ids(1, 30))
     assert [len(chunk.ids) for chunk in chunks_of(world)] == [4, 4, 2]  # 21 to 30, whose chunk began at 21
@@ -174,14 +174,14 @@ def test_chunks_are_bounded(monkeypatch):
     assert known(again) == ids(21, 30)
     send_all(again, ids(31, 32))
     assert known(again.again()) == ids(23, 32)
-    monkeypatch.setattr(duplicates, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(bindings, "CHUNK_BYTES", 10)
     send_all(again, [b"x" * 9, b"y" * 9, b"z" * 9])
     assert [len(chunk.ids) for chunk in chunks_of(again)][-2:] == [2, 1]
 
 
 def test_segments_go_whose_ids_are_forgotten(monkeypatch):
     """Without compaction: nothing is written again."""
-    monkeypatch.setattr(duplicates, "CHUNK_IDS", 5)
+    monkeypatch.setattr(bindings, "CHUNK_IDS", 5)
     world = make(id_cache_size=10, journal_file_size=2000, journal_compact_min_files=0)
     binding = world.journal.segments[0]
     for number in range(400):
@@ -195,7 +195,7 @@ def test_segments_go_whose_ids_are_forgotten(monkeypatch):
 
 @pytest.mark.parametrize("limit", [3, 1000])
 def test_compaction_rewrites_valid_ids_only(monkeypatch, limit):
-    monkeypatch.setattr(duplicates, "CHUNK_IDS", limit)
+    monkeypatch.setattr(bindings, "CHUNK_IDS", limit)
     world = make(id_cache_size=12, journal_file_size=2000, journal_compact_min_files=0)
     send_all(world, ids(1, 60))
     acknowledge_all(world)
@@ -252,7 +252,7 @@ def test_cleared_ids_are_not_recovered(world, count):
 
 def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch):
     """Whatever segment goes first, at no time do ids come back."""
-    monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
+    monkeypatch.setattr(bindings, "CHUNK_IDS", 4)
     world = make(journal_file_size=1200, journal_compact_min_files=2, journal_compact_percentage=90)
     world.turn()
     send_all(world, ids(1, 30))
@@ -411,7 +411,7 @@ def test_every_cut_of_the_journal_while_pages_are_whole(together):
 
 
 def test_a_damaged_segment_loses_its_ids_alone(monkeypatch):
-    monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
+    monkeypatch.setattr(bindings, "CHUNK_IDS", 4)
     world = make(journal_file_size=1500, journal_compact_min_files=0)
     send_all(world, ids(1, 30))
     files = world.memory.kill()

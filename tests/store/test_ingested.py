@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stompring.broker.storage import Reason
+from stompring.broker.ports import Reason
 from stompring.settings.model import Retention as Settings
-from stompring.store.ingested import (
+from stompring.store.datadir import (
     INGESTED,
-    LOCK,
+    INGESTED_LOCK,
     Busy,
     Lake,
     Position,
@@ -54,7 +54,7 @@ def test_recorded_positions_are_read(tmp_path):
     forget_lake(tmp_path, "b")
     forget_lake(tmp_path, "b")
     assert list(read_ingested(tmp_path)) == ["a"]
-    assert {path.name for path in tmp_path.iterdir()} == {INGESTED, LOCK}
+    assert {path.name for path in tmp_path.iterdir()} == {INGESTED, INGESTED_LOCK}
 
 
 def test_the_time_is_that_of_the_clock(tmp_path):

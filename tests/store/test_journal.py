@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from stompring.broker.storage import Reason
+from stompring.broker.ports import Reason
 from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Cause, Kind, StoredMessage
 from stompring.store.record import unpack_numbers as numbers_in
 from stompring.store.segment import SegmentScan

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.broker.message import Traits
-from stompring.store.message_index import MessageIndex
 from stompring.store.record import StoredMessage, message_payload
-from stompring.store.replay import ReadSegment
+from stompring.store.replay import MessageIndex, ReadSegment
 from stompring.store.segment import Header
 
 from ..broker.broker_fixture import BrokerFixture

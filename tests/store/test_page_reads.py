@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
+from stompring.broker.ports import Reason
 from stompring.broker.reference import PENDING
-from stompring.broker.storage import Reason
-from stompring.store import page_reader
+from stompring.store import pages as pages_module
 
 from .disk import ManualDisk
 from .memory_files import broken
@@ -17,7 +17,7 @@ BIG = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False}}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(page_reader, "BLOCK_BYTES", 2048)
+    monkeypatch.setattr(pages_module, "BLOCK_BYTES", 2048)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_evicted_page_starts_are_read_again(world, q, monkeypatch):
         world.pages.roll()
     world.turn()
     pages = list(world.pages.in_order())
-    monkeypatch.setattr(page_reader, "CACHED_PAGE_STARTS", 1)
+    monkeypatch.setattr(pages_module, "CACHED_PAGE_STARTS", 1)
     for page in pages:
         page.starts = None
     for page in pages:

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
+from stompring.broker.ports import Reason
 from stompring.broker.reference import PENDING
-from stompring.broker.storage import Reason
 from stompring.errors import StoreError
 from stompring.settings.model import RoutingType
 from stompring.store.bindings import describe_address, describe_queue
-from stompring.store.cursor import QueueRemoved
+from stompring.store.pages import QueueRemoved
 from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan, find_footer

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from stompring.broker.storage import Reason
-from stompring.store.cursor import EXPANDED_STATES, QueuePageState
+from stompring.broker.ports import Reason
 from stompring.store.page_file import PageScan, page_path
-from stompring.store.page_reader import CACHED_PAGE_STARTS
+from stompring.store.pages import CACHED_PAGE_STARTS, EXPANDED_STATES, QueuePageState
 from stompring.store.segment import HEADER, PAGE, Header, find_footer
 
 from .disk import ManualDisk

@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stompring.broker.ports import Reason
 from stompring.broker.reference import PENDING, SCHEDULED
-from stompring.broker.storage import Reason
 
 from ..property.profile import examples
 from .paged_broker import PagedBroker, refer

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.broker.clock import Recurrence
 from stompring.broker.message import Traits
 from stompring.broker.queue import QueueAttributes
-from stompring.broker.recurrence import Recurrence
 from stompring.settings.model import RingPolicy, RoutingType
 from stompring.stomp.frames import header_line
 from stompring.store.bindings import attributes_of, describe_attributes

@@ -3,7 +3,7 @@
 import pytest
 
 from stompring.broker import queue_browser
-from stompring.broker.storage import Reason
+from stompring.broker.ports import Reason
 from stompring.session.outbox import Outgoing
 from stompring.settings.model import Retention as Settings
 from stompring.store import encoder

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from stompring.broker import publish
-from stompring.broker.storage import Reason
+from stompring.broker.ports import Reason
 from stompring.settings.model import Retention as Settings
 from stompring.store.files import Files
 from stompring.store.record import MESSAGE, PAGE_SETTLED, SAMPLE_ROW, SETTLED, Kind
-from stompring.store.retention import Retention
-from stompring.store.samples import Samples
+from stompring.store.retention import Retention, Samples
 from stompring.store.segment import SegmentScan
 
 from ..broker.broker_fixture import MULTICAST, join

@@ -20,11 +20,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompring.pipeline.lake.brokers import DEFAULT_BROKER
-from stompring.pipeline.lake.data_files import BROKER, BUCKET, DATE
-from stompring.pipeline.lake.delta import dataset
-from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.storage import Folder
+
+from .delta import BROKER, BUCKET, DATE, DEFAULT_BROKER, dataset
+from .lake import Lake
 
 #: Rows of a result that are in memory at a time.
 ROWS = 8192
@@ -75,7 +74,7 @@ def query(
 
     Raises `LakeNotFound`, and `QueryError` for what is no query.
     """
-    from stompring.pipeline.lake.views import Views
+    from .views import Views
 
     lake.require()
     with tempfile.TemporaryDirectory(prefix="stompring-duckdb-") as directory:

@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 import prometheus_client
 
+from stompring.pipeline.arrays import ENDINGS, TABLES
 from stompring.pipeline.backlog import DirectoryReplaced, Limit, MissingFiles, end_positions, ranges_between
 from stompring.pipeline.files import DataFiles, Positions, dump_positions, task_ranges
-from stompring.pipeline.lake.brokers import DEFAULT_BROKER, Broker
-from stompring.pipeline.lake.delta import spark_url
-from stompring.pipeline.lake.ingest_task import BatchJob, BatchProgress, IngestRanges, TaskOutput, WriteCopies
-from stompring.pipeline.lake.lake import Intent, IntentLog, Lake, LakeNotFound
-from stompring.pipeline.lake.maintenance import Maintenance
 from stompring.pipeline.options import OptionError
-from stompring.pipeline.schema import ENDINGS, TABLES
-from stompring.store.ingested import Busy, record_ingested
+from stompring.store.datadir import Busy, record_ingested
+
+from .delta import DEFAULT_BROKER, Broker, spark_url
+from .ingest_task import BatchJob, BatchProgress, IngestRanges, TaskOutput, WriteCopies
+from .lake import Intent, IntentLog, Lake, LakeNotFound
+from .maintenance import Maintenance
 
 log = logging.getLogger(__name__)
 

@@ -12,17 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompring.pipeline.arrays import TYPES, nulls, strings
-from stompring.pipeline.batches import sample_batches
+from stompring.pipeline.arrays import TABLES, TYPES, nulls, strings
 from stompring.pipeline.events import grouped_event_batches
-from stompring.pipeline.files import DataFiles, Range
-from stompring.pipeline.lake.data_files import NewFile, TableWriter
+from stompring.pipeline.files import DataFiles, Range, sample_batches
 from stompring.pipeline.messages import grouped_batches, message_batches
 from stompring.pipeline.options import TableScan
 from stompring.pipeline.records import Records
-from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
-from stompring.pipeline.worker_errors import reporting_errors, reports_errors
+from stompring.pipeline.workers import reporting_errors, reports_errors
+
+from .delta import NewFile, TableWriter
 
 FULL_SCANS = {name: TableScan(table=name, columns=tuple(columns)) for name, columns in TABLES.items()}
 

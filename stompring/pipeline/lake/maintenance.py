@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from stompring.pipeline.lake.data_files import DATE
-from stompring.pipeline.lake.delta import LakeTable
-from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.views import Views
+from .delta import DATE, LakeTable
+from .lake import Lake
+from .views import Views
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,8 @@
-"""Replay of messages of a lake to a broker: in order for each address, with receipts, each message once.
+"""Replay of messages of a lake to a broker, and their selection.
+
+Selection of messages of a lake: by SQL or a selector, times and addresses.
+
+Replay of messages of a lake to a broker: in order for each address, with receipts, each message once.
 
 Its arguments identify a replay. Its state has the version of the table and the number of parts, so that a killed run
 is resumed: each part after the last message with a known receipt. Messages sent after that are sent again with the
@@ -8,10 +12,12 @@ same duplicate id, and the broker drops them.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -19,17 +25,142 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import indices, integers, strings
-from stompring.pipeline.lake.brokers import DEFAULT_BROKER
-from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.selection import MessageSelection
-from stompring.pipeline.schema import INT, LONG
+from stompring.pipeline.arrays import INT, LONG, indices, integers, strings
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.send_frames import SendEncoder, data_of, header_lines
+from stompring.pipeline.stomp.sink import SendEncoder, data_of, header_lines
 from stompring.pipeline.storage import Folder
-from stompring.pipeline.worker_errors import reporting_errors
+from stompring.pipeline.workers import reporting_errors
+from stompring.selector import InvalidSelector, compile_selector
 from stompring.stomp.frames import header_line
+
+from .delta import DEFAULT_BROKER
+from .lake import Lake
+
+log = logging.getLogger(__name__)
+
+
+class InvalidCondition(ValueError):
+    """A condition is neither SQL over the columns nor a selector; the text tells both reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSelection:
+    """``where`` is a condition in SQL over the columns of ``messages``, or a selector as for a queue's filter.
+
+    It is SQL where all its names are columns, else a selector. ``since`` <= timestamp < ``until``, epoch ms.
+    ``addresses`` are patterns with ``*`` and ``#``.
+    """
+
+    where: str | None = None
+    since: int | None = None
+    until: int | None = None
+    addresses: tuple[str, ...] = ()
+
+    def of(self, messages: Any) -> Any:
+        """The rows of a DataFrame that are meant. Raises `InvalidCondition`."""
+        from pyspark.sql.functions import col, concat, lit
+
+        for limit, sign in ((self.since, "__ge__"), (self.until, "__lt__")):
+            if limit is not None:
+                moment = lit(datetime.fromtimestamp(limit / 1000, UTC))
+                messages = messages.where(getattr(col("timestamp"), sign)(moment))
+        if self.addresses:
+            messages = messages.where(concat(col("address"), lit(".")).rlike(address_regex(self.addresses)))
+        return messages if self.where is None else _where(messages, self.where)
+
+
+def address_regex(addresses: tuple[str, ...]) -> str:
+    """A regular expression of Java for addresses that match one of some patterns, each with a dot behind its end."""
+    return f"^(?:{'|'.join(map(_pattern_regex, addresses))})$"
+
+
+def _pattern_regex(address: str) -> str:
+    """``*`` is one word, ``#`` any number of them, as in address-settings (`Pattern`)."""
+    some = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
+    return "".join(some.get(word, "".join(map(_literal, word)) + r"\.") for word in address.split("."))
+
+
+def _literal(letter: str) -> str:
+    return letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}"
+
+
+def _where(messages: Any, text: str) -> Any:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        selected = messages.where(text)
+        selected.schema  # noqa: B018 - Spark looks at the names now
+        return selected
+    except (AnalysisException, ParseException) as reason:
+        sql = str(reason).partition("\n")[0]
+    try:
+        compile_selector(text)
+    except InvalidSelector as reason:
+        raise InvalidCondition(
+            f"condition {text!r} is neither SQL ({sql}) nor a selector ({reason})"
+        ) from None
+    log.info("condition %r is evaluated as a selector", text)
+    return messages.mapInArrow(_SelectorFilter(text), messages.schema)
+
+
+class _SelectorFilter:
+    """Lets through what a selector is true for. Called in tasks."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        matches = compile_selector(self.text).matches
+        for batch in batches:
+            rows = batch.to_pylist()
+            found = np.flatnonzero([matches(SelectableRow(row)) for row in rows])
+            if len(found):
+                yield batch if len(found) == len(rows) else batch.take(indices(found))
+
+
+class SelectableRow:
+    """A row as a selector sees a message."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self._row = row
+        self._headers = dict(row["headers"] or ())
+
+    def get_property(self, name: str) -> str | int | float | bool | None:
+        """A header, or what the broker calls by a name of its own."""
+        if name in _SYSTEM:
+            found: str | int | None = _SYSTEM[name](self._row, self._headers)
+            return found
+        return self._headers.get(name)
+
+    def get_body(self) -> bytes:
+        """The body."""
+        return bytes(self._row["body"] or b"")
+
+
+def _milliseconds(time: datetime | None) -> int:
+    return 0 if time is None else round(time.timestamp() * 1000)
+
+
+_SYSTEM: dict[str, Any] = {
+    "AMQPriority": lambda row, _: row["priority"],
+    "AMQTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
+    "AMQDurable": lambda row, _: "DURABLE" if row["durable"] else "NON_DURABLE",
+    "AMQExpiration": lambda row, _: _milliseconds(row["expires"]),
+    "AMQSize": lambda row, _: len(row["body"] or b""),
+    "AMQAddress": lambda row, _: row["address"],
+    "AMQGroupID": lambda _, headers: headers.get("JMSXGroupID"),
+    "AMQUserID": lambda row, _: row["user"],
+    "JMSPriority": lambda row, _: row["priority"],
+    "JMSTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
+    "JMSExpiration": lambda row, _: _milliseconds(row["expires"]),
+    "JMSDeliveryMode": lambda row, _: "PERSISTENT" if row["durable"] else "NON_PERSISTENT",
+    "JMSMessageID": lambda row, _: str(row["message_id"]),
+    "JMSCorrelationID": lambda _, headers: headers.get("correlation-id"),
+    "JMSType": lambda _, headers: headers.get("type"),
+    "JMSReplyTo": lambda _, headers: headers.get("reply-to"),
+}
+
 
 #: Messages for which one receipt is asked, and groups of them that may be on their way.
 RECEIPT_MESSAGES, IN_FLIGHT = 1000, 4

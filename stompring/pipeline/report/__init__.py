@@ -3,8 +3,7 @@
 It brings matplotlib and jinja2 along: import it where it is used.
 """
 
-from stompring.pipeline.report.page import write_report
-from stompring.pipeline.report.period import Period
-from stompring.pipeline.report.tables import Lake
+from .page import write_report
+from .queries import Lake, Period
 
 __all__ = ["Lake", "Period", "write_report"]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from stompring.pipeline.report.period import as_datetime
+from .queries import as_datetime
 
 #: What nobody reads: UUIDs, and long numbers in base 16.
 GENERATED = re.compile(

@@ -26,9 +26,9 @@ from matplotlib.ticker import (
     SymmetricalLogLocator,
 )
 
-from stompring.pipeline.report import formats
-from stompring.pipeline.report.formats import legend_labels, shortened
-from stompring.pipeline.report.period import Grid
+from . import formats
+from .formats import legend_labels, shortened
+from .queries import Grid
 
 #: Okabe and Ito's colours, that people tell apart however they see colours; without the two that are too light or too
 #: dark for one of the two backgrounds. With the dashes there are twelve kinds of line, that differ in print too.

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from stompring.errors import ProtocolError
-from stompring.pipeline.pipeline_error import PipelineError
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.errors import PipelineError, ProtocolError
 from stompring.stomp.client import Pairs, StompClient, ack, frame, spoken_version
 from stompring.stomp.frames import Head
+
+from .endpoint import Endpoint
 
 #: Bytes of one read.
 CHUNK = 1 << 18

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from stompring.pipeline.stomp.sink import StompStreamWriter, StompWriter, writer_options
-from stompring.pipeline.stomp.source import StompStreamReader, reader_columns
-from stompring.pipeline.stomp.spool import COLUMNS
-from stompring.pipeline.worker_errors import defers_errors, reports_errors
+from stompring.pipeline.workers import defers_errors, reports_errors
+
+from .sink import StompStreamWriter, StompWriter, writer_options
+from .source import COLUMNS, StompStreamReader, reader_columns
 
 
 class StompFormat(DataSource):

@@ -9,8 +9,9 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from stompring.pipeline.options import OptionError
-from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
 from stompring.settings.value_types import byte_size
+
+from .endpoint import Endpoint, parse_address
 
 T = TypeVar("T")
 

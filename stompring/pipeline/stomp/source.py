@@ -1,4 +1,13 @@
-"""The stream reader of Spark's format ``stomp``, and the receiver that fills its spool.
+"""The source ``stomp``: a receiver, and the spool of what it received.
+
+The spool: a directory of received messages, from the broker's acknowledgement until Spark has committed them.
+
+It is a sequence of segments, files of records as those of the store (length, CRC-32, payload), each 32 MB or a little
+more. One process appends to the last segment. Spark reads up to a position before which everything is synced. An
+incomplete record can only stand at the end, behind that position: it is cut off when the spool is opened. A segment is
+deleted when Spark has committed everything in it.
+
+The stream reader of Spark's format ``stomp``, and the receiver that fills its spool.
 
 The reader is made and copied in several processes, and opens nothing until the process that plans asks for an offset.
 That process receives into the spool for as long as the query runs; tasks read the spool's files. The broker may delete
@@ -8,12 +17,19 @@ dies is delivered again and is there twice: at least once.
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+from zlib import crc32
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -24,21 +40,400 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from stompring.pipeline.arrays import TYPES
-from stompring.pipeline.options import OptionError
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
-from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.spool import (
-    COLUMNS,
-    Position,
-    SegmentRange,
-    Spool,
-    SpoolError,
-    read_rows,
-    to_record,
+from stompring.errors import PipelineError
+from stompring.pipeline.arrays import (
+    BINARY,
+    HEADERS,
+    STRING,
+    TIMESTAMP,
+    TYPES,
+    as_strings,
+    header_maps,
+    slices,
+    timestamps,
 )
-from stompring.pipeline.worker_errors import reporting_errors, reports_errors
-from stompring.stomp.frames import Head
+from stompring.pipeline.options import OptionError
+from stompring.pipeline.workers import reporting_errors, reports_errors
+from stompring.stomp.frames import Head, header_line
+from stompring.store.record import PREFIX
+
+from .connection import BrokerError, Connection, ConnectionFailed
+from .options import SourceOptions
+
+#: The first bytes of a segment: what it is, and of which format.
+HEADER = b"STOMPSPL\1\0\0\0\0\0\0\0"
+
+#: Bytes after which the next segment is begun.
+SEGMENT = 32 << 20
+
+#: Seconds to wait for another process to leave the spool, and between two looks: a lock tells nobody that it is free.
+LOCK_TIMEOUT, LOCK_POLL = 10.0, 0.05
+
+_SUFFIX = ".spool"
+
+
+class SpoolError(PipelineError):
+    """The spool is in use, is damaged, or is not the one that a checkpoint speaks of."""
+
+
+class Position(NamedTuple):
+    """A place between two records: the number of a segment, and bytes from its beginning."""
+
+    segment: int
+    offset: int
+
+    def to_json(self) -> dict[str, int]:
+        """An offset of Spark."""
+        return {"segment": self.segment, "position": self.offset}
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> Position:
+        """From an offset of Spark."""
+        return cls(int(offset["segment"]), int(offset["position"]))
+
+
+class SegmentRange(NamedTuple):
+    """Some bytes of one segment, whole records all."""
+
+    segment: int
+    begin: int
+    end: int
+
+
+class Spool:
+    """An open spool, which no other process may have open. Use as a context manager, or `close` it.
+
+    One thread may `append` while another one asks. Raises `SpoolError` where it is in use for longer than ``patience``
+    seconds or cannot be used; `OSError` where the file system does not do what it should.
+    """
+
+    tail: Position  # all before it is synced
+
+    def __init__(self, directory: Path, patience: float = LOCK_TIMEOUT, segment: int = SEGMENT) -> None:
+        self.directory = directory
+        self._limit = segment
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(directory, patience)
+        try:
+            numbers = segments(directory)
+            self._file = self._open(numbers[-1] if numbers else 1)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._file.close()
+        self._lock.close()
+
+    # ---- writing
+
+    def append(self, payloads: Sequence[bytes]) -> Position:
+        """Write records and sync them; returns where they end, which is `tail` from now on.
+
+        After an `OSError` the spool is of no use until it is opened again: what the file holds then is not known.
+        """
+        parts: list[bytes] = []
+        for payload in payloads:
+            parts += (PREFIX.pack(len(payload), crc32(payload)), payload)
+        number, offset = self.tail
+        left = memoryview(b"".join(parts))
+        offset += len(left)
+        while left:
+            left = left[self._file.write(left) :]
+        os.fdatasync(self._file.fileno())
+        if offset >= self._limit:
+            self._file.close()
+            self._file = self._open(number + 1)
+        else:
+            self.tail = Position(number, offset)
+        return self.tail
+
+    def _open(self, number: int) -> Any:
+        """The segment that is written to: new ones get a header, others lose what is not whole at their end."""
+        path = segment_path(self.directory, number)
+        file = open(path, "a+b", buffering=0)
+        file.seek(0)
+        data = file.read()
+        if len(data) < len(HEADER):
+            file.truncate(0)
+            file.write(HEADER)
+            end = len(HEADER)
+        else:
+            end = _complete_until(data, path)
+            if end < len(data):
+                file.truncate(end)
+        os.fsync(file.fileno())
+        _sync_directory(self.directory)
+        self.tail = Position(number, end)
+        return file
+
+    # ---- asking
+
+    @property
+    def head(self) -> Position:
+        """Where what is kept begins."""
+        return Position(segments(self.directory)[0], len(HEADER))
+
+    def check(self, position: Position) -> None:
+        """Raises `SpoolError` where a position that a checkpoint has is not in this spool."""
+        if position > self.tail:
+            raise SpoolError(
+                f"{self.directory} ends before the position of the checkpoint, segment {position.segment} at "
+                f"{position.offset}: it is the spool of another query, or was emptied"
+            )
+        _size(self.directory, position.segment)
+
+    def bytes_between(self, start: Position, end: Position) -> int:
+        """Bytes of records from one position to another."""
+        return sum(piece.end - piece.begin for piece in self.pieces(start, end))
+
+    def pieces(self, start: Position, end: Position) -> list[SegmentRange]:
+        """What stands between two positions. Raises `SpoolError` where some of it is missing."""
+        found = []
+        for number in range(start.segment, end.segment + 1):
+            size = _size(self.directory, number)
+            begin = start.offset if number == start.segment else len(HEADER)
+            stop = end.offset if number == end.segment else size
+            if stop > size:
+                raise _missing(self.directory, number, f"ends at {size}, before {stop}")
+            if begin < stop:
+                found.append(SegmentRange(number, begin, stop))
+        return found
+
+    def after(self, start: Position, end: Position, rows: int | None, size: int | None) -> Position:
+        """The position behind so many records or bytes from ``start`` on, not beyond ``end``; one record at least."""
+        if rows is None and (size is None or self.bytes_between(start, end) <= size):
+            return end
+        left, bytes_left, at = rows, size, start
+        for piece in self.pieces(start, end):
+            for begin, stop in _spans(read_range(self.directory, piece)):
+                if left == 0 or (bytes_left is not None and bytes_left < stop - begin and at != start):
+                    return at
+                at = Position(piece.segment, piece.begin + stop)
+                left = None if left is None else left - 1
+                bytes_left = None if bytes_left is None else bytes_left - (stop - begin)
+        return end
+
+    def unlink_before(self, position: Position) -> None:
+        """Delete the segments in which there is nothing from a position on."""
+        for number in segments(self.directory):
+            if number < min(position.segment, self.tail.segment):
+                segment_path(self.directory, number).unlink(missing_ok=True)
+
+
+# ---- files
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    """Where a segment is."""
+    return directory / f"{number:012d}{_SUFFIX}"
+
+
+def segments(directory: Path) -> list[int]:
+    """The numbers of the segments that are there."""
+    names = [path.stem for path in directory.glob(f"*{_SUFFIX}")]
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def read_range(directory: Path, piece: SegmentRange) -> bytes:
+    """The bytes of a piece. Raises `SpoolError`, `OSError`."""
+    path = segment_path(directory, piece.segment)
+    try:
+        with open(path, "rb") as file:
+            file.seek(piece.begin)
+            data = file.read(piece.end - piece.begin)
+    except FileNotFoundError:
+        raise _missing(directory, piece.segment, "is missing") from None
+    if len(data) < piece.end - piece.begin:
+        raise _missing(directory, piece.segment, f"ends before {piece.end}")
+    return data
+
+
+def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[tuple[int, int]]:
+    """Where the payloads in a piece's bytes begin and end. Raises `SpoolError` where one is damaged."""
+    view, found, at = memoryview(data), [], 0
+    for begin, end in _spans(data):
+        _, crc = PREFIX.unpack_from(data, begin)
+        if crc32(view[begin + PREFIX.size : end]) != crc:
+            break
+        found.append((begin + PREFIX.size, end))
+        at = end
+    if at != len(data):
+        raise SpoolError(
+            f"{segment_path(directory, piece.segment)} is damaged at {piece.begin + at}: messages in it are lost"
+        )
+    return found
+
+
+def _spans(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where records begin and end, as far as their lengths make sense."""
+    at, size = 0, len(data)
+    while at + PREFIX.size < size:
+        length, _ = PREFIX.unpack_from(data, at)
+        end = at + PREFIX.size + length
+        if not length or end > size:
+            return
+        yield at, end
+        at = end
+
+
+def _complete_until(data: bytes, path: Path) -> int:
+    """Where the last whole record of a segment ends."""
+    if not data.startswith(HEADER):
+        raise SpoolError(f"{path} is not a spool segment of this format")
+    view, end = memoryview(data), len(HEADER)
+    for begin, stop in _spans(data[len(HEADER) :]):
+        begin, stop = begin + len(HEADER), stop + len(HEADER)
+        _, crc = PREFIX.unpack_from(data, begin)
+        if crc32(view[begin + PREFIX.size : stop]) != crc:
+            break
+        end = stop
+    return end
+
+
+def _size(directory: Path, number: int) -> int:
+    try:
+        return segment_path(directory, number).stat().st_size
+    except FileNotFoundError:
+        raise _missing(directory, number, "is missing") from None
+
+
+def _missing(directory: Path, number: int, what: str) -> SpoolError:
+    return SpoolError(
+        f"segment {number} of the spool {directory} {what}, but the checkpoint needs it: "
+        "messages are lost, or it is the spool of another query"
+    )
+
+
+def _locked(directory: Path, patience: float) -> Any:
+    """A file that is locked as long as it is open."""
+    opened = open(directory / "lock", "ab")
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return opened
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                opened.close()
+                raise SpoolError(
+                    f"{directory} is in use by another query, or by one that is still stopping"
+                ) from None
+        except BaseException:
+            opened.close()
+            raise
+        time.sleep(LOCK_POLL)
+
+
+def _sync_directory(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+#: Column and type, as Spark's DDL names it.
+COLUMNS = {
+    "destination": STRING,
+    "message_id": STRING,
+    "timestamp": TIMESTAMP,
+    "received": TIMESTAMP,
+    "headers": HEADERS,
+    "body": BINARY,
+}
+
+#: timestamp, received (epoch ms, 0 for none), then the lengths of destination, message id, header lines and body
+RECORD_HEADER = Struct("<QQIIII")
+
+RECORD_FIELDS = np.dtype(
+    [
+        ("timestamp", "<u8"),
+        ("received", "<u8"),
+        *((name, "<u4") for name in ("destination", "message_id", "headers", "body")),
+    ]
+)
+
+#: Rows of a batch.
+ROWS = 1 << 14
+
+#: Columns of their own, or of meaning to one connection only.
+_OMITTED = frozenset({b"destination", b"message-id", b"subscription", b"ack", b"content-length"})
+
+
+def to_record(head: Head, body: bytes, received: int) -> bytes:
+    """The payload of a record. ``received`` is epoch ms."""
+    headers = head.headers
+    destination, identifier = headers.get(b"destination", b""), headers.get(b"message-id", b"")
+    sent = headers.get(b"timestamp", b"")
+    relevant = [item for item in headers.items() if item[0] not in _OMITTED]
+    if head.block:  # nothing in it is escaped
+        lines = b"".join([b"%b:%b\n" % item for item in relevant])
+    else:
+        lines = b"".join([header_line(name, value) for name, value in relevant])
+    timestamp = int(sent) if sent.isdigit() and len(sent) < 16 else 0
+    fixed = RECORD_HEADER.pack(timestamp, received, len(destination), len(identifier), len(lines), len(body))
+    return b"".join((fixed, destination, identifier, lines, body))
+
+
+def read_rows(directory: Path, pieces: Iterable[SegmentRange], columns: Sequence[str]) -> Iterator[Any]:
+    """Record batches of some pieces of a spool. Raises `SpoolError`, `OSError`."""
+    for piece in pieces:
+        data = read_range(directory, piece)
+        spans = payload_spans(data, piece, directory)
+        for at in range(0, len(spans), ROWS):
+            yield _batch(data, spans[at : at + ROWS], columns)
+
+
+def _batch(data: bytes, spans: list[tuple[int, int]], columns: Sequence[str]) -> Any:
+    schema = pa.schema([pa.field(name, TYPES[COLUMNS[name]]) for name in columns])
+    rows = _Rows(data, np.array(spans, np.int64)[:, 0])
+    return pa.RecordBatch.from_arrays([COLUMN_BUILDERS[name](rows) for name in columns], schema=schema)
+
+
+class _Rows:
+    """Some records: their fixed fields, and where their parts are."""
+
+    def __init__(self, data: bytes, begins: Any) -> None:
+        self.data = data
+        self.buffer = pa.py_buffer(data)
+        self.every = np.arange(len(begins))
+        windows = np.lib.stride_tricks.sliding_window_view(
+            np.frombuffer(data, np.uint8), RECORD_FIELDS.itemsize
+        )
+        self.fixed = windows[begins].view(RECORD_FIELDS)[:, 0]
+        self.parts_: dict[str, tuple[Any, Any]] = {}
+        at = begins + RECORD_HEADER.size
+        for name in ("destination", "message_id", "headers", "body"):
+            end = at + self.fixed[name]
+            self.parts_[name] = at, end
+            at = end
+
+    def bytes_of(self, name: str) -> Any:
+        """One of the parts, as binary values."""
+        return slices(self.buffer, *self.parts_[name], self.every)
+
+    def text_of(self, name: str) -> Any:
+        """One of the parts, null where it is empty."""
+        return as_strings(self.bytes_of(name), null_if_empty=True)
+
+
+COLUMN_BUILDERS: dict[str, Callable[[_Rows], Any]] = {
+    "destination": lambda rows: rows.text_of("destination"),
+    "message_id": lambda rows: rows.text_of("message_id"),
+    "timestamp": lambda rows: timestamps(rows.fixed["timestamp"]),
+    "received": lambda rows: timestamps(rows.fixed["received"]),
+    "headers": lambda rows: header_maps(pa.py_buffer(rows.data), *rows.parts_["headers"], rows.every),
+    "body": lambda rows: rows.bytes_of("body"),
+}
+
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
-from stompring.store.ingested import read_ingested
+from stompring.store.datadir import read_ingested
 
 from ..broker_files import broker_files, write_files, write_identified
 from ..test_source_stream import write_segment

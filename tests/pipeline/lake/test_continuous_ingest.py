@@ -15,7 +15,7 @@ pytest.importorskip("deltalake")
 from stompring.cli.lake_ingest import Progress
 from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, ContinuousIngest, IngestMetrics
-from stompring.pipeline.lake.lease import LeaseLost
+from stompring.pipeline.lake.lake import LeaseLost
 from stompring.pipeline.lake.maintenance import VACUUM_INTERVAL, Maintenance, days_to_compact
 
 from .lake_fixture import LakeFixture

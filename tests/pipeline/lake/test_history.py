@@ -11,12 +11,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
+from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.lake import ingest as ingest_module
 from stompring.pipeline.lake.delta import LakeTable, commits
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
-from stompring.store.ingested import Position, read_ingested, record_ingested
+from stompring.store.datadir import Position, read_ingested, record_ingested
 
 from ..broker_files import broker_files, write_identified
 from ..test_source_stream import write_segment

@@ -11,7 +11,7 @@ pytest.importorskip("deltalake")
 from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.lake.lake import Lake, LakeNotFound
 from stompring.pipeline.storage import Folder
-from stompring.store.ingested import read_ingested
+from stompring.store.datadir import read_ingested
 from stompring.store.segment import find_footer
 
 from ..broker_files import broker_files, write_files

@@ -10,10 +10,8 @@ from click.testing import CliRunner
 pytest.importorskip("deltalake")
 
 from stompring.cli.lake import lake as commands
-from stompring.pipeline.lake.data_files import NewFile
-from stompring.pipeline.lake.delta import LakeTable
-from stompring.pipeline.lake.lake import Intent, IntentLog, Lake
-from stompring.pipeline.lake.lease import Lease, LeaseLost
+from stompring.pipeline.lake.delta import LakeTable, NewFile
+from stompring.pipeline.lake.lake import Intent, IntentLog, Lake, Lease, LeaseLost
 from stompring.pipeline.storage import (
     Entry,
     Folder,
@@ -21,7 +19,7 @@ from stompring.pipeline.storage import (
     S3Config,
     resolve_location,
 )
-from stompring.store.ingested import Busy
+from stompring.store.datadir import Busy
 
 from ...waiting import PATIENCE, until
 

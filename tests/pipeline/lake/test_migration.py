@@ -11,11 +11,9 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from stompring.cli.lake import lake as command
-from stompring.pipeline.lake.brokers import VERSION_1_BROKER
-from stompring.pipeline.lake.data_files import FileWriter
-from stompring.pipeline.lake.delta import LakeTable
+from stompring.pipeline.arrays import TABLES
+from stompring.pipeline.lake.delta import VERSION_1_BROKER, FileWriter, LakeTable
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
 
 from ..broker_files import broker_files, write_files

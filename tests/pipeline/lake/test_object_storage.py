@@ -16,13 +16,14 @@ from .traffic import event_counts, retained_messages
 
 pytest.importorskip("deltalake")
 
-from stompring.pipeline import s3a
+from stompring.pipeline import session as session_module
 from stompring.pipeline.backlog import Limit
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
+from stompring.pipeline.session import ConnectorNotFound, fetched_jars, settings
 from stompring.pipeline.storage import S3Config
-from stompring.store.ingested import Busy
+from stompring.store.datadir import Busy
 
 pytestmark = pytest.mark.spark
 
@@ -69,8 +70,8 @@ def upkeep(lake, want):
 
 def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, tmp_path):
     """As when an owner was stopped for long, and both are at work at the same batches; some messages are copies."""
-    if not s3a.fetched_jars():
-        pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.s3a.settings({}) does")
+    if not fetched_jars():
+        pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.session.settings({}) does")
     data = write_files(tmp_path / "data", broker_files(journal_file_size=900))
     end = max(int(path.stem) for path in data.rglob("*.journal"))
     write_segment(data, end + 1, [-5001, 5002])
@@ -115,7 +116,7 @@ def no_connector(tmp_path, monkeypatch):
     (home / "jars" / "hadoop-client-api-3.5.0.jar").touch()
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(s3a, "find_java", lambda directory: directory)
+    monkeypatch.setattr(session_module, "find_java", lambda directory: directory)
     return home / "bin" / "spark-submit"
 
 
@@ -134,13 +135,13 @@ echo "$@" > "$place/jars/org.apache.hadoop_hadoop-aws-3.5.0.jar"
 def test_connector_is_fetched_once_and_without_the_bundle(no_connector, tmp_path):
     program(no_connector, FETCHES)
     jar = tmp_path / "cache/stompring/hadoop-aws-3.5.0/org.apache.hadoop_hadoop-aws-3.5.0.jar"
-    assert s3a.settings({"spark.jars.repositories": "http://mirror"}) == {"spark.jars": str(jar)}
+    assert settings({"spark.jars.repositories": "http://mirror"}) == {"spark.jars": str(jar)}
     words = jar.read_text().split()
     wanted, excluded = words[words.index("--packages") + 1], words[words.index("--exclude-packages") + 1]
     assert wanted.startswith("org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:s3-transfer-manager:")
     assert "software.amazon.awssdk:bundle" in excluded and "spark.jars.repositories=http://mirror" in words
     program(no_connector, "exit 1")
-    assert s3a.settings({}) == {"spark.jars": str(jar)}
+    assert settings({}) == {"spark.jars": str(jar)}
     assert [path.name for path in jar.parents[1].iterdir()] == ["hadoop-aws-3.5.0"]
 
 
@@ -157,18 +158,18 @@ def test_connector_is_fetched_once_and_without_the_bundle(no_connector, tmp_path
 )
 def test_connector_that_cannot_be_fetched_is_told(no_connector, output, reason):
     program(no_connector, f"echo '{output}' >&2\nexit 1")
-    with pytest.raises(s3a.ConnectorNotFound) as fault:
-        s3a.settings({})
+    with pytest.raises(ConnectorNotFound) as fault:
+        settings({})
     assert f"Spark could not fetch hadoop-aws 3.5.0: {reason}; where Maven Central cannot" in str(fault.value)
     assert "--conf spark.jars=DIRECTORY/*.jar" in str(fault.value)
-    assert not s3a.fetched_jars()
+    assert not fetched_jars()
 
 
 def test_jars_that_a_user_has_are_used(no_connector):
     program(no_connector, "exit 1")
-    assert s3a.settings({"spark.jars": "/opt/jars/*.jar"}) == {}
+    assert settings({"spark.jars": "/opt/jars/*.jar"}) == {}
     (no_connector.parents[1] / "jars" / "hadoop-aws-3.5.0.jar").touch()
-    assert s3a.settings({}) == {}
+    assert settings({}) == {}
 
 
 # ---- commands, in processes of their own

@@ -10,7 +10,7 @@ from ...end_to_end.secured import Secured
 
 pytest.importorskip("deltalake")
 
-from stompring.pipeline.lake.selection import address_regex
+from stompring.pipeline.lake.replay import address_regex
 from stompring.settings.match import Pattern
 
 from ...broker_document import anycast

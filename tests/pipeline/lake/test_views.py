@@ -16,14 +16,16 @@ from deltalake import DeltaTable
 
 from stompring.pipeline.lake.duckdb_query import query
 from stompring.pipeline.lake.maintenance import Maintenance
-from stompring.pipeline.lake.view_schema import (
+from stompring.pipeline.lake.views import (
     Inference,
     InvalidSchema,
+    ViewDefinition,
+    ViewError,
+    Views,
     ddl_type,
     from_avro,
     from_json_schema,
 )
-from stompring.pipeline.lake.views import ViewDefinition, ViewError, Views
 
 from .ingesting import done, run
 from .lake_fixture import BEGIN, LakeFixture

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, Transaction
 
+from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.backlog import end_positions, ranges_between
 from stompring.pipeline.files import DataFiles, dump_positions
 from stompring.pipeline.lake.delta import arrow_schema
 from stompring.pipeline.lake.ingest import FILES
 from stompring.pipeline.lake.ingest_task import BatchJob, ingest_ranges
-from stompring.pipeline.schema import TABLES
 
 WRITER = "stompring-ingest"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 
-from stompring.pipeline.report.sizing import MemoryDemand, address_advice, share_within, weighted_quantile
+from stompring.pipeline.report.findings import MemoryDemand, address_advice, share_within, weighted_quantile
 
 pieces = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), min_size=1, max_size=20)
 

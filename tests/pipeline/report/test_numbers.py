@@ -13,13 +13,17 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 
 from stompring.pipeline.report import formats
-from stompring.pipeline.report.events import BINS, percentiles
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
-from stompring.pipeline.report.traffic import (
+from stompring.pipeline.report.queries import (
+    BINS,
+    HOUR,
     SAMPLE_VALIDITY,
+    SECOND,
+    Grid,
+    Period,
     SampleTimes,
     forward_filled,
     forward_filled_sum,
+    percentiles,
 )
 
 

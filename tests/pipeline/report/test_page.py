@@ -14,7 +14,6 @@ import pytest
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 
-from stompring.pipeline.report.events import ConsumerCount, Durations
 from stompring.pipeline.report.findings import (
     Comparison,
     Coverage,
@@ -24,11 +23,29 @@ from stompring.pipeline.report.findings import (
     Sent,
     coverage,
 )
-from stompring.pipeline.report.page import HEADLINE, PLOTS, change_text, page, page_sections
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
-from stompring.pipeline.report.sections import MAX_ROWS, Table, peak, step_durations, truncated
-from stompring.pipeline.report.tables import COUNTERS
-from stompring.pipeline.report.traffic import QueueTraffic, Series
+from stompring.pipeline.report.page import (
+    HEADLINE,
+    MAX_ROWS,
+    PLOTS,
+    Table,
+    change_text,
+    page,
+    page_sections,
+    peak,
+    step_durations,
+    truncated,
+)
+from stompring.pipeline.report.queries import (
+    COUNTERS,
+    HOUR,
+    SECOND,
+    ConsumerCount,
+    Durations,
+    Grid,
+    Period,
+    QueueTraffic,
+    Series,
+)
 
 from .reference_broker import HOSTILE, T0
 

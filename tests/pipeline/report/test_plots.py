@@ -15,8 +15,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("plotly")
 
 from stompring.pipeline.report import formats
-from stompring.pipeline.report.page import described, scripts
-from stompring.pipeline.report.period import HOUR, Grid
+from stompring.pipeline.report.page import Section, described, scripts
 from stompring.pipeline.report.plots import (
     MAX_LINES,
     OTHERS,
@@ -27,7 +26,7 @@ from stompring.pipeline.report.plots import (
     over_time,
     queue_lines,
 )
-from stompring.pipeline.report.sections import Section
+from stompring.pipeline.report.queries import HOUR, Grid
 
 GRID = Grid(1_782_864_000_000_000, HOUR, 48)
 HOSTILE = "</title><script>alert(1)</script>"

@@ -26,7 +26,7 @@ def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(spark, las
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.report import Lake as Tables
     from stompring.pipeline.report.findings import ReportRequest, gather
-    from stompring.pipeline.report.period import Period
+    from stompring.pipeline.report.queries import Period
 
     ring = anycast("ring", 'ring-size="10"')
     lasting.start(core=retention(sample_period=100), addresses=anycast("q") + anycast("telemetry") + ring)

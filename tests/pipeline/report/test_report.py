@@ -21,9 +21,8 @@ from stompring.pipeline.report import Lake, findings, write_report
 from stompring.pipeline.report import page as page_module
 from stompring.pipeline.report.findings import ReportRequest, gather
 from stompring.pipeline.report.page import HEADLINE, page, page_sections
-from stompring.pipeline.report.period import Period
 from stompring.pipeline.report.plots import MAX_LINES
-from stompring.pipeline.report.tables import UNCERTAIN_REDELIVERY, select_rows
+from stompring.pipeline.report.queries import UNCERTAIN_REDELIVERY, Period, select_rows
 
 from .browser import Browser, chromium
 from .reference_broker import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 np = pytest.importorskip("numpy")
 
-from stompring.pipeline.report.sizing import Flow, candidates, evicted, least_sizes
+from stompring.pipeline.report.findings import Flow, candidates, evicted, least_sizes
 
 from .reference_broker import simulated
 

@@ -9,7 +9,7 @@ import pytest
 
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.pipeline.stomp.spool import Spool, payload_spans, read_range
+from stompring.pipeline.stomp.source import Spool, payload_spans, read_range
 from stompring.stomp.client import frame
 
 from ...end_to_end.lasting import DURABLE

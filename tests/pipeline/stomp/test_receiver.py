@@ -12,8 +12,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.source import Receiver, StompStreamReader
-from stompring.pipeline.stomp.spool import Position, Spool, SpoolError, read_rows
+from stompring.pipeline.stomp.source import (
+    Position,
+    Receiver,
+    Spool,
+    SpoolError,
+    StompStreamReader,
+    read_rows,
+)
 
 from ...broker_process import PATIENCE
 from ...end_to_end.lasting import numbers

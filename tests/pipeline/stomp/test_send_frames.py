@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.send_frames import OMITTED_HEADERS, PIECE_BYTES, SendEncoder, check_columns
+from stompring.pipeline.stomp.sink import OMITTED_HEADERS, PIECE_BYTES, SendEncoder, check_columns
 from stompring.stomp.parser import Parser
 
 from ...property.profile import examples

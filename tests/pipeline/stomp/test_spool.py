@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.pipeline.stomp.spool import (
+from stompring.pipeline.stomp.source import (
     HEADER,
     Position,
     SegmentRange,

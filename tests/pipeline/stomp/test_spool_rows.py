@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from stompring.pipeline.stomp.spool import COLUMNS, Spool, read_rows, to_record
+from stompring.pipeline.stomp.source import COLUMNS, Spool, read_rows, to_record
 from stompring.stomp.client import FrameReader
 from stompring.stomp.frames import encode_frame
 

@@ -1,0 +1,799 @@
+"""What the broker needs of others: a store, pages on disk, address policies.
+
+The seam to the store. The broker tells it facts about durable messages; in memory nobody listens.
+
+A store keeps *messages* (once, with the queues that hold them), *facts* about them (settled and why, delivery
+attempts, due times) and *bindings* (addresses and queues that must survive). Facts of one transaction stand between
+`begin` and `commit`. Nothing here waits: `when_synced` calls back once all that was said before is safe.
+
+Paging as the broker sees it: pages of addresses on disk (`Pages`, `Cursor`) and queues with messages in them
+(`PagedQueue`).
+
+A paged message is a *position*: a page and its index there. What one queue has in the pages of one address is its
+*cursor*. A queue has a `PagedQueue` while an address that it gets messages from is in page mode.
+
+What the broker asks of address policies: `Hooks` has one call for each decision and notification, made once for
+each address, and None where no policy takes part. `Offer` is a message as a policy sees it before it is admitted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from stompring.errors import Refused
+from stompring.settings.model import FullPolicy, PolicyUse
+
+from .limits import MemoryLimit
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .broker import Broker
+    from .delivery import Consumer
+    from .message import Account, Message, Traits, Transformer
+    from .queue import Queue
+    from .reference import Reference
+
+
+class Reason(IntEnum):
+    """Why a queue no longer holds a message. The name of the counter that goes up."""
+
+    ACKNOWLEDGED = 0
+    EXPIRED = 1
+    KILLED = 2
+    REPLACED = 3
+
+
+#: What else becomes of a message in a queue: it goes out to a consumer, comes back, waits for its due time.
+DELIVERED, RETURNED, POSTPONED = range(len(Reason), len(Reason) + 3)
+
+
+class Entries:
+    """Messages that entered ``queue`` and that no restart has to bring back, until a store writes them.
+
+    ``taker`` is the name of the consumer that took and acknowledged each as it came. None: they wait, and what becomes
+    of them is told of each.
+    """
+
+    __slots__ = ("messages", "queue", "taker")
+
+    def __init__(self, queue: Queue, taker: str | None) -> None:
+        self.queue = queue
+        self.taker = taker
+        self.messages: list[Message] = []
+
+
+class Storage(Protocol):
+    """What the broker needs of a store."""
+
+    keeps_all: bool  # retains messages: wants to hear of those too that are consumed as they come
+    write_limit: (
+        MemoryLimit  # full while durable messages must wait: too much is unwritten, or the disk fails
+    )
+
+    def append(self, ref: Reference) -> None:
+        """A durable message entered a durable queue.
+
+        A message that enters several queues comes once for each, one after the other.
+        """
+
+    def append_scheduled(self, ref: Reference) -> None:
+        """The same of a scheduled one, which carries its due time."""
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """A queue gave up its reference; the message goes when the last one does."""
+
+    def returned(self, ref: Reference) -> None:
+        """A delivery came back: its counts, and its due time when it has one, are new."""
+
+    def postponed(self, ref: Reference) -> None:
+        """The schedule of a recurring message goes on: its due time is new."""
+
+    def delivered(self, ref: Reference) -> None:
+        """A message that had waited went out to a consumer. It need not be safe before anything else is."""
+
+    def log(self, ref: Reference, event: int) -> None:
+        """Something has become of a message that is retained and that no restart brings back.
+
+        ``event`` is a `Reason`, or DELIVERED, RETURNED or POSTPONED.
+        """
+
+    def record(self, entries: Entries) -> None:
+        """``entries`` is about to get its first message; the store takes what is in it when the turn is over."""
+
+    def remember(self, address: Address, identifier: bytes) -> None:
+        """A durable message with this duplicate id was routed; both stand between the same `begin` and `commit`."""
+
+    def forgot(self, address: Address) -> None:
+        """Others than the next one to be remembered made ids go: see `Duplicates.forgotten`."""
+
+    def forgot_all(self, address: Address) -> None:
+        """No id that was told of an address so far counts any more, not even one that it did not know."""
+
+    def bind(self, queue: Queue) -> None:
+        """A durable queue was made, or its attributes changed."""
+
+    def unbind(self, queue: Queue) -> None:
+        """A durable queue was deleted."""
+
+    def bind_address(self, address: Address) -> None:
+        """An address was made, or its routing types changed."""
+
+    def unbind_address(self, address: Address) -> None:
+        """An address was deleted."""
+
+    def begin(self, size: int = 0) -> None:
+        """What follows, up to `commit`, takes effect as one.
+
+        ``size``, in bytes, is given where it may as well do so together with what was told right before in that way.
+        """
+
+    def commit(self) -> None:
+        """End of what `begin` opened."""
+
+    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
+        """Call once everything told so far would survive a crash; ``transactional`` for the end of a transaction."""
+
+    def recover(self, broker: Broker) -> None:
+        """Rebuild what was kept, before the configuration is applied and the first connection is made."""
+
+    def drain(self) -> bool:
+        """Write everything told so far and wait for it; False where that cannot be done."""
+
+    def close(self) -> None:
+        """Everything told so far is safe when this returns."""
+
+
+class NoStorage:
+    """Keeps nothing: everything told is as safe at once as it will ever be."""
+
+    def __init__(self) -> None:
+        self.keeps_all = False
+        self.write_limit = MemoryLimit()
+
+    def append(self, ref: Reference) -> None:
+        """Memory is all there is."""
+
+    def append_scheduled(self, ref: Reference) -> None:
+        """The same."""
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """Nothing was kept."""
+
+    def returned(self, ref: Reference) -> None:
+        """Counts live in the reference."""
+
+    def postponed(self, ref: Reference) -> None:
+        """The due time too."""
+
+    def delivered(self, ref: Reference) -> None:
+        """The same."""
+
+    def log(self, ref: Reference, event: int) -> None:
+        """Never asked: nothing is retained."""
+
+    def record(self, entries: Entries) -> None:
+        """Never asked: nothing is retained."""
+
+    def remember(self, address: Address, identifier: bytes) -> None:
+        """The address knows it, as long as there is one."""
+
+    def forgot(self, address: Address) -> None:
+        """Nothing was kept."""
+
+    def forgot_all(self, address: Address) -> None:
+        """Nothing was kept."""
+
+    def bind(self, queue: Queue) -> None:
+        """Queues live as long as the process."""
+
+    def unbind(self, queue: Queue) -> None:
+        """Nothing was kept."""
+
+    def bind_address(self, address: Address) -> None:
+        """Addresses live as long as the process."""
+
+    def unbind_address(self, address: Address) -> None:
+        """Nothing was kept."""
+
+    def begin(self, size: int = 0) -> None:
+        """A process that dies takes all of it along, so all is atomic."""
+
+    def commit(self) -> None:
+        """See `begin`."""
+
+    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
+        """At once."""
+        call()
+
+    def recover(self, broker: Broker) -> None:
+        """Nothing was kept."""
+
+    def drain(self) -> bool:
+        """Nothing waits."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to sync."""
+
+
+class Page(Protocol):
+    """One page file of an address. Pages of one address are ordered by ``number``."""
+
+    number: int
+    first_number: int  # no message in it has a smaller one; they ascend within an address
+    count: int  # messages written to it so far
+    soonest_expiry: int  # epoch ms; 0 when nothing in it expires
+    soonest_due: int  # epoch ms; 0 when nothing in it is scheduled
+
+
+Position = tuple[Page, int]
+
+LOADED, TIMED = 11, 12  # in `Cursor.states`
+
+
+class Block(Protocol):
+    """Consecutive messages of one page in memory: ``first`` to before ``stop``."""
+
+    page: Page
+    first: int
+    stop: int
+    size: int  # bytes that it holds in memory
+
+    def message(self, index: int) -> Message:
+        """The message at a position of this block; the same object for all queues while any of them holds it."""
+
+    def decode(self, index: int) -> Message:
+        """As `message`, for a caller that is done with it at once: an object of its own."""
+
+    def due(self, index: int) -> int:
+        """When its sender wants it to be delivered (epoch ms), 0 for at once."""
+
+    # what a scan asks of each position without having a message made of it
+
+    def number_of(self, index: int) -> int:
+        """Its message's number."""
+
+    def expires(self, index: int) -> int:
+        """When it expires (epoch ms), 0 for never."""
+
+    def traits(self, index: int) -> Traits:
+        """Its traits; mostly the same object for messages that were sent with the same headers."""
+
+
+class Cursor(Protocol):
+    """What one queue has in the pages of one address. Priorities are 0 to 9; none of the methods reads a file."""
+
+    pages: Pages
+    queue: Queue
+    remaining: int  # not settled: waiting, timed and loaded
+    waiting: int  # on disk only, and not timed
+    timed: int  # on disk only, for their due time
+    levels: list[int]  # ``waiting`` by priority
+
+    def first(self, level: int) -> Position | None:
+        """The first waiting position of a priority."""
+
+    def following(self, level: int, page: Page, index: int) -> Position | None:
+        """The first waiting position of a priority at or after ``(page, index)``; ``index`` may be behind its end."""
+
+    def is_waiting(self, page: Page, index: int) -> bool:
+        """Whether a position is on disk only, and not timed."""
+
+    def counts(self, page: Page, index: int) -> tuple[int, int]:
+        """Deliveries and failed attempts of a position so far."""
+
+    def due(self, block: Block, index: int) -> int:
+        """When a timed position falls due (epoch ms): that of its message, or of its redelivery."""
+
+    def take(self, page: Page, index: int) -> tuple[int, int]:
+        """A waiting or timed position is loaded from now on; gives its deliveries and failed attempts so far."""
+
+    def put_back(self, ref: Reference) -> None:
+        """A loaded reference is given up by memory: its position is waiting again, its counts are kept."""
+
+    def settle(self, ref: Reference, reason: Reason) -> None:
+        """A loaded position is done with."""
+
+    def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
+        """Waiting positions from ``first`` to before ``stop``, all of one priority, were delivered and acknowledged.
+
+        None of them was delivered before (`untouched`); all of them are durable, or none is.
+        """
+
+    def untouched(self, page: Page) -> bool:
+        """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
+
+    def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
+        """A waiting position is done with unread (rings that count paged messages)."""
+
+    def returned(self, ref: Reference) -> None:
+        """A delivery of a loaded position came back: its counts are new."""
+
+    def states(self, page: Page, first: int, stop: int) -> bytes:
+        """One byte a position: priority + 1 where it is waiting, `LOADED`, `TIMED`, or 0 (settled, or not its own)."""
+
+    def timed_of(self, page: Page) -> list[int]:
+        """The timed positions of a page, ascending."""
+
+    def waiting_of(self, page: Page) -> list[int]:
+        """The waiting positions of a page, ascending."""
+
+    def purge(self, reason: Reason) -> Iterator[int]:
+        """Settle all that is waiting or timed, the last page first; gives how many for each page."""
+
+
+class Pages(Protocol):
+    """The pages of one address."""
+
+    address: Address
+    bytes: int  # of all its page files
+
+    @property
+    def messages(self) -> int:
+        """The most that any one queue has not settled."""
+
+    @property
+    def cursors(self) -> Mapping[Queue, Cursor]:
+        """By queue, of those that have something here."""
+
+    def roll(self) -> None:
+        """Begin a new page file now."""
+
+    @property
+    def count(self) -> int:
+        """Page files."""
+
+    @property
+    def empty(self) -> bool:
+        """No queue has anything left here."""
+
+    def in_order(self) -> Sequence[Page]:
+        """All pages, ascending."""
+
+    def page(self, number: int) -> Page | None:
+        """The page of that number, None when it is gone."""
+
+    def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
+        """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
+
+    def gather(self, message: Message, queue: Queue) -> bool:
+        """As `append`, for a queue with waiting messages before this one; gathered messages are appended together.
+
+        Returns False where `Paging.gathering` is not set or the message needs more than being written.
+        """
+
+    def cursor(self, queue: Queue) -> Cursor:
+        """The cursor of a queue, made when first asked for."""
+
+    def forget(self, queue: Queue) -> None:
+        """A queue was deleted: drop its cursor."""
+
+    def fetch(self, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+        """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
+
+        An unreadable block was logged, and its messages were settled as lost for all queues, before ``done`` is called.
+        """
+
+
+class Paging(Protocol):
+    """All pages of the broker.
+
+    Whoever sets ``gathering`` calls `write_gathered` before any cursor is read: a session sets it while it handles the
+    SENDs of one read.
+    """
+
+    gathering: bool
+    gathered: list[Any]  # pages with messages that are not appended yet
+
+    def write_gathered(self) -> None:
+        """Append what was gathered."""
+
+    def open(self, address: Address) -> Pages:
+        """Pages for an address that has none. Raises `StoreError`."""
+
+    def close(self, pages: Pages) -> None:
+        """Remove the files: nothing is left in them."""
+
+
+def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
+    """The first waiting position of a priority at or after ``place``, from the start when that is None.
+
+    The page of ``place`` may be gone: then it is the first one in what comes after it.
+    """
+    if place is None:
+        return cursor.first(level)
+    if not cursor.levels[level]:
+        return None
+    page, index = place
+    if cursor.pages.page(page.number) is not page:
+        pages = cursor.pages.in_order()
+        at = bisect_right(pages, page.number, key=_number)
+        if at >= len(pages):
+            return None
+        page, index = pages[at], 0
+    return cursor.following(level, page, index)
+
+
+def _number(page: Page) -> int:
+    return page.number
+
+
+class PagedQueue(Protocol):
+    """Messages of one queue in the pages of all its addresses."""
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of what is on disk."""
+
+    @property
+    def cursors(self) -> list[Cursor]:
+        """One for each address that paged messages for this queue."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages on disk only, ready for delivery (Artemis: pagedCount)."""
+
+    @property
+    def timed(self) -> int:
+        """Messages on disk only that are scheduled."""
+
+    @property
+    def oldest(self) -> int | None:
+        """Timestamp (epoch ms) of the first message on disk; None where there is none, or until it has been read."""
+
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
+        """A message was paged for this queue. It stays in memory where nothing precedes it and memory allows."""
+
+    def on_growth(self) -> None:
+        """Several messages were paged, each behind others of its priority."""
+
+    def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
+        """Whether no message on disk precedes ``ref`` for this consumer, and its page credit is not used up."""
+
+    def position_before(self, ref: Reference | None) -> Position | None:
+        """The first position on disk if it precedes ``ref`` for a consumer without a selector, else None."""
+
+    def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
+        """A message from a page was delivered."""
+
+    def on_requeued(self, ref: Reference) -> None:
+        """A delivered message from a page was requeued."""
+
+    def settled(self, ref: Reference, reason: Reason) -> None:
+        """A message from a page was settled."""
+
+    def spill(self, ref: Reference, owner: Consumer) -> bool:
+        """Send a message back to disk if its group owner's backlog is full; returns whether that was done."""
+
+    def release_spilled(self, consumer: Consumer) -> None:
+        """Messages spilled for a consumer may go to any consumer."""
+
+    def on_consumer_removed(self, consumer: Consumer) -> None:
+        """A consumer has left the queue."""
+
+    def demand(self) -> None:
+        """Load messages if consumers can take more than is in memory."""
+
+    def evict(self, position: Position) -> None:
+        """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
+
+    def replace(self, cursor: Cursor, position: Position) -> None:
+        """Settle a waiting message unread: a newer one has its key (last-value queues)."""
+
+    def purge(self, reason: Reason) -> Iterator[int]:
+        """Settle all that is on disk only; yields the count of each page, so that the caller may pause."""
+
+    def forget(self, address: Address) -> None:
+        """An address has left page mode; its pages are empty."""
+
+    def close(self) -> None:
+        """The queue was deleted."""
+
+    def block(self, page: Page, index: int) -> Block | None:
+        """The block with a position if it is in memory."""
+
+    def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+        """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
+
+    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
+        """The reference of a message on disk: in no list, with state GONE."""
+
+    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+        """A scheduled message on disk falls due at once."""
+
+
+class PagedQueues(Protocol):
+    """All paged queues of a broker."""
+
+    @property
+    def budget(self) -> Account:
+        """Memory account of messages read from pages."""
+
+    def free_memory(self, size: int) -> bool:
+        """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
+
+    def open(self, queue: Queue) -> PagedQueue:
+        """The paged queue of a queue that has none."""
+
+    def cursor(self, queue: Queue, pages: Pages) -> Cursor:
+        """The cursor of a queue in ``pages``; creates its paged queue where it has none."""
+
+    def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
+        """A message with an expiry or a due time (epoch ms, 0 for none) was paged."""
+
+    def adopt(self, pages: Pages) -> None:
+        """Pages were recovered at start: watch their times and serve their queues."""
+
+    def closed(self, pages: Pages) -> None:
+        """An address has left page mode."""
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+
+
+#: Headers of the SEND frame itself, which are not headers of the message.
+OF_THE_FRAME = frozenset((b"content-length", b"receipt", b"transaction"))
+
+
+class Offer:
+    """A message offered to an address.
+
+    Messages of one connection with the same headers share one object, with ``body`` of the present one: policies must
+    not store it, only copies of its values.
+    """
+
+    __slots__ = ("_headers", "_text", "address", "body", "client_id", "connection", "peer", "traits")
+
+    def __init__(
+        self,
+        address: str,
+        traits: Traits,
+        headers: Mapping[bytes, bytes],
+        connection: str = "",
+        client_id: str | None = None,
+        peer: str = "",
+    ) -> None:
+        self.address = address  # name of the address
+        self.traits = traits
+        self.body = b""  # the body of the message
+        self.connection = connection  # number of the connection, as in management
+        self.client_id = client_id  # client-id of CONNECT, None without one
+        self.peer = peer  # host and port of the client
+        self._headers = headers
+        self._text: dict[str, str] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the SEND, without those of the frame itself (``receipt``, ``transaction``)."""
+        if self._text is None:
+            self._text = {
+                name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+                for name, value in self._headers.items()
+                if name not in OF_THE_FRAME
+            }
+        return self._text
+
+    def changed(self, changes: Mapping[bytes, bytes | None]) -> Offer:
+        """The same offer with other headers, for the next policy."""
+        headers = {**self._headers, **changes}
+        merged = {name: value for name, value in headers.items() if value is not None}
+        offer = Offer(self.address, self.traits, merged, self.connection, self.client_id, self.peer)
+        offer.body = self.body
+        return offer
+
+    def header(self, name: str) -> str | None:
+        """Value of one header, None without such a header."""
+        return self.headers.get(name)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body)
+
+    @property
+    def priority(self) -> int:
+        """Priority, 0 to 9; 4 by default."""
+        return self.traits.priority
+
+    @property
+    def durable(self) -> bool:
+        """Whether it was sent with ``persistent:true``."""
+        return self.traits.durable
+
+    @property
+    def user(self) -> str | None:
+        """Name of the user, None where security is off."""
+        return self.traits.user
+
+
+#: Exceptions of hooks that are caught. `sys.exit()` in a plugin must not end the broker.
+HOOK_EXCEPTIONS = (Exception, SystemExit)
+
+
+#: Seconds. A hook that takes longer is logged and counted: it blocks the broker.
+SLOW_HOOK = 0.02
+
+
+class AdmissionResult(NamedTuple):
+    """The result of an admission, None for a message that is accepted unchanged; `Refused` is raised for a refusal."""
+
+    drop: bool = False
+    wait: int = 0  # milliseconds until the evaluation continues; the producer is not read meanwhile
+    address: str | None = None  # the address to route it to instead
+    headers: Mapping[bytes, bytes | None] | None = None  # headers to set; None removes one
+
+
+class Admission(Protocol):
+    """The admission of one message by the policies of one address. Each policy decides once."""
+
+    def evaluate(self, offer: Offer) -> AdmissionResult | None:
+        """The result, None if the message may enter. A call after ``wait`` continues with the policy that waited.
+
+        Raises `Refused`.
+        """
+
+    def entered(self, offer: Offer) -> None:
+        """Notify the policies that accepted the message that it has entered."""
+
+    def refused(self, offer: Offer, reason: str) -> None:
+        """Notify the policies that accepted the message that it does not enter."""
+
+
+class _NotEvaluated:
+    """The type of `NOT_EVALUATED`: no policy has evaluated the message yet."""
+
+
+NOT_EVALUATED = _NotEvaluated()
+
+
+class Subscriber(NamedTuple):
+    """A client that subscribes to a queue."""
+
+    queue: str  # name of the queue
+    subscription: str  # ``id`` of the SUBSCRIBE
+    user: str | None  # name of the user, None where security is off
+    client_id: str | None  # client-id of CONNECT, None without one
+    connection: str  # number of the connection, as in management
+    peer: str  # host and port of the client
+    selector: str | None  # the filter, None without one
+    headers: Mapping[str, str]  # headers of the SUBSCRIBE
+
+
+#: Verdict for a message to a full address: a policy to apply, a refusal with its reason, or None to let it enter.
+FullAnswer = FullPolicy | Refused | None
+
+#: A notification hook: called with each reference that was enqueued, delivered, evicted ….
+Listener = Callable[["Reference"], None]
+
+
+class Hooks:
+    """The composed hooks of one address. ``answer`` is the verdict of a full address where it is always the same."""
+
+    __slots__ = (
+        "admission",
+        "admit",
+        "answer",
+        "dead_lettered",
+        "deleted",
+        "delivered",
+        "enqueued",
+        "evicted",
+        "expired",
+        "full",
+        "killed",
+        "overflow",
+        "reports_entered",
+        "reports_refused",
+        "settled",
+        "slow_admit",
+        "subscribed",
+    )
+
+    def __init__(self, answer: FullPolicy | None, overflow: Callable[[Any, bool], None]) -> None:
+        self.answer = answer
+        self.overflow = overflow  # called with the view of a queue, and whether a message returns to it
+        self.full: Callable[[Offer], FullAnswer] | None = None  # where ``answer`` is None
+        # called directly by SEND; a result other than None, or an exception, is passed to `admission`
+        self.admit: Callable[[Offer], object] | None = None
+        # called with the result of ``admit``, or `NOT_EVALUATED`
+        self.admission: Callable[[object], Admission] = _no_admission
+        self.slow_admit: Callable[[float], None] = _not_slow  # called with the seconds that ``admit`` took
+        self.reports_entered = False  # a policy overrides `AddressPolicy.entered`
+        self.reports_refused = False  # a policy overrides `AddressPolicy.refused`
+        self.subscribed: Callable[[Subscriber], None] | None = None
+        self.enqueued: Listener | None = None
+        self.evicted: Listener | None = None
+        self.expired: Listener | None = None
+        self.killed: Listener | None = None
+        self.dead_lettered: Listener | None = None
+        self.delivered: Listener | None = None
+        self.settled: Listener | None = None
+        self.deleted: Callable[[], None] | None = None
+
+    def copied(self) -> Hooks:
+        """Hooks of their own with the same values."""
+        own = Hooks(self.answer, self.overflow)
+        own.full = self.full
+        own.admit = self.admit
+        own.admission = self.admission
+        own.slow_admit = self.slow_admit
+        own.reports_entered = self.reports_entered
+        own.reports_refused = self.reports_refused
+        own.subscribed = self.subscribed
+        own.enqueued = self.enqueued
+        own.evicted = self.evicted
+        own.expired = self.expired
+        own.killed = self.killed
+        own.dead_lettered = self.dead_lettered
+        own.delivered = self.delivered
+        own.settled = self.settled
+        own.deleted = self.deleted
+        return own
+
+
+def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:
+    """The same hooks for one queue, which also call ``settled`` after each message that is settled."""
+    own = hooks.copied()
+    own.settled = _both(hooks.settled, settled)
+    return own
+
+
+def hooks_with_notifications(hooks: Hooks, delivered: Listener | None, expired: Listener | None) -> Hooks:
+    """The same hooks for one address, which also call these listeners."""
+    own = hooks.copied()
+    own.delivered = _both(hooks.delivered, delivered)
+    own.expired = _both(hooks.expired, expired)
+    return own
+
+
+def _both(first: Listener | None, second: Listener | None) -> Listener | None:
+    if first is None or second is None:
+        return first or second
+
+    def notify(ref: Reference) -> None:
+        first(ref)
+        second(ref)
+
+    return notify
+
+
+def _no_admission(answer: object) -> Admission:
+    """The default of ``Hooks.admission``."""
+    raise AssertionError("no policy of this address overrides admit")
+
+
+def _not_slow(seconds: float) -> None:
+    """No effect: several policies are timed one by one."""
+
+
+class Policies(Protocol):
+    """The policies of all addresses."""
+
+    @property
+    def errors(self) -> Mapping[tuple[str, str], int]:
+        """Number of exceptions of policies, by policy and hook."""
+
+    @property
+    def slow_hooks(self) -> Mapping[tuple[str, str], int]:
+        """Number of calls longer than `SLOW_HOOK`, by policy and hook."""
+
+    def names_for(self, address: Address) -> list[str]:
+        """Names of the policies of an address that are not built in, in the order of their calls."""
+
+    def hooks_for(self, address: Address) -> Hooks:
+        """The hooks of an address for its present settings."""
+
+    def evicted(self, queue: Queue) -> Listener | None:
+        """The listener for evictions of a ring, None without one."""
+
+    def view_of(self, queue: Queue) -> Any:
+        """The view of a queue for ``Hooks.overflow``."""
+
+    def transformer(self, use: PolicyUse, address: Address) -> Transformer:
+        """A policy as the transformer of copies of messages of an address."""
+
+    def stop(self) -> None:
+        """Stop all policies and cancel their timers."""

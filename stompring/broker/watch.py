@@ -1,0 +1,415 @@
+"""What the broker reports of itself: notifications, and consumers that are slow.
+
+Consumers that take less than the ``slow-consumer-threshold`` of their address (Artemis, slow consumers).
+
+A queue is looked at once in each ``slow-consumer-check-period`` while it has consumers: never more, and never while
+nobody has set a threshold. Nothing is counted for it but what each consumer has settled, which is an integer.
+
+Notifications: the one entrance for events of the broker. Each goes to the log of recent events, to its listeners,
+and as a message to the management-notification-address, where that exists (Artemis, "Management notifications").
+
+Nothing is notified per message, unless the configuration asks for it. Types that Artemis has are named as there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from stompring.settings.model import AddressSettings, RoutingType, SlowConsumerPolicy
+
+from .limits import QUIET
+from .ports import hooks_with_notifications
+from .publish import send_notification
+
+if TYPE_CHECKING:
+    from .address import Address
+    from .broker import Broker
+    from .clock import Timer
+    from .delivery import Consumer
+    from .ports import Hooks
+    from .queue import Queue
+    from .reference import Reference
+
+
+log = logging.getLogger(__name__)
+
+#: Milliseconds. Looks are due at whole multiples of it, so that many queues are looked at together.
+GRAIN = 1000
+
+
+class Watched:
+    """A queue since it was last looked at."""
+
+    __slots__ = ("added", "due", "settled", "since", "slow")
+
+    def __init__(self, queue: Queue, now: int, slow: frozenset[Consumer] = frozenset()) -> None:
+        self.since = now
+        period = queue.address.settings.slow_consumer_check_period * 1000
+        self.due = -(-(now + period) // GRAIN) * GRAIN
+        self.added = queue.messages_added
+        self.settled = {consumer: consumer.settled for consumer in queue.consumers}
+        self.slow = slow  # consumers that were too slow when it was looked at
+
+
+class SlowConsumers:
+    """Looks at queues whose addresses have a threshold, and does what their policy says."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._watched: dict[Queue, Watched] = {}
+        self._timer: Timer | None = None
+        self._quiet_until = 0
+        self._untold = 0
+        self.notified = 0  # since the start
+        self.killed = 0
+
+    @property
+    def slow(self) -> int:
+        """Consumers that were too slow when their queue was last looked at."""
+        return sum(len(watched.slow) for watched in self._watched.values())
+
+    def is_slow(self, consumer: Consumer) -> bool:
+        """Whether a consumer was too slow when its queue was last looked at."""
+        watched = self._watched.get(consumer.queue)
+        return watched is not None and consumer in watched.slow
+
+    def watch(self, queue: Queue) -> None:
+        """``queue`` has a consumer, or other settings: look at it from now on, if these say so."""
+        if queue.address.settings.slow_consumer_threshold < 0 or not queue.consumers:
+            return
+        if queue not in self._watched:
+            self._watched[queue] = Watched(queue, self._broker.clock.steady.refresh())
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._watched:
+            due = min(watched.due for watched in self._watched.values())
+            self._timer = self._broker.clock.steady.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._broker.clock.steady.refresh()
+        for queue, watched in list(self._watched.items()):
+            settings = queue.address.settings
+            if queue.deleted or not queue.consumers or settings.slow_consumer_threshold < 0:
+                del self._watched[queue]
+            elif watched.due <= now:
+                slow = list(too_slow(queue, watched, now))
+                for consumer, rate in slow:
+                    self._act(queue, consumer, rate, settings)
+                self._watched[queue] = Watched(queue, now, frozenset(consumer for consumer, _ in slow))
+        self._set_timer()
+
+    def _act(self, queue: Queue, consumer: Consumer, rate: float, settings: AddressSettings) -> None:
+        if consumer not in queue.consumers:
+            return  # another one of its connection was slow too, and took it along
+        unit = settings.slow_consumer_threshold_measurement_unit
+        threshold = f"{settings.slow_consumer_threshold} {unit.replace('_', ' ').lower()}"
+        text = (
+            f"slow consumer of queue {queue.name}: it takes {rate * unit.seconds:.2f} "
+            f"{unit.replace('_', ' ').lower()}, and slow-consumer-threshold is {threshold}"
+        )
+        kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
+        self._log_slow(
+            f"{consumer.remote or 'a consumer'}: {text}{', it is closed' if kill else ''}",
+            {"queue": queue.name, "address": queue.address.name, "peer": consumer.remote},
+        )
+        self._broker.notifications.notify(
+            "CONSUMER_SLOW",
+            text,
+            queue=queue.name,
+            address=queue.address.name,
+            consumer=consumer.identifier,
+            consumerCount=len(queue.consumers),
+            remoteAddress=consumer.remote or None,
+            connectionID=consumer.connection_id or None,
+        )
+        if kill:
+            self.killed += 1
+            consumer.cancelled(text)
+        else:
+            self.notified += 1
+
+    def _log_slow(self, text: str, fields: Mapping[str, object]) -> None:
+        """One line in ten seconds, with how many were left out since the last."""
+        now = self._broker.clock.steady.now
+        if now < self._quiet_until:
+            self._untold += 1
+            return
+        more = f" ({self._untold} more were too slow since the last line)" if self._untold else ""
+        log.warning("%s%s", text, more, extra=fields)
+        self._quiet_until, self._untold = now + QUIET, 0
+
+    def stop(self) -> None:
+        """Look at nothing any more."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        self._watched.clear()
+
+
+def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, float]]:
+    """The consumers that took too little since the last look, each with what it took, in messages per second.
+
+    None where the queue had too little for them: fewer messages came than all of them together should have taken, and
+    fewer wait. Nor one that stands by for another. A consumer that came after the last look has the next one before
+    it. With a threshold of 0 a consumer is slow that took nothing at all, whatever there was to take.
+    """
+    settings = queue.address.settings
+    seconds = (now - watched.since) / 1000
+    threshold = settings.slow_consumer_threshold / settings.slow_consumer_threshold_measurement_unit.seconds
+    wanted = threshold * len(queue.consumers)
+    came = (queue.messages_added - watched.added) / seconds
+    if came < wanted and queue.message_count < wanted:
+        return []
+    rates = [
+        (consumer, (consumer.settled - watched.settled[consumer]) / seconds)
+        for consumer in queue.consumers
+        if consumer in watched.settled
+    ]
+    stands_by = queue.dispatcher.stands_by
+    return [
+        (consumer, rate)
+        for consumer, rate in rates
+        if (rate < threshold or rate == threshold == 0) and not stands_by(consumer)
+    ]
+
+
+#: Events of each type that are listed: frequent ones do not displace rare ones.
+MAX_EVENTS = 200
+
+#: Events whose messages may wait to be sent; further ones get none.
+MAX_WAITING = 1000
+
+#: Every type, with its meaning.
+TYPES = {
+    "CONNECTION_CREATED": "A client has logged in.",
+    "CONNECTION_DESTROYED": "The connection of a client has ended.",
+    "CONSUMER_CREATED": "A subscription has begun.",
+    "CONSUMER_CLOSED": "A subscription has ended.",
+    "CONSUMER_SLOW": "A consumer is below slow-consumer-threshold.",
+    "BINDING_ADDED": "A queue was created.",
+    "BINDING_REMOVED": "A queue was deleted.",
+    "ADDRESS_ADDED": "An address was created.",
+    "ADDRESS_REMOVED": "An address was deleted.",
+    "SECURITY_AUTHENTICATION_VIOLATION": "A login has failed.",
+    "SECURITY_PERMISSION_VIOLATION": "A user lacked a permission.",
+    "ADDRESS_FULL": "An address is full.",
+    "ADDRESS_NOT_FULL": "An address is no longer full.",
+    "ADDRESS_PAGING": "An address has started paging.",
+    "ADDRESS_NOT_PAGING": "An address has stopped paging.",
+    "DISK_FULL": "The disk counts as full.",
+    "DISK_NOT_FULL": "The disk no longer counts as full.",
+    "STORE_FAILED": "Writes to the store fail.",
+    "STORE_RECOVERED": "The store is writable again.",
+    "POLICY_ERROR": "A hook of an address policy failed; once for each cause.",
+    "BRIDGE_STARTED": "A bridge was started.",
+    "BRIDGE_STOPPED": "A bridge was stopped, or has failed.",
+    "BRIDGE_CONNECTED": "A bridge has connected to the remote broker.",
+    "BRIDGE_DISCONNECTED": "A bridge has lost its connection.",
+    "MANAGEMENT": "The HTTP API or a management request changed something.",
+    "RELOADED": "The configuration was reloaded, or a reload was rejected.",
+    "DRAIN": "The broker refuses new connections.",
+    "UNDRAIN": "The broker accepts new connections again.",
+    "TAKEOVER": "The broker has become active in its replicated log, and accepts clients.",
+    "SUSPENDED": "The replicated log does not store: nothing is delivered.",
+    "RESUMED": "The replicated log stores again: messages are delivered.",
+    "SHUTDOWN": "The broker is stopping.",
+}
+
+#: The fields of events, with the header of the message (Artemis).
+HEADERS = {
+    "queue": "_AMQ_RoutingName",
+    "address": "_AMQ_Address",
+    "routingType": "_AMQ_Routing_Type",
+    "filter": "_AMQ_FilterString",
+    "consumer": "_AMQ_ConsumerName",
+    "consumerCount": "_AMQ_ConsumerCount",
+    "connectionID": "_AMQ_ConnectionName",
+    "clientID": "_AMQ_Client_ID",
+    "user": "_AMQ_User",
+    "remoteAddress": "_AMQ_RemoteAddress",
+    "bridge": "_AMQ_BridgeName",
+}
+
+Value = str | int
+
+
+class Event(NamedTuple):
+    """One event. Its fields have the names of `HEADERS`."""
+
+    id: int
+    time: int  # epoch ms
+    type: str
+    text: str
+    fields: tuple[tuple[str, Value], ...]
+    headers: tuple[tuple[str, str], ...] = ()  # of its message only
+
+
+#: Types of sessions, of which only messages are sent: they say what events of connections say.
+SESSION_TYPES = {
+    "SESSION_CREATED": "A client has logged in.",
+    "SESSION_CLOSED": "The connection of a client has ended.",
+}
+
+#: Headers with one value in all messages of a type, as Artemis has them outside of a cluster.
+_CONSTANT = {
+    **dict.fromkeys(("BINDING_ADDED", "BINDING_REMOVED"), {"_AMQ_Binding_Type": "0", "_AMQ_Distance": "0"}),
+    **dict.fromkeys(("CONSUMER_CREATED", "CONSUMER_CLOSED"), {"_AMQ_Distance": "0"}),
+    **dict.fromkeys(
+        SESSION_TYPES, {"_AMQ_Distance": "0", "_AMQ_Protocol_Name": "STOMP", "_AMQ_Client_ID": ""}
+    ),
+}
+
+#: Types that name the certificate of the client, "unavailable" where it showed none.
+_WITH_CERTIFICATE = frozenset(
+    (
+        "CONNECTION_CREATED",
+        "CONNECTION_DESTROYED",
+        "CONSUMER_CREATED",
+        "CONSUMER_CLOSED",
+        "SECURITY_AUTHENTICATION_VIOLATION",
+    )
+)
+
+#: Types whose queue or connection has a second name in Artemis.
+_WITH_CLUSTER_NAME = frozenset(("BINDING_ADDED", "BINDING_REMOVED", "CONSUMER_CREATED", "CONSUMER_CLOSED"))
+_WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *SESSION_TYPES))
+
+
+def message_headers(event: Event) -> dict[str, str]:
+    """The headers of the message of an event besides its type and time, with Artemis's names and values."""
+    fields = dict(event.fields)
+    headers = dict(_CONSTANT.get(event.type, {}))
+    for name, value in event.fields:
+        headers[HEADERS[name]] = _ROUTING_TYPES.get(str(value), "") if name == "routingType" else str(value)
+    if event.type in _WITH_CERTIFICATE:
+        headers["_AMQ_CertSubjectDN"] = "unavailable"
+    if event.type in _WITH_CLUSTER_NAME:
+        headers["_AMQ_ClusterName"] = str(fields.get("queue", ""))
+    if event.type in _WITH_SESSION and "connectionID" in fields:
+        headers["_AMQ_SessionName"] = str(fields["connectionID"])
+    if event.type == "CONSUMER_CREATED" and "user" in fields:
+        headers["_AMQ_ValidatedUser"] = str(fields["user"])
+    headers.update(event.headers)
+    return headers
+
+
+_ROUTING_TYPES = {RoutingType.MULTICAST.value: "0", RoutingType.ANYCAST.value: "1"}
+
+
+class Notifications:
+    """The recent events of a broker. ``last_id`` is that of the last event; ids of a later run are higher.
+
+    ``sent`` and ``dropped`` count messages since the start.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.address = broker.configuration.management_notification_address
+        self._by_type: dict[str, deque[Event]] = {}
+        self._last_dropped = 0  # id of the latest event that is not listed any more
+        self.listeners: dict[Callable[[Event], None], None] = {}
+        self.last_id = self._begun = broker.clock.now
+        self._waiting: deque[Event] = deque()
+        self.sent = self.dropped = 0  # messages that a queue took, and those that were too many
+
+    def notify(
+        self, kind: str, text: str, headers: Mapping[str, str] | None = None, /, **fields: Value | None
+    ) -> None:
+        """An event of one of `TYPES` has happened. Fields that are None are left out; ``headers`` its message has."""
+        assert kind in TYPES and HEADERS.keys() >= fields.keys()
+        event = self._event(kind, text, headers, fields)
+        recent = self._by_type.get(kind)
+        if recent is None:
+            recent = self._by_type[kind] = deque(maxlen=MAX_EVENTS)
+        elif len(recent) == MAX_EVENTS:
+            self._last_dropped = max(self._last_dropped, recent[0].id)
+        recent.append(event)
+        for listener in list(self.listeners):
+            listener(event)
+        self._enqueue(event)
+
+    def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
+        """A message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
+        if self._is_observed() and not self._broker.configuration.suppress_session_notifications:
+            self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
+
+    def _event(
+        self, kind: str, text: str, headers: Mapping[str, str] | None, fields: Mapping[str, Value | None]
+    ) -> Event:
+        self.last_id = number = self.last_id + 1
+        given = tuple((name, value) for name, value in fields.items() if value is not None)
+        more = () if headers is None else tuple(headers.items())
+        return Event(number, self._broker.clock.now, kind, text, given, more)
+
+    def _enqueue(self, event: Event) -> None:
+        """Have the message of an event sent, where somebody subscribes; events about that address have none."""
+        if not self._is_observed() or ("address", self.address) in event.fields:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self.dropped += 1
+            return
+        if not self._waiting:
+            self._broker.clock.soon(self._send)
+        self._waiting.append(event)
+
+    def observe(self, address: Address, hooks: Hooks) -> Hooks:
+        """The hooks of an address, with messages per delivered or expired message where the configuration asks."""
+        kinds = self._broker.configuration.notified
+        if not kinds or address.name == self.address:
+            return hooks
+        delivered = self._notify_delivered if "MESSAGE_DELIVERED" in kinds else None
+        expired = self._notify_expired if "MESSAGE_EXPIRED" in kinds else None
+        return hooks_with_notifications(hooks, delivered, expired)
+
+    def _notify_delivered(self, ref: Reference) -> None:
+        self._notify_message("MESSAGE_DELIVERED", "delivered", ref)
+
+    def _notify_expired(self, ref: Reference) -> None:
+        self._notify_message("MESSAGE_EXPIRED", "expired", ref)
+
+    def _notify_message(self, kind: str, verb: str, ref: Reference) -> None:
+        if not self._is_observed():
+            return
+        queue, number = ref.queue, ref.message.number
+        self._enqueue(
+            self._event(
+                kind,
+                f"message {number} of queue {queue.name} {verb}",
+                {"_AMQ_Message_ID": str(number)},
+                {
+                    "queue": queue.name,
+                    "address": queue.address.name,
+                    "routingType": queue.attributes.routing_type,
+                },
+            )
+        )
+
+    @property
+    def events(self) -> list[Event]:
+        """The events that are still known, the newest last."""
+        return self.since(0)
+
+    def since(self, number: int) -> list[Event]:
+        """The events after that id, of those that are still known, the newest last."""
+        return sorted(event for recent in self._by_type.values() for event in recent if event.id > number)
+
+    def has_lost(self, number: int) -> bool:
+        """Whether events after that id are not known any more, or no event has had it; 0 stands for none."""
+        return 0 < number < max(self._last_dropped, self._begun) or number > self.last_id
+
+    def _is_observed(self) -> bool:
+        address = self._broker.directory.addresses.get(self.address)
+        return address is not None and bool(address.queues)
+
+    def _send(self) -> None:
+        """Send the messages of events: later, as an event may be in the middle of something."""
+        waiting, self._waiting = self._waiting, deque()
+        for event in waiting:
+            self.sent += send_notification(
+                self._broker, event.type, event.time, event.text, message_headers(event)
+            )

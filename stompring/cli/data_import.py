@@ -1,0 +1,944 @@
+"""``stompring data import``: into a stopped broker or a running one.
+
+What is common to all ways that an import can go: the file from its first line to its last.
+
+Importing into the data directory of a stopped broker, through the broker's own store and without its listeners.
+
+Everything is restored: delivery counts, due times, senders and timestamps. What does not fit into the configured memory
+is paged, as in a running broker.
+
+Importing into a running broker: queues over HTTP, messages over STOMP.
+
+STOMP cannot carry everything: the time a message was sent and its sender, its delivery count, and that several queues
+share one message are lost. An offline import keeps all of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import json
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from http.client import HTTPException
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from zlib import crc32
+
+import click
+
+from stompring.broker import page_mode
+from stompring.broker import ports as seam
+from stompring.broker.address import Address, add_id, cache_size, is_known, is_persisted
+from stompring.broker.broker import Broker
+from stompring.broker.directory import MAX_NAME
+from stompring.broker.message import BROKERS_OWN, IMPORTED, Message
+from stompring.broker.ports import Pages
+from stompring.broker.queue import LastValueQueue, Queue, QueueAttributes
+from stompring.broker.reference import GONE, SCHEDULED, Reference
+from stompring.errors import ProtocolError, Refused
+from stompring.paging.paged_queue import TargetAreas
+from stompring.pipeline.stomp.endpoint import parse_address, trusting
+from stompring.policy.hooks import Policies
+from stompring.settings import model
+from stompring.settings.machine import DataDirectory, default_global_max_size, machine_memory
+from stompring.settings.match import is_internal
+from stompring.settings.model import (
+    CREATE_ONLY,
+    BrokerConfiguration,
+    HttpAcceptor,
+    QueueConfiguration,
+    StompAcceptor,
+    options_of,
+)
+from stompring.stomp.client import StompClient
+from stompring.stomp.frames import encode_frame
+from stompring.store.bindings import attributes_of
+from stompring.store.datadir import DataLock
+from stompring.store.durable import Durable
+from stompring.store.export import (
+    DeclaredQueue,
+    Entry,
+    InvalidExport,
+    PortableAddress,
+    PortableMessage,
+    PortableQueue,
+    QueueEntry,
+    header_pairs,
+)
+from stompring.store.paging import Paging
+
+from .data import progress
+
+
+class ImportTarget(Protocol):
+    """Where an import goes."""
+
+    most_messages: int  # that may count together
+    most_bytes: int  # of their bodies
+
+    def begin(self, marker: str) -> int:
+        """How many messages of this file have come already; ``marker`` is the queue that remembers it."""
+
+    def address(self, address: PortableAddress) -> None:
+        """An address is to be there."""
+
+    def queue(self, queue: PortableQueue) -> None:
+        """A queue is to be there, as it is told here."""
+
+    def declare(self, queue: DeclaredQueue) -> None:
+        """A queue is to be there, with the attributes that the broker gives it; one that is there keeps its own."""
+
+    def message(self, message: PortableMessage) -> None:
+        """A message comes."""
+
+    def commit(self, done: int) -> None:
+        """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
+
+    def settle(self) -> None:
+        """Wait until all of it is safe."""
+
+    def finish(self) -> None:
+        """The import is complete and reported."""
+
+
+class ImportFile(Protocol):
+    """A file that can be imported."""
+
+    size: int  # in bytes
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read."""
+
+    def identify(self) -> str:
+        """What tells this file from others. Raises `InvalidExport` where its end is missing."""
+
+    def entries(self) -> Iterator[Entry]:
+        """All that is in it. Raises `InvalidExport` with file and line."""
+
+    def wrong(self, text: str) -> InvalidExport:
+        """A fault in the line read last."""
+
+
+def transfer(file: ImportFile, receiver: ImportTarget) -> tuple[int, int]:
+    """Bring in all that is in a file; returns how many messages it has, and how many of them had come before.
+
+    Raises `InvalidExport` with file and line.
+    """
+    identity = file.identify()
+    with progress("importing", file.size) as step:
+        before = receiver.begin(f"stompring.import.{identity}")
+        count = waiting = size = position = 0
+        for entry in file.entries():
+            if not isinstance(entry, PortableMessage):
+                _prepare(file, receiver, entry)
+                continue
+            count += 1
+            if count <= before:
+                continue
+            receiver.message(entry)
+            waiting, size = waiting + 1, size + len(entry.body)
+            if waiting >= receiver.most_messages or size >= receiver.most_bytes:
+                receiver.commit(count)
+                waiting = size = 0
+                step(file.position - position)
+                position = file.position
+        if waiting:
+            receiver.commit(count)
+        receiver.settle()
+        step(file.size - position)
+    return count, min(before, count)
+
+
+def _prepare(
+    file: ImportFile, receiver: ImportTarget, entry: PortableAddress | PortableQueue | DeclaredQueue
+) -> None:
+    try:
+        if isinstance(entry, PortableAddress):
+            receiver.address(entry)
+        elif isinstance(entry, PortableQueue):
+            receiver.queue(entry)
+        else:
+            receiver.declare(entry)
+    except click.ClickException as fault:
+        raise file.wrong(fault.message) from None
+
+
+def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> None:
+    """Whether a queue of the broker can take the messages of one in a file. Raises `click.ClickException`."""
+    if address != queue.address:
+        raise click.ClickException(
+            f"queue {queue.name} is bound to address {address} in the broker, not to {queue.address}"
+        )
+    if routing_type != queue.routing_type:
+        raise click.ClickException(
+            f"queue {queue.name}: routing-type is {routing_type} in the broker and {queue.routing_type} in the file"
+        )
+
+
+#: Seconds that the broker may take for anything. A full address may hold an import up, but not for ever.
+TIMEOUT = 300.0
+CHUNK = 64 * 1024
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class StompConnection:
+    """Speaks STOMP 1.2. Every fault becomes a `click.ClickException` with the broker's own words."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client: str,
+        login: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``client`` is the client-id; ``tls`` is given where the broker's certificate is to be verified."""
+        self._name = f"{host}:{port}"
+        self._client = StompClient()
+        user, passcode = login or (None, None)
+        self._out: list[bytes] = [self._client.connect(host, user, passcode, client)]
+        try:
+            self._socket = socket.create_connection((host, port), timeout=TIMEOUT)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+        except OSError as fault:
+            raise click.ClickException(
+                f"cannot connect to the broker's STOMP at {self._name}: {fault}"
+            ) from None
+        self.flush()
+        self._receive_until(lambda: self._client.connected is not None)
+
+    def close(self) -> None:
+        """Close the socket. What was not committed does not count."""
+        self._socket.close()
+
+    def add(self, command: bytes, headers: Headers, body: bytes = b"") -> None:
+        """A frame to be sent with the next `flush`."""
+        self._out.append(encode_frame(command, headers, body))
+
+    def next_receipt(self) -> bytes:
+        """The ``receipt`` header of a frame that is added next."""
+        return self._client.next_receipt().encode()
+
+    def flush(self) -> None:
+        """Send what was added."""
+        data = b"".join(self._out)
+        self._out.clear()
+        try:
+            self._socket.sendall(data)
+        except OSError as fault:
+            self._socket.settimeout(1.0)
+            self._receive_until(lambda: False, fault)  # an ERROR from before says more than the fault
+
+    def await_receipts(self, most: int = 0) -> None:
+        """Wait until at most ``most`` of the receipts that were asked for are still to come."""
+        self._receive_until(lambda: self._client.unconfirmed <= most)
+
+    def _receive_until(self, done: Callable[[], bool], fault: object = None) -> None:
+        """Read until ``done``, an ERROR, or the end; ``fault`` is why the connection is lost in any case."""
+        client = self._client
+        while client.error is None and not done():
+            try:
+                data = self._socket.recv(CHUNK)
+            except OSError as failed:
+                raise self._lost(fault or failed) from None
+            if not data:
+                raise self._lost(fault or "closed by the broker")
+            try:
+                client.receive(data)
+            except ProtocolError as invalid:
+                raise click.ClickException(
+                    f"the broker at {self._name} sent invalid STOMP: {invalid}"
+                ) from None
+        if client.error is not None:
+            raise click.ClickException(f"the broker at {self._name} sent an ERROR: {client.error_text}")
+
+    def _lost(self, fault: object) -> click.ClickException:
+        return click.ClickException(f"connection to the broker at {self._name} lost: {fault}")
+
+
+#: Messages beyond that are paged, as under a `global-max-size`: a file of any size can be imported.
+MOST_MEMORY = 256 * 1024 * 1024
+
+#: The id of duplicate detection, and what only a copy has that the broker made.
+DUPLICATE_ID, ORIGIN = b"_AMQ_DUPL_ID", b"_AMQ_ORIG_ADDRESS"
+
+
+class OfflineReactor:
+    """Time for a broker that serves nobody: what it wants to do later is done when `turn` is called."""
+
+    def __init__(self) -> None:
+        self._calls: list[ScheduledCall] = []
+        self._order = count()
+
+    def seconds(self) -> float:
+        return time.time()
+
+    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ScheduledCall:
+        made = ScheduledCall(self.seconds() + delay, next(self._order), lambda: call(*args, **kw))
+        heapq.heappush(self._calls, made)
+        return made
+
+    def turn(self) -> None:
+        """Do all that is due, and what comes of it."""
+        while self._calls and self._calls[0].due <= self.seconds():
+            made = heapq.heappop(self._calls)
+            if made.call is not None:
+                call, made.call = made.call, None
+                call()
+
+
+class ScheduledCall:
+    """Something to be done later."""
+
+    def __init__(self, due: float, order: int, call: Callable[[], object]) -> None:
+        self.due = due
+        self.call: Callable[[], object] | None = call
+        self._order = order
+
+    def __lt__(self, other: ScheduledCall) -> bool:
+        return (self.due, self._order) < (other.due, other._order)
+
+    def active(self) -> bool:
+        return self.call is not None
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class InlineDisk:
+    """Does what is to be done in this thread: nobody else needs it. See `store.disk.Disk`."""
+
+    def __init__(self, reactor: OfflineReactor) -> None:
+        self._results: list[tuple[Callable[[Any], None], Any]] = []
+        self._reactor = reactor
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        try:
+            result = job()
+        except Exception as fault:
+            result = fault
+        self._results.append((done, result))
+        self._reactor.callLater(0, self.finish)
+
+    def finish(self) -> None:
+        while self._results:
+            done, result = self._results.pop(0)
+            done(result)
+
+
+#: Attributes that cannot be changed once a queue is there.
+IMMUTABLE = (
+    "routing_type",
+    *(row.name for row in options_of(QueueConfiguration) if row.http == CREATE_ONLY),
+)
+
+
+class OfflineImport:
+    """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file.
+
+    Raises `StoreError` where a broker runs on the directory.
+    """
+
+    most_messages, most_bytes = 5000, 4 * 1024 * 1024
+
+    def __init__(
+        self, directory: DataDirectory, configuration: BrokerConfiguration, *, again: bool = False
+    ) -> None:
+        if configuration.file is None:
+            configuration = replace(configuration, global_max_size=default_global_max_size(machine_memory()))
+        if not 0 <= configuration.global_max_size <= MOST_MEMORY:
+            configuration = replace(configuration, global_max_size=MOST_MEMORY)
+        self._lock = DataLock(directory.root)
+        try:
+            self._reactor = OfflineReactor()
+            disk = InlineDisk(self._reactor)
+            identity = self._lock.identity(directory.journal)
+            self._storage = Durable(configuration, directory.journal, disk, self._reactor, identity=identity)
+            self._broker = Broker(configuration, self._reactor, Policies(), self._storage)
+            self._paging = self._page_to(directory, disk)
+            self._storage.recover(self._broker)
+            for pages in self._paging.recovered:
+                page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
+            self._paging.recovered = []
+        except BaseException:
+            self._lock.release()
+            raise
+        self._configured = {
+            queue.name: queue for address in configuration.addresses for queue in address.queues
+        }
+        self._again = again
+        self._note = 0
+        self._name = ""
+        self._batch: list[PortableMessage] = []
+        self._elsewhere: dict[str, Address] = {}
+
+    def _page_to(self, directory: DataDirectory, disk: InlineDisk) -> Paging:
+        """Let the broker page, as `server.persistence` does for one that runs."""
+        storage, broker = self._storage, self._broker
+        paging = storage.pages = Paging(
+            storage.journal, storage.writer, disk, broker.clock, directory.paging, purge=True
+        )
+        broker.paging = cast(seam.Paging, paging)
+        paging.reads.account = TargetAreas(broker).budget
+        return paging
+
+    def close(self) -> None:
+        """Leave the directory as a broker would that stops."""
+        try:
+            self._paging.stop()
+            self._broker.stop()
+        finally:
+            self._lock.release()
+
+    # ---- the file
+
+    def begin(self, marker: str) -> int:
+        """How many messages of this file have come already."""
+        self._name, self._note = marker, crc32(marker.encode())
+        note = self._storage.notes.get(self._note, {})
+        if note.get("import") != marker:
+            return 0
+        if not note.get("complete"):
+            return int(note.get("done", 0))
+        if not self._again:
+            raise click.ClickException(
+                "this file was already imported completely; use --again to import it again"
+            )
+        return 0
+
+    def address(self, address: PortableAddress) -> None:
+        """Make an address, or give one that is there the routing types it lacks."""
+        directory = self._broker.directory
+        live = directory.addresses.get(address.name)
+        try:
+            if live is None:
+                live = directory.create_address(
+                    address.name,
+                    address.routing_types,
+                    auto_created=address.auto_created,
+                    configured=address.configured,
+                )
+            live.paused = address.paused
+            directory.update_address(live, live.routing_types | address.routing_types)
+        except Refused as reason:
+            raise click.ClickException(f"address {address.name}: {reason}") from None
+
+    def queue(self, queue: PortableQueue) -> None:
+        """Make a queue, or give one that is there the same attributes."""
+        try:
+            attributes = attributes_of(queue.attributes)
+            configured = queue.as_configured
+            live = self._queue(queue, attributes)
+            live.as_configured = None if configured is None else attributes_of(configured)
+        except Refused as reason:
+            raise click.ClickException(f"queue {queue.name}: {reason}") from None
+        live.no_local = queue.no_local
+        live.paused = queue.paused
+        live.update_filter()
+        live.address.changed()
+        self._storage.bind(live)
+
+    def _queue(self, queue: PortableQueue, attributes: QueueAttributes) -> Queue:
+        directory = self._broker.directory
+        live = directory.queues.get(queue.name)
+        if live is not None:
+            self._check(live, queue, attributes)
+            directory.update_queue(live, _changes(live, attributes))
+            return live
+        if queue.address not in directory.addresses:
+            directory.create_address(queue.address, frozenset({attributes.routing_type}))
+        number = self._broker.next_queue_number()
+        return directory.restore_queue(queue.name, queue.address, attributes, number)
+
+    def declare(self, queue: DeclaredQueue) -> None:
+        """Make a queue as broker.xml describes it, or with defaults; one that is there stays as it is."""
+        directory = self._broker.directory
+        live = directory.queues.get(queue.name)
+        if live is not None:
+            check_declared(queue, live.address.name, live.attributes.routing_type)
+            return
+        configured = self._configured.get(queue.name)
+        if configured is not None and configured.address == queue.address:
+            made = replace(configured, configured=True)
+        else:
+            made = QueueConfiguration(queue.name, queue.address, queue.routing_type, filter=queue.filter)
+        try:
+            directory.create_queue(made)
+        except Refused as reason:
+            raise click.ClickException(f"queue {queue.name}: {reason}") from None
+
+    @staticmethod
+    def _check(live: Queue, queue: PortableQueue, attributes: QueueAttributes) -> None:
+        if live.address.name != queue.address:
+            raise click.ClickException(
+                f"queue {queue.name} is bound to address {live.address.name} in the broker, not to {queue.address}"
+            )
+        for name in IMMUTABLE:
+            there, here = getattr(live.attributes, name), getattr(attributes, name)
+            if there != here:
+                raise click.ClickException(
+                    f"queue {queue.name}: {name.replace('_', '-')} is {there} in the broker and {here} in the file, "
+                    "and cannot be changed while the queue exists"
+                )
+
+    def message(self, message: PortableMessage) -> None:
+        """A message to come with the next `commit`."""
+        queues = self._broker.directory.queues
+        for place in message.places:
+            if place.queue not in queues:
+                raise click.ClickException(
+                    f"message {message.number} is in queue {place.queue}, which the file does not define before it"
+                )
+        self._batch.append(message)
+
+    def _put(self, message: PortableMessage) -> None:
+        directory = self._broker.directory
+        address = directory.addresses.get(message.address) or self._gone(message.address)
+        copy = message.message(self._broker.next_message_number(), address)
+        places = [(directory.queues[place.queue], place) for place in message.places]
+        if pages := self._pages_for(address, places):
+            self._page(pages, copy, places)
+        else:
+            self._enqueue_copy(copy, places)
+        identifier = copy.header(DUPLICATE_ID)
+        if identifier and len(identifier) <= MAX_NAME and copy.header(ORIGIN) is None:
+            self._remember(address, identifier)
+
+    @staticmethod
+    def _remember(address: Address, identifier: bytes) -> None:
+        """A producer that sends its message again after the import has sent a duplicate."""
+        if not address.deleted and cache_size(address) and not is_known(address, identifier):
+            add_id(address, identifier, persisted=is_persisted(address, True))
+
+    @staticmethod
+    def _pages_for(address: Address, places: Places) -> Pages | None:
+        """Where it is written while the address pages; not what has a schedule of its own, as in a running broker."""
+        dues = {place.due for _, place in places}
+        if len(dues) > 1 or any(queue.in_memory_only or place.recurrence for queue, place in places):
+            return None
+        return page_mode.pages_for(address)
+
+    def _enqueue_copy(self, message: Message, places: Places) -> None:
+        refs = []
+        for queue, place in places:
+            ref = queue.restore(message)
+            ref.deliveries, ref.attempts, ref.due = place.deliveries, place.attempts, place.due
+            ref.recurrence = place.recurrence
+            refs.append(ref)
+            self._storage.append(ref)
+        for ref in refs:
+            ref.queue.reinstate(ref)
+
+    def _page(self, pages: Pages, message: Message, places: Places) -> None:
+        due = places[0][1].due
+        areas = self._broker.areas
+        assert areas is not None
+        page, index = pages.append(message, [queue for queue, _ in places], due)
+        for queue, place in places:
+            cursor = areas.cursor(queue, pages)
+            if isinstance(queue, LastValueQueue) and not due:
+                queue.become_last_on_disk(pages, message, (page, index))
+            if place.deliveries or place.attempts:
+                cursor.take(page, index)
+                ref = Reference(message, queue, message.number, SCHEDULED if due else GONE)
+                ref.position, ref.due = (page, index), due
+                ref.deliveries, ref.attempts = place.deliveries, place.attempts
+                cursor.returned(ref)
+                cursor.put_back(ref)
+            sum(queue.trim())
+
+    def _gone(self, name: str) -> Address:
+        """An address that is not there any more, of a message in the queue of a wildcard address."""
+        address = self._elsewhere.get(name)
+        if address is None:
+            directory = self._broker.directory
+            address = Address(name, frozenset(), directory.settings.lookup(name), directory)
+            address.deleted = True
+            self._elsewhere[name] = address
+        return address
+
+    # ---- safety
+
+    def commit(self, done: int) -> None:
+        """Everything since the last time counts, and with it that ``done`` messages of the file have come.
+
+        All of it is told in one turn, as one transaction: where this process dies, all of it is there or nothing.
+        """
+        self._storage.begin()
+        for message in self._batch:
+            self._put(message)
+        self._storage.store_value(self._note, {"import": self._name, "done": done})
+        self._storage.commit()
+        self._batch = []
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until all of it is safe."""
+        safe: list[bool] = []
+        self._storage.journal.when_synced(lambda: safe.append(True))
+        self._reactor.turn()
+        while not safe:
+            if self._storage.failing:
+                raise click.ClickException(f"{self._storage.failing}; earlier messages are safe")
+            time.sleep(0.001)
+            self._reactor.turn()
+
+    def finish(self) -> None:
+        """The import is complete and reported. That it is stays noted: the same file is not imported twice."""
+        self._storage.store_value(self._note, {"import": self._name, "complete": True})
+        self.settle()
+
+
+Places = list[tuple[Queue, QueueEntry]]
+
+
+def _changes(live: Queue, attributes: QueueAttributes) -> Mapping[str, Any]:
+    return {
+        each.name: getattr(attributes, each.name)
+        for each in fields(attributes)
+        if each.name != "accepts" and getattr(attributes, each.name) != getattr(live.attributes, each.name)
+    }
+
+
+#: Seconds that an answer may take.
+REQUEST_TIMEOUT = 60.0
+
+
+class NotFound(Exception):
+    """There is no such queue or address."""
+
+
+class ManagementApi:
+    """Asks one broker. Everything that goes wrong becomes a `click.ClickException` with the broker's own words."""
+
+    def __init__(
+        self, root: str, login: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """``root`` is ``http://HOST:PORT``, or ``https://`` with what its certificate is checked against in ``tls``."""
+        self._root = root.rstrip("/")
+        self._headers = {"Accept": "application/json"}
+        if login is not None:
+            secret = base64.b64encode(":".join(login).encode()).decode()
+            self._headers["Authorization"] = f"Basic {secret}"
+        # a broker is not behind the proxy for the web
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
+
+    def ask(
+        self, method: str, path: tuple[str, ...], body: Mapping[str, Any] | None = None, **query: object
+    ) -> Any:
+        """``/api/v1/`` and the parts of ``path``. Raises `Missing`."""
+        where = "/api/v1/" + "/".join(quote(part, safe="") for part in path)
+        where += f"?{urlencode(query)}" if query else ""
+        data, headers = None, dict(self._headers)
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        request = Request(self._root + where, data, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=REQUEST_TIMEOUT) as answer:
+                text = answer.read()
+        except HTTPError as error:
+            if error.code == 404:
+                raise NotFound(where) from None
+            raise click.ClickException(f"broker rejected {method} {where}: {_reason(error)}") from None
+        except (URLError, OSError, HTTPException) as fault:
+            reason = getattr(fault, "reason", fault)
+            raise click.ClickException(
+                f"cannot connect to the management API at {self._root}: {reason}"
+            ) from None
+        try:
+            return json.loads(text) if text else None
+        except (ValueError, RecursionError):
+            raise click.ClickException(
+                f"{self._root} is not a management API: the response is not JSON"
+            ) from None
+
+
+def _reason(error: HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+
+
+#: Fields of a queue that the HTTP interface takes in POST and PATCH, and those that it takes in POST only.
+CHANGEABLE = (
+    *(row.json_name for row in model.options_of(QueueConfiguration) if row.http == model.CHANGEABLE),
+    "paused",
+)
+IMMUTABLE_VALUES = (
+    "routingType",
+    *(row.json_name for row in model.options_of(QueueConfiguration) if row.http == model.CREATE_ONLY),
+)
+
+#: Headers that a message has of itself, or that mean something else in a SEND.
+NOT_SENT = frozenset(
+    {
+        b"_AMQ_DUPL_ID",
+        b"content-length",
+        b"destination",
+        b"expires",
+        b"message-id",
+        b"persistent",
+        b"priority",
+        b"receipt",
+        b"transaction",
+    }
+)
+
+#: Seconds to wait for the end of an earlier import of the same file.
+EARLIER_IMPORT_TIMEOUT = 10.0
+
+#: Queues or addresses that are asked for at a time.
+PAGE_SIZE = 1000
+
+#: Transactions that may be under way before the first of them is known to be safe.
+MAX_UNCONFIRMED = 8
+
+
+#: What `OnlineImport.commit` writes.
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+class OnlineImport:
+    """Takes in what an import finds in its file. ``begin`` first, then everything in the order of the file."""
+
+    most_messages, most_bytes = 500, 1024 * 1024
+
+    def __init__(self, api: ManagementApi, connect: Callable[[str], StompConnection]) -> None:
+        """``connect`` opens a connection with a client-id."""
+        self._api = api
+        self._connect = connect
+        self._connection: StompConnection | None = None
+        self._marker = ""
+        self._addresses: dict[str, Mapping[str, Any]] = {}  # that were there before, as are these
+        self._queues: dict[str, Mapping[str, Any]] = {}
+        self._types: dict[str, str] = {}  # routing types of queues
+        self._transactions = 0
+        self._open = False
+
+    def __enter__(self) -> OnlineImport:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    @property
+    def _stomp(self) -> StompConnection:
+        assert self._connection is not None, "begin comes first"
+        return self._connection
+
+    def begin(self, marker: str) -> int:
+        """How many messages of this file have come already: what the queue ``marker`` says, which is made here."""
+        self._marker = marker
+        self._be_alone()
+        self._connection = self._connect(marker)
+        self._addresses = dict(self._all("addresses"))
+        self._queues = dict(self._all("queues"))
+        if marker not in self._queues:
+            made = {"name": marker, "routingType": "ANYCAST", "durable": True, "ringSize": 1}
+            self._api.ask("POST", ("queues",), made)
+            return 0
+        found = self._api.ask("GET", ("queues", marker, "messages"))["data"]
+        return max((int(each["body"]) for each in found if _NUMBER.fullmatch(each["body"])), default=0)
+
+    def _all(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for page in count(1):
+            found = self._api.ask("GET", (kind,), page=page, size=PAGE_SIZE)["data"]
+            yield from ((each["name"], each) for each in found)
+            if len(found) < PAGE_SIZE:
+                return
+
+    def _be_alone(self) -> None:
+        """What an earlier import of this file still has under way would come too late to be counted."""
+        deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
+        while self._api.ask("GET", ("connections",), clientID=self._marker)["count"]:
+            if time.monotonic() > deadline:
+                raise click.ClickException("another import of this file is in progress")
+            time.sleep(0.1)
+
+    def address(self, address: PortableAddress) -> None:
+        """Make an address, or give one that is there the routing types it lacks."""
+        if is_internal(address.name):
+            return
+        types = {str(each) for each in address.routing_types}
+        there = self._addresses.get(address.name)
+        if there is None:
+            made = {"name": address.name, "routingTypes": sorted(types), "paused": address.paused}
+            self._api.ask("POST", ("addresses",), made)
+            return
+        changed = {"routingTypes": sorted(types.union(there["routingTypes"])), "paused": address.paused}
+        if any(value != there[name] for name, value in changed.items()):
+            self._api.ask("PATCH", ("addresses", address.name), changed)
+
+    def queue(self, queue: PortableQueue) -> None:
+        """Make a queue, or give one that is there the same attributes."""
+        if is_internal(queue.name):
+            return
+        given = queue.fields()
+        wanted = {name: given[name] for name in (*IMMUTABLE_VALUES, *CHANGEABLE)}
+        self._types[queue.name] = given["routingType"]
+        there = self._queues.get(queue.name)
+        if there is None:
+            made = {"name": queue.name, "address": queue.address, **wanted}
+            self._api.ask("POST", ("queues",), made)
+            return
+        if there["address"] != queue.address:
+            raise click.ClickException(
+                f"queue {queue.name} is bound to address {there['address']} in the broker, not to {queue.address}"
+            )
+        if any(value != there[name] for name, value in wanted.items()):
+            self._api.ask("PATCH", ("queues", queue.name), wanted)
+
+    def declare(self, queue: DeclaredQueue) -> None:
+        """Make a queue with the defaults of its address; one that is there stays as it is."""
+        self._types[queue.name] = queue.routing_type
+        there = self._queues.get(queue.name)
+        if there is not None:
+            check_declared(queue, there["address"], there["routingType"])
+            return
+        made = {"name": queue.name, "address": queue.address, "routingType": queue.routing_type}
+        self._api.ask("POST", ("queues",), {**made, "durable": True, "filter": queue.filter})
+
+    def message(self, message: PortableMessage) -> None:
+        """Send a message to each of its queues, in the transaction that is open. Internal queues are left out."""
+        for place in message.places:
+            if not is_internal(place.queue):
+                self._send(self._headers(message, place), message.body)
+
+    def commit(self, done: int) -> None:
+        """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
+        self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
+        name = self._name()
+        self._stomp.add(b"COMMIT", [(b"transaction", name), (b"receipt", self._stomp.next_receipt())])
+        self._stomp.flush()
+        self._open = False
+        self._stomp.await_receipts(MAX_UNCONFIRMED)
+
+    def settle(self) -> None:
+        """Wait until all of it is safe."""
+        self._stomp.await_receipts()
+
+    def finish(self) -> None:
+        """The import is complete and reported: the queue that said how far it is may go."""
+        with suppress(NotFound):
+            self._api.ask("DELETE", ("queues", self._marker))
+
+    def _name(self) -> bytes:
+        return b"import-%d" % self._transactions
+
+    def _send(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        if not self._open:
+            self._open = True
+            self._transactions += 1
+            self._stomp.add(b"BEGIN", [(b"transaction", self._name())])
+        self._stomp.add(b"SEND", [*headers, (b"transaction", self._name())], body)
+
+    def _headers(self, message: PortableMessage, place: QueueEntry) -> list[tuple[bytes, bytes]]:
+        traits = message.traits
+        headers = [
+            (b"destination", b"::" + place.queue.encode()),
+            (b"persistent", b"true" if traits.durable else b"false"),
+            (b"priority", b"%d" % traits.priority),
+        ]
+        if message.expires:
+            headers.append((b"expires", b"%d" % message.expires))
+        headers += _timing(place)
+        if not BROKERS_OWN.isdisjoint(name for name, _ in header_pairs(traits.block)):
+            headers.append((IMPORTED, b"true"))
+        own = self._types.get(place.queue, "").encode()
+        for name, value in header_pairs(traits.block):
+            if name not in NOT_SENT and (name != b"destination-type" or value == own):
+                headers.append((name, value))
+        return headers
+
+
+def _timing(place: QueueEntry) -> list[tuple[bytes, bytes]]:
+    if not place.due:
+        return []
+    headers = [(b"AMQ_SCHEDULED_TIME", b"%d" % place.due)]
+    recurrence = place.recurrence
+    if recurrence is not None:
+        if recurrence.repeat:
+            headers.append((b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period))
+            headers.append((b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat))
+        if recurrence.cron is not None:
+            headers.append((b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()))
+            headers.append((b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay))
+    return headers
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """``[ssl://]HOST:PORT`` and ``http[s]://HOST:PORT``, None where nobody has said it."""
+
+    stomp: str | None
+    http: str | None
+    ca_file: Path | None = None
+
+    def completed(self, meant: BrokerConfiguration) -> Endpoints:
+        """With what a broker.xml says where nobody else has. Raises `click.ClickException` where it says nothing."""
+        found = replace(self, stomp=self.stomp or _stomp(meant), http=self.http or _http(meant))
+        if found.stomp is None or found.http is None:
+            option = "--stomp HOST:PORT" if found.stomp is None else "--http URL"
+            raise click.ClickException(f"a broker is running on the data directory: specify {option}")
+        return found
+
+    def stomp_place(self) -> tuple[str, int, bool]:
+        """Host, port, and whether it is TLS. Raises `click.UsageError`."""
+        try:
+            return parse_address(self.stomp or "")
+        except ValueError as reason:
+            raise click.UsageError(f"--stomp {reason}") from None
+
+    def http_root(self) -> str:
+        """The URL. Raises `click.UsageError`."""
+        root = self.http or ""
+        if not root.startswith(("http://", "https://")):
+            raise click.UsageError(f"--http must be a URL such as http://localhost:8161, not {root!r}")
+        return root
+
+    def context(self) -> ssl.SSLContext:
+        """What certificates are checked with. Raises `click.ClickException` for a file that has none."""
+        try:
+            return trusting(self.ca_file)
+        except OSError as fault:
+            raise click.ClickException(f"--ca-file {self.ca_file}: {fault}") from None
+
+
+def _stomp(meant: BrokerConfiguration) -> str | None:
+    """A listener that takes STOMP as it is."""
+    return _first([each for each in meant.stomp_acceptors if not each.websocket.only], "", "ssl://")
+
+
+def _http(meant: BrokerConfiguration) -> str | None:
+    return _first(meant.http_acceptors, "http://", "https://")
+
+
+def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure: str) -> str | None:
+    """The first of them that anybody may connect to, one without TLS if there is one."""
+    open_ = [each for each in acceptors if each.port and each.proxy is None]
+    for each in sorted(open_, key=lambda each: each.tls is not None):
+        return f"{secure if each.tls else plain}{_loopback(each.host)}:{each.port}"
+    return None
+
+
+def _loopback(host: str) -> str:
+    """An address to connect to where a listener takes all."""
+    if host in ("0.0.0.0", "::"):  # nosec B104
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # nosec B104
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,410 @@
+"""Who may do what: permissions of roles, and limits on logins.
+
+Access control: what roles may do on which address and queue, by the ``<security-setting>`` entries of broker.xml.
+
+Entries are not merged: the most specific one that matches an address decides alone, so that it can take away what a
+wider one gives. An entry for ``address::queue`` is for that queue alone and stands above those for its address.
+Where no entry matches, every operation is refused. All as in Artemis; beyond it:
+
+A subscription to a wildcard address reads many addresses, so it needs the permission on each of them: by every
+entry that decides about one of these addresses, and there must be one for all of them.
+
+The name of a queue is unique in the broker, and an address creates its anycast queue by its own name. Creating a queue
+by another name than its address's therefore needs the permission on the address of that name too: else a user with
+rights below ``mal.#`` alone could take the name of the queue that the address ``pay`` is going to need. An entry for
+``address::queue`` names the queue, and is enough.
+
+An internal address keeps messages of another address: the entries for that one decide, whichever door asks. (What is
+temporary belongs to a connection, which `stompring.session.destination` knows.)
+
+Limits on logins: delays for hosts that fail, a fair queue of verifications, and the cache of verified logins.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from stompring.errors import Line
+from stompring.settings.broker_xml import QUEUE_SEPARATOR
+from stompring.settings.match import (
+    DEFAULT_SYNTAX,
+    Pattern,
+    covers,
+    is_internal,
+    literal_name,
+    overlaps,
+    owner_of,
+)
+from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry, WildcardSyntax
+from stompring.settings.network import source_network
+
+from .accounts import NO_ROLES, Roles
+
+CACHE_SIZE = 16_384
+"""Addresses and queues whose deciding entries are cached."""
+
+CREATE_QUEUE = frozenset(
+    (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether roles have a permission, and the entries that decide: none, one, or those of a wildcard address."""
+
+    allowed: bool
+    address: str  # whose entries decide: of a queue to be created perhaps the address of its own name
+    entries: tuple[SecuritySettingEntry, ...]
+
+    def refusing(self, roles: frozenset[str], permission: PermissionType) -> SecuritySettingEntry | None:
+        """The first of the entries that does not grant the permission to any of these roles."""
+        granted = (entry for entry in self.entries if roles.isdisjoint(entry.roles.get(permission, NO_ROLES)))
+        return next(granted, None)
+
+
+class Permissions:
+    """The ``<security-setting>`` entries of one configuration. Immutable: a reload creates a new object."""
+
+    def __init__(
+        self,
+        entries: Iterable[SecuritySettingEntry] = (),
+        wildcard: WildcardSyntax = DEFAULT_SYNTAX,
+        literal_match_markers: str | None = None,
+    ) -> None:
+        self._syntax = wildcard
+        self._named: dict[str, SecuritySettingEntry] = {}
+        self._queues: dict[str, SecuritySettingEntry] = {}
+        self._literal: dict[str, SecuritySettingEntry] = {}
+        patterns: list[tuple[Pattern, SecuritySettingEntry]] = []
+        for entry in entries:
+            literal = literal_name(entry.match, literal_match_markers)
+            pattern = Pattern(entry.match, wildcard)
+            if literal is not None:
+                self._literal[literal] = entry
+            elif QUEUE_SEPARATOR in entry.match:
+                self._queues[entry.match] = entry
+            elif pattern.is_wildcard:
+                patterns.append((pattern, entry))
+            else:
+                self._named[entry.match] = entry
+        self._patterns = sorted(patterns, key=lambda pair: pair[0].specificity)
+        self._deciding = lru_cache(CACHE_SIZE)(self._look_up)
+
+    @classmethod
+    def of(cls, configuration: BrokerConfiguration) -> Permissions:
+        """The entries of a broker.xml."""
+        return cls(
+            configuration.security_settings, configuration.wildcard, configuration.literal_match_markers
+        )
+
+    @property
+    def grants_anything(self) -> bool:
+        """Whether there is any entry."""
+        return bool(self._named or self._queues or self._literal or self._patterns)
+
+    def allows(
+        self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
+    ) -> bool:
+        """Whether a user with these roles has a permission on an address, or on that queue of it."""
+        return self.decide(roles, permission, address, queue).allowed
+
+    def decide(
+        self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
+    ) -> Decision:
+        """As `allows`, with the entries that decide."""
+        if is_internal(address):
+            address, queue = owner_of(address), None
+            if is_internal(address):
+                return Decision(False, address, ())
+        if queue is not None and permission in CREATE_QUEUE and queue != address:
+            if f"{address}{QUEUE_SEPARATOR}{queue}" not in self._queues:
+                of_name = self.decide(roles, permission, queue)
+                if not of_name.allowed:
+                    return of_name
+        entries = self._deciding(address, queue)
+        allowed = bool(entries) and all(
+            not roles.isdisjoint(entry.roles.get(permission, NO_ROLES)) for entry in entries
+        )
+        return Decision(allowed, address, entries)
+
+    def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
+        """The deciding entries, all of which must grant the permission; none if every operation is refused."""
+        if queue is not None:
+            of_queue = self._queues.get(f"{address}{QUEUE_SEPARATOR}{queue}")
+            if of_queue is not None:
+                return (of_queue,)
+        named = self._literal.get(address)
+        if self._syntax.routing_enabled and Pattern(address, self._syntax).is_wildcard:
+            return (named,) if named is not None else self._of_all(address)
+        named = self._named.get(address) or named
+        if named is not None:
+            return (named,)
+        words = address.split(self._syntax.delimiter)
+        return next(((entry,) for pattern, entry in self._patterns if pattern.matches_words(words)), ())
+
+    def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
+        """The entries of the addresses that a wildcard address stands for."""
+        deciding = list(self._of_names(wildcard))
+        for pattern, entry in self._patterns:
+            if overlaps(pattern.text, wildcard, self._syntax):
+                deciding.append(entry)
+                if covers(pattern.text, wildcard, self._syntax):
+                    return tuple(deciding)  # less specific ones decide about none of them
+        return ()
+
+    def _of_names(self, wildcard: str) -> Iterator[SecuritySettingEntry]:
+        pattern = Pattern(wildcard, self._syntax)
+        for name, entry in (*self._named.items(), *self._literal.items()):
+            if pattern.matches(name):
+                yield entry
+
+
+#: Advice that follows a warning of `open_management`.
+CLOSE_MANAGEMENT = (
+    'add an entry for administrators, as <security-setting match="activemq.#"> of config/security.xml; it decides '
+    "alone, so that it must grant manage and view too"
+)
+
+
+def open_management(configuration: BrokerConfiguration) -> Iterator[str]:
+    """A warning with file and line for each pattern that opens an address of the management to ordinary roles.
+
+    Those are the roles without `manage` on the management-address. An entry for the very address is meant so.
+    """
+    rules = Permissions.of(configuration)
+    management, notifications = (
+        configuration.management_address,
+        configuration.management_notification_address,
+    )
+    managers = _granted(rules, (PermissionType.MANAGE,), management)
+    for address, permissions, reason in (
+        (notifications, _READ_AND_SEND, "its messages show users, hosts and names of temporary queues"),
+        (management, _READ_AND_CREATE, "it is for management requests alone"),
+    ):
+        for entry in rules.decide(NO_ROLES, PermissionType.CONSUME, address).entries:
+            granted = [each for each in permissions if entry.roles.get(each, NO_ROLES) - managers]
+            roles = sorted(frozenset().union(*(entry.roles[each] for each in granted)) - managers)
+            if granted and Pattern(entry.match, configuration.wildcard).is_wildcard:
+                file = entry.line.file if isinstance(entry.line, Line) else configuration.file
+                yield (
+                    f'{file}:{int(entry.line or 0)}: <security-setting match="{entry.match}"> grants '
+                    f"{', '.join(granted)} on {address} to {', '.join(roles)}: {reason}"
+                )
+
+
+_READ_AND_SEND = (PermissionType.SEND, PermissionType.CONSUME, PermissionType.BROWSE)
+_READ_AND_CREATE = (
+    PermissionType.CONSUME,
+    PermissionType.BROWSE,
+    PermissionType.CREATE_DURABLE_QUEUE,
+    PermissionType.CREATE_NON_DURABLE_QUEUE,
+)
+
+
+def _granted(rules: Permissions, permissions: Iterable[PermissionType], address: str) -> frozenset[str]:
+    """The roles that have one of these permissions on an address."""
+    entries = rules.decide(NO_ROLES, PermissionType.MANAGE, address).entries
+    return NO_ROLES.union(*(entry.roles.get(each, NO_ROLES) for entry in entries for each in permissions))
+
+
+class AccessControl:
+    """Permissions of roles and roles of users, as they are now. ``refusals`` counts refusals since the start."""
+
+    def __init__(self, permissions: Permissions, roles: Roles) -> None:
+        self.rejections: Counter[PermissionType] = Counter()
+        self._permissions = permissions
+        self._roles = roles
+        self._reloads = 0
+
+    @property
+    def generation(self) -> tuple[int, int]:
+        """Changes when a decision may have changed: decisions can be cached until then."""
+        return self._reloads, self._roles.generation
+
+    @property
+    def grants_anything(self) -> bool:
+        """Whether there is any entry."""
+        return self._permissions.grants_anything
+
+    @property
+    def permissions(self) -> Permissions:
+        """The entries in force."""
+        return self._permissions
+
+    def roles_of(self, user: str) -> frozenset[str]:
+        """The roles of a user."""
+        return self._roles.of(user)
+
+    def use(self, permissions: Permissions) -> None:
+        """Replace the permissions after a reload."""
+        self._permissions = permissions
+        self._reloads += 1
+
+    def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """Whether ``user`` has a permission on an address, or on that queue of it."""
+        return self._permissions.allows(self._roles.of(user), permission, address, queue)
+
+
+FREE_FAILURES = 10
+"""Failed logins of a host before further ones are delayed."""
+
+FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
+"""Seconds of the first delay, doubled with each failure, and of the longest: below any handshake-timeout."""
+
+FORGET_AFTER = 300.0
+"""Seconds without a failure after which the failures of a host are forgotten."""
+
+MAX_HOSTS = 10_000
+"""Hosts with recorded failures; beyond them the host with the oldest last failure is removed."""
+
+MAX_DELAYED = 16
+"""Delayed logins of one host at a time. Further ones are refused at once."""
+
+
+class LoginThrottle:
+    """Delays for hosts with failed logins. ``now`` returns seconds. IPv6 hosts are counted by their /64 network."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._failures: OrderedDict[str, tuple[int, float]] = (
+            OrderedDict()
+        )  # number of failures, time of the last one
+        self._delayed: dict[str, int] = {}
+
+    def failed(self, host: str) -> bool:
+        """Record a failed login. True if it is the one after which logins of the host are delayed."""
+        key = source_network(host)
+        failures = self._of(key) + 1
+        self._failures[key] = (failures, self._now())
+        self._failures.move_to_end(key)
+        if len(self._failures) > MAX_HOSTS:
+            self._failures.popitem(last=False)
+        return failures == FREE_FAILURES
+
+    def delay(self, host: str) -> float:
+        """Seconds by which the next login of a host is delayed."""
+        beyond = self._of(source_network(host)) - FREE_FAILURES
+        return 0.0 if beyond < 0 else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(beyond, 16))
+
+    def begin_delay(self, host: str) -> bool:
+        """Count a delayed login. False if the host has too many."""
+        key = source_network(host)
+        if self._delayed.get(key, 0) >= MAX_DELAYED:
+            return False
+        self._delayed[key] = self._delayed.get(key, 0) + 1
+        return True
+
+    def end_delay(self, host: str) -> None:
+        """The delay of a login is over."""
+        key = source_network(host)
+        remaining = self._delayed.pop(key) - 1
+        if remaining:
+            self._delayed[key] = remaining
+
+    def _of(self, key: str) -> int:
+        found = self._failures.get(key)
+        if found is None:
+            return 0
+        failures, last = found
+        if self._now() - last >= FORGET_AFTER:
+            del self._failures[key]
+            return 0
+        return failures
+
+
+Item = TypeVar("Item")
+
+
+class FairQueue(Generic[Item]):
+    """A round-robin queue over hosts of at most ``maximum`` items.
+
+    Beyond the maximum the host with the most items loses its last one, so that a host that sends many delays itself
+    and not others.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # the next host comes first
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def put(self, host: str, item: Item) -> Item | None:
+        """Append an item. Returns the item that is dropped for it, which may be itself, or None."""
+        self._by_host.setdefault(host, deque()).append(item)
+        self._length += 1
+        if self._length <= self._maximum:
+            return None
+        # among hosts with equally many items this one, so that no other host loses an item to it
+        longest = max(self._by_host, key=lambda one: (len(self._by_host[one]), one == host))
+        dropped = self._by_host[longest].pop()
+        self._removed(longest)
+        return dropped
+
+    def get(self) -> Item:
+        """Remove and return the next item, one of each host in turn. Raises `KeyError` if the queue is empty."""
+        host = next(iter(self._by_host), None)
+        if host is None:
+            raise KeyError("the queue is empty")
+        item = self._by_host[host].popleft()
+        self._by_host.move_to_end(host)
+        self._removed(host)
+        return item
+
+    def _removed(self, host: str) -> None:
+        self._length -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+MAX_VERIFIED_LOGINS = 1000
+"""Size of the cache of verified logins (Artemis, ``authentication-cache-size``)."""
+
+
+class VerifiedLogins:
+    """A cache of logins that were verified or used again less than ``seconds`` ago: argon2 is slow by design.
+
+    The cache stores keyed digests; the key is random and exists only in this process, so that passwords cannot be
+    recovered from them. ``now`` returns seconds.
+    """
+
+    def __init__(self, seconds: float, now: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._now = now
+        self._key = secrets.token_bytes(32)
+        self._expiry: OrderedDict[bytes, float] = OrderedDict()
+
+    def digest(self, generation: int, name: str, password: str) -> bytes:
+        """The keyed digest of a login. ``generation`` is that of the users file: a changed file changes the digest."""
+        parts = [str(generation).encode(), name.encode("utf-8", "surrogatepass")]
+        message = b"".join(b"%d:%b" % (len(part), part) for part in parts)
+        message += password.encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, message, "sha256")
+
+    def contains(self, digest: bytes) -> bool:
+        """Whether the login was verified or used less than ``seconds`` ago; this is a use."""
+        end = self._expiry.get(digest)
+        if end is None or self._now() >= end:
+            return False
+        self.add(digest)
+        return True
+
+    def add(self, digest: bytes) -> None:
+        """Add a login that was verified or used just now."""
+        if self._seconds <= 0:
+            return
+        self._expiry[digest] = self._now() + self._seconds
+        self._expiry.move_to_end(digest)
+        while len(self._expiry) > MAX_VERIFIED_LOGINS:
+            self._expiry.popitem(last=False)
+
+    def clear(self) -> None:
+        """Remove all logins."""
+        self._expiry.clear()

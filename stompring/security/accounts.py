@@ -1,0 +1,875 @@
+"""Users, roles and their passwords, in properties files.
+
+Properties files, ``name = value`` on each line: parsed with the line of each error, replaced atomically, watched.
+
+They look like Artemis's ``.properties`` files. Lines that begin with ``#`` are comments and survive every change.
+A file whose name begins with ``artemis-`` is one of Artemis's and has the syntax of Java (`Syntax`).
+
+Roles of users: a roles file, one role per line, ``role = user, user``, as in Artemis.
+
+Users and their password hashes: a users file, one user per line, ``name = $argon2id$…``.
+
+The hashes of Artemis are read as well, ``ENC(iterations:salt:hash)``: PBKDF2 with HMAC-SHA1 of the UTF-8 password, 64
+bytes, salt and hash in hexadecimal digits. Plain passwords are read from Artemis's own file only. New hashes are of
+argon2.
+
+Changes of users and their roles in the users file and the roles file, as the HTTP API makes them.
+
+Every call reads the files as they are now, and replaces each atomically under the lock that ``stompring user`` uses
+as well: comments and changes made by hand are preserved. The calls are slow on purpose (argon2) and belong in a thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import hmac
+import logging
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from argon2 import PasswordHasher as PasswordHasher  # others take it from here
+from argon2 import extract_parameters
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+
+from stompring.errors import ConfigurationError, NotFound, Refused
+from stompring.settings.model import BrokerConfiguration
+
+Version = tuple[int, ...] | None
+"""Inode, time of change and size of a file; None without a file."""
+
+
+LOCK_TIME, LOCK_PAUSE = 10.0, 0.02
+"""Seconds to wait for the lock of another edit, and between two attempts."""
+
+
+def version_of(path: Path) -> Version:
+    """The version of the file at ``path``. Raises OSError if it cannot be read."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def read_lines(path: Path, what: str) -> list[str]:
+    """The lines of a file without line ends. Raises ConfigurationError if it is not readable or not UTF-8."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error, what) from error
+    try:
+        return content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n") if content else []
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"the {what} must be UTF-8 text", str(path), line) from None
+
+
+@contextmanager
+def edit_lines(path: Path, what: str, check: Callable[[list[str]], object]) -> Iterator[list[str]]:
+    """Edit the lines of a file, or create it: the list of lines is written when the block ends without an exception.
+
+    ``check`` raises ConfigurationError for invalid lines of the present file. The file is replaced atomically, so
+    that a broker reads the old or the new one; a lock on the directory serialises edits.
+    Raises ConfigurationError if the file has an invalid line, cannot be read or written, or was changed meanwhile.
+    """
+    real = Path(os.path.realpath(path))  # a symbolic link is preserved
+    try:
+        directory = os.open(real.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _unwritable(path, error, what) from error
+    try:
+        _lock(directory, path, what)
+        try:
+            version = version_of(real)
+        except OSError as error:
+            raise unreadable(real, error, what) from error
+        before = [] if version is None else read_lines(real, what)
+        check(before)
+        lines = list(before)
+        yield lines
+        if lines != before:
+            try:
+                _replace(real, version, what, "".join(f"{line}\n" for line in lines))
+                os.fsync(directory)
+            except OSError as error:
+                raise _unwritable(path, error, what) from error
+    finally:
+        os.close(directory)
+
+
+def _lock(directory: int, path: Path, what: str) -> None:
+    """Lock a directory. Raises ConfigurationError if another program has the lock for `LOCK_TIME`."""
+    end = time.monotonic() + LOCK_TIME
+    while True:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                text = (
+                    f"another program has locked the {what} for {LOCK_TIME:g} seconds: end it, or try again"
+                )
+                raise ConfigurationError(text, str(path)) from None
+        time.sleep(LOCK_PAUSE)
+
+
+def name_of(line: str) -> str | None:
+    """The name in a line; None for a comment or an empty line."""
+    text = line.strip()
+    return None if not text or text.startswith("#") else text.partition("=")[0].strip()
+
+
+class Entry(NamedTuple):
+    """One line of a properties file. ``value`` is None for a line without a separator."""
+
+    name: str
+    value: str | None
+
+
+class Syntax(NamedTuple):
+    """How the lines of a properties file are written.
+
+    ``read`` returns the entry in a line, None for a comment or an empty line; ``write`` is the line of an entry.
+    """
+
+    read: Callable[[str], Entry | None]
+    write: Callable[[str, str], str]
+
+
+def _read_plain(line: str) -> Entry | None:
+    name = name_of(line)
+    if name is None:
+        return None
+    _, separator, value = line.partition("=")
+    return Entry(name, value.strip() if separator else None)
+
+
+_JAVA_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*[=:]")
+_JAVA_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.?)", re.DOTALL)
+_JAVA_RESERVED = re.compile(r"[\\\s=:#!]")
+_JAVA_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _read_java(line: str) -> Entry | None:
+    text = line.strip()
+    if not text or text[0] in "#!":
+        return None
+    separator = _JAVA_SEPARATOR.search(text)
+    if separator is None:
+        return Entry(_unescaped(text), None)
+    return Entry(_unescaped(text[: separator.end() - 1].strip()), _unescaped(text[separator.end() :].strip()))
+
+
+def _unescaped(text: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return chr(int(found[1], 16))
+        return _JAVA_CONTROL.get(found[2], found[2])
+
+    # the halves of a character beyond U+FFFF are two escapes
+    found = _JAVA_ESCAPE.sub(character, text)
+    return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _write_java(name: str, value: str) -> str:
+    escaped = _JAVA_RESERVED.sub(lambda found: "\\" + found[0], name)
+    return f"{escaped} = {value.replace(chr(92), chr(92) * 2)}"
+
+
+PLAIN = Syntax(_read_plain, "{} = {}".format)
+#: Comments begin with ``#`` or ``!``, the first ``=`` or ``:`` separates, ``\\`` escapes. Names may contain blanks.
+JAVA = Syntax(_read_java, _write_java)
+
+#: The names of Artemis's own files begin with this.
+ARTEMIS_PREFIX = "artemis-"
+
+
+def is_artemis_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a users or roles file is one that Artemis's ``create`` wrote, by its name."""
+    return os.path.basename(path).startswith(ARTEMIS_PREFIX)
+
+
+def syntax_of(path: str | os.PathLike[str]) -> Syntax:
+    """The syntax of a properties file, by its name."""
+    return JAVA if is_artemis_file(path) else PLAIN
+
+
+def check_name(name: str, kind: str = "user") -> None:
+    """Raise ValueError for a name that cannot be written in a properties file."""
+    if not name:
+        raise ValueError(f"a {kind} name cannot be empty")
+    if name != name.strip():
+        raise ValueError(f"{kind} name {name!r} begins or ends with white space")
+    for character in name:
+        if character in "=#":
+            raise ValueError(
+                f"{kind} name {name!r} contains {character!r}, which is reserved in {kind}s files"
+            )
+        if not character.isprintable():
+            raise ValueError(f"{kind} name {name!r} contains the control character {character!r}")
+
+
+def unreadable(path: Path, error: OSError, what: str) -> ConfigurationError:
+    """The error for a file that cannot be read."""
+    hint = "; create it with: stompring user add NAME" if isinstance(error, FileNotFoundError) else ""
+    return ConfigurationError(f"the {what} cannot be read: {error.strerror}{hint}", str(path))
+
+
+def _unwritable(path: Path, error: OSError, what: str) -> ConfigurationError:
+    return ConfigurationError(f"the {what} cannot be written: {error.strerror}", str(path))
+
+
+def _replace(path: Path, version: Version, what: str, text: str) -> None:
+    """Replace a file of this version atomically: mode 0600, same owner.
+
+    Raises ConfigurationError if a program without the lock, as an editor, has changed it meanwhile.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp: mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            with suppress(
+                FileNotFoundError, PermissionError
+            ):  # a new file, or no permission to change the owner
+                owner = path.stat()
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            os.fsync(file.fileno())
+        if version_of(path) != version:
+            raise ConfigurationError(f"another program has just changed the {what}: try again", str(path))
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+log = logging.getLogger(__name__)
+
+Content = TypeVar("Content")
+
+
+class WatchedFile(Generic[Content]):
+    """A file that is parsed again when it has changed; the previous content stays in effect if it cannot be parsed.
+
+    `refresh` and `refresh_or_log` are safe to call from several threads at once: the content is replaced as a whole
+    and never changed in place. ``generation`` is incremented with it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        what: str,
+        parse: Callable[[list[str], str], Content],
+        *,
+        optional: bool = False,
+    ) -> None:
+        """Read the file at ``path``. ``what`` is its kind, for errors; ``optional``: a missing file counts as empty.
+
+        Raises ConfigurationError, with file and line, for a missing file or an invalid line.
+        """
+        self.path = Path(path)
+        self.generation = 0
+        self._what, self._parse, self._may_lack = what, parse, optional
+        self._version: Version | str = ""  # differs from every version
+        self._logged = ""
+        self.content = parse([], str(self.path))
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed. Returns whether it has.
+
+        Raises ConfigurationError if the changed file cannot be used; the previous content stays in effect.
+        """
+        try:
+            version = version_of(self.path)
+        except OSError as error:
+            raise unreadable(self.path, error, self._what) from error
+        changed = version != self._version
+        if changed:
+            absent = version is None and self._may_lack
+            lines = [] if absent else read_lines(self.path, self._what)
+            self.content = self._parse(lines, str(self.path))
+            self._version = version
+            self.generation += 1
+        self._logged = ""
+        return changed
+
+    def refresh_or_log(self) -> None:
+        """As `refresh`, but log an error, once for the same text."""
+        try:
+            self.refresh()
+        except ConfigurationError as fault:
+            if str(fault) != self._logged:
+                log.error(
+                    "%s not reloaded, the previous %s stay in effect: %s",
+                    self._what,
+                    self._what.removesuffix(" file"),
+                    fault,
+                )
+            self._logged = str(fault)
+
+
+ROLES_FILE = "roles file"
+NO_ROLES: frozenset[str] = frozenset()
+
+
+class Roles:
+    """The roles of one file, which is read again when it has changed. Without a file no user has a role."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
+        self._file = WatchedFile(path, ROLES_FILE, roles_by_user, optional=True)
+        self.path = self._file.path
+
+    @property
+    def generation(self) -> int:
+        """Incremented when the file was read again."""
+        return self._file.generation
+
+    def of(self, user: str) -> frozenset[str]:
+        """The roles of a user."""
+        return self._file.content.get(user, NO_ROLES)
+
+    def users_by_role(self) -> dict[str, list[str]]:
+        """Role to its users, both sorted. A role without users is not in it."""
+        found: dict[str, list[str]] = {}
+        for user, roles in self._file.content.items():
+            for role in roles:
+                found.setdefault(role, []).append(user)
+        return {role: sorted(found[role]) for role in sorted(found)}
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed (`WatchedFile.refresh`)."""
+        return self._file.refresh()
+
+    def refresh_or_log(self) -> None:
+        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
+        self._file.refresh_or_log()
+
+
+class RolesEdit:
+    """An edit of a roles file: its lines, with comments. Created by `edit_roles`."""
+
+    def __init__(self, lines: list[str], syntax: Syntax = PLAIN) -> None:
+        self.lines = lines
+        self._syntax = syntax
+
+    def grant(self, role: str, user: str) -> bool:
+        """Grant a role to a user. False if the user has it already. Raises ValueError for an invalid name."""
+        check_name(role, "role")
+        check_member(user)
+        for index, line in enumerate(self.lines):
+            name, members = self._read(line)
+            if name == role:
+                if user in members:
+                    return False
+                self.lines[index] = self._line(role, [*members, user])
+                return True
+        self.lines.append(self._line(role, [user]))
+        return True
+
+    def revoke(self, role: str, user: str) -> bool:
+        """Revoke a role from a user. False if the user does not have it. A role without users is removed."""
+        for index, line in enumerate(self.lines):
+            name, members = self._read(line)
+            if name == role and user in members:
+                remaining = [member for member in members if member != user]
+                self.lines[index : index + 1] = [self._line(role, remaining)] if remaining else []
+                return True
+        return False
+
+    def of(self, user: str) -> list[str]:
+        """The roles of a user."""
+        lines = (self._read(line) for line in self.lines)
+        return [name for name, members in lines if name and user in members]
+
+    def _read(self, line: str) -> tuple[str | None, list[str]]:
+        """The role and the users in a line; None and no users for a comment."""
+        entry = self._syntax.read(line)
+        return (None, []) if entry is None else (entry.name, _members(entry.value or ""))
+
+    def _line(self, role: str, users: list[str]) -> str:
+        return self._syntax.write(role, ", ".join(users))
+
+    def revoke_all(self, user: str) -> list[str]:
+        """Revoke all roles from a user. Returns the revoked roles."""
+        return [role for role in self.of(user) if self.revoke(role, user)]
+
+
+@contextmanager
+def edit_roles(path: Path) -> Iterator[RolesEdit]:
+    """Edit a roles file, or create it (`edit_lines`)."""
+    with edit_lines(path, ROLES_FILE, lambda lines: parse_roles(lines, str(path))) as lines:
+        yield RolesEdit(lines, syntax_of(path))
+
+
+def parse_roles(lines: list[str], file: str) -> dict[str, tuple[str, ...]]:
+    """Role to users. Raises ConfigurationError with the invalid line."""
+    roles: dict[str, tuple[str, ...]] = {}
+    line_numbers: dict[str, int] = {}
+    syntax = syntax_of(file)
+    for number, line in enumerate(lines, 1):
+        entry = syntax.read(line)
+        if entry is None:
+            continue
+        role = entry.name
+        try:
+            if entry.value is None:
+                raise ValueError("a line must be 'role = user, user', or begin with '#'")
+            check_name(role, "role")
+            if role in line_numbers:
+                raise ValueError(f"role {role!r} is already in line {line_numbers[role]}")
+            roles[role] = _checked_members(entry.value, role)
+        except ValueError as error:
+            raise ConfigurationError(str(error), file, number) from None
+        line_numbers[role] = number
+    return roles
+
+
+def roles_by_user(lines: list[str], file: str) -> Mapping[str, frozenset[str]]:
+    """User to roles. Raises ConfigurationError with the invalid line."""
+    found: dict[str, set[str]] = {}
+    for role, users in parse_roles(lines, file).items():
+        for user in users:
+            found.setdefault(user, set()).add(role)
+    return {user: frozenset(roles) for user, roles in found.items()}
+
+
+def _members(value: str) -> list[str]:
+    return [user.strip() for user in value.split(",") if user.strip()]
+
+
+def check_member(user: str) -> None:
+    """Raise ValueError for a user name that cannot be written in a list of users."""
+    check_name(user)
+    if "," in user:
+        raise ValueError(f"user name {user!r} contains ',', which is reserved in roles files")
+
+
+def _checked_members(value: str, role: str) -> tuple[str, ...]:
+    members = [user.strip() for user in value.split(",")]
+    if members == [""]:
+        return ()
+    for user in members:
+        if not user:
+            raise ValueError(f"role {role!r}: empty user name between commas")
+        check_name(user)
+        if members.count(user) > 1:
+            raise ValueError(f"role {role!r} lists user {user!r} twice")
+    return tuple(members)
+
+
+HASHER = PasswordHasher()
+
+
+def check_password(password: str) -> None:
+    """Raise ValueError for a password that cannot be sent in every CONNECT frame.
+
+    A ``passcode`` header cannot contain NUL, and in STOMP 1.0 no line end.
+    """
+    if not password:
+        raise ValueError("a password cannot be empty")
+    if any(character in password for character in "\0\r\n"):
+        raise ValueError("a password cannot contain a line end or a NUL character")
+    try:
+        password.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a password must be valid UTF-8 text") from None
+
+
+def is_argon2(text: str) -> bool:
+    """Whether ``text`` is an argon2 hash in the format ``$argon2id$…``, with any parameters."""
+    try:
+        extract_parameters(text)
+        for part in text.split("$")[-2:]:
+            base64.b64decode(part + "=" * (-len(part) % 4), validate=True)
+    except (InvalidHashError, binascii.Error, ValueError):
+        return False
+    return True
+
+
+def dummy_hash(hasher: PasswordHasher) -> str:
+    """A hash that no password matches and that takes as long to verify: random bytes in place of a digest."""
+    salt, digest = (
+        base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
+        for length in (hasher.salt_len, hasher.hash_len)
+    )
+    costs = f"m={hasher.memory_cost},t={hasher.time_cost},p={hasher.parallelism}"
+    return f"$argon2id$v=19${costs}${salt}${digest}"
+
+
+ARGON2 = "$argon2"
+"""Hashes of argon2 begin with it."""
+
+_PBKDF2 = re.compile(r"ENC\((\d{1,8}):((?:[0-9A-Fa-f]{2})+):((?:[0-9A-Fa-f]{2})+)\)")
+PBKDF2_ITERATIONS, PBKDF2_SALT, PBKDF2_LENGTH = 1024, 32, 64
+"""The parameters of Artemis 2.44: iterations, and bytes of salt and hash."""
+
+
+def is_pbkdf2(text: str) -> bool:
+    """Whether ``text`` is a hash of Artemis, ``ENC(1024:salt:hash)``."""
+    found = _PBKDF2.fullmatch(text)
+    return found is not None and int(found[1]) > 0
+
+
+def verify_pbkdf2(hashed: str, password: str) -> bool:
+    """Whether ``password`` is that of a hash of Artemis. Raises UnicodeEncodeError for a lone surrogate."""
+    found = _PBKDF2.fullmatch(hashed)
+    assert found is not None
+    expected = bytes.fromhex(found[3])
+    computed = hashlib.pbkdf2_hmac(
+        "sha1", password.encode(), bytes.fromhex(found[2]), int(found[1]), len(expected)
+    )
+    return hmac.compare_digest(computed, expected)
+
+
+def dummy_pbkdf2() -> str:
+    """A hash of Artemis that no password matches."""
+    salt, digest = secrets.token_hex(PBKDF2_SALT), secrets.token_hex(PBKDF2_LENGTH)
+    return f"ENC({PBKDF2_ITERATIONS}:{salt}:{digest})"
+
+
+USERS_FILE = "users file"
+
+
+class UsersEdit:
+    """An edit of a users file: its lines, with comments. Created by `edit_users`."""
+
+    def __init__(self, lines: list[str], hasher: PasswordHasher, syntax: Syntax = PLAIN) -> None:
+        self.lines = lines
+        self._hasher = hasher
+        self._syntax = syntax
+
+    def __contains__(self, name: object) -> bool:
+        return any(self._is_of(line, name) for line in self.lines)
+
+    def _is_of(self, line: str, name: object) -> bool:
+        entry = self._syntax.read(line)
+        return entry is not None and entry.name == name
+
+    def put(self, name: str, password: str) -> None:
+        """Add the user ``name``, or replace the password.
+
+        Raises ValueError for an invalid name or password.
+        """
+        check_name(name)
+        check_password(password)
+        new = self._syntax.write(name, self._hasher.hash(password))
+        if name in self:
+            self.lines[:] = [new if self._is_of(line, name) else line for line in self.lines]
+        else:
+            self.lines.append(new)
+
+    def remove(self, name: str) -> None:
+        """Remove the user ``name``. Raises KeyError for an unknown user."""
+        if name not in self:
+            raise KeyError(name)
+        self.lines[:] = [line for line in self.lines if not self._is_of(line, name)]
+
+
+@contextmanager
+def edit_users(path: Path, hasher: PasswordHasher = HASHER) -> Iterator[UsersEdit]:
+    """Edit a users file, or create it (`edit_lines`)."""
+    with edit_lines(path, USERS_FILE, lambda lines: parse_users(lines, str(path))) as lines:
+        yield UsersEdit(lines, hasher, syntax_of(path))
+
+
+def parse_users(lines: list[str], file: str) -> dict[str, str]:
+    """User name to hash. Raises ConfigurationError with the invalid line."""
+    hashes: dict[str, str] = {}
+    line_numbers: dict[str, int] = {}
+    syntax, plain = syntax_of(file), is_artemis_file(file)
+    for number, line in enumerate(lines, 1):
+        entry = syntax.read(line)
+        if entry is None:
+            continue
+        name = entry.name
+        try:
+            hashes[name] = _checked_hash(name, entry.value, plain)
+        except ValueError as error:
+            raise ConfigurationError(str(error), file, number) from None
+        if name in line_numbers:
+            raise ConfigurationError(f"user {name!r} is already in line {line_numbers[name]}", file, number)
+        line_numbers[name] = number
+    return hashes
+
+
+def _checked_hash(name: str, hashed: str | None, plain: bool) -> str:
+    """The hash of a user, or the password where ``plain`` allows it. Errors never contain it."""
+    if hashed is None:
+        raise ValueError("a line must be 'name = hash', or begin with '#'")
+    check_name(name)
+    if is_argon2(hashed) or is_pbkdf2(hashed):
+        return hashed
+    if hashed.startswith("ENC("):
+        raise ValueError(
+            f"user {name!r}: value is not a password hash of Artemis, ENC(iterations:salt:hash), as 'artemis mask "
+            f"--hash' prints it; remove the line and set the password with: stompring user add {name}"
+        )
+    if plain and hashed and not hashed.startswith(ARGON2):
+        return hashed
+    raise ValueError(
+        f"user {name!r}: value is not an argon2 hash; "
+        f"remove the line and set a password with: stompring user add {name}"
+    )
+
+
+def check_users_file(configuration: BrokerConfiguration) -> None:
+    """Raise ConfigurationError, with what to do, where security is enabled and there is no users file."""
+    if not configuration.security_enabled or configuration.users_file is None:
+        return
+    if not os.path.lexists(configuration.users_file):
+        raise ConfigurationError(
+            f"no users are known: there is no users file {configuration.users_file}; create it with: stompring user "
+            f"add NAME --role ROLE --config {configuration.file}; or copy Artemis's artemis-users.properties and "
+            "artemis-roles.properties beside broker.xml; or set <security-enabled> to false, with acceptors on "
+            "127.0.0.1 only",
+            configuration.file,
+        )
+
+
+def _is_hash(text: str) -> bool:
+    return text.startswith(ARGON2) or is_pbkdf2(text)
+
+
+class Users:
+    """The users of one file, which is read again when it has changed, before each login.
+
+    `verify`, `refresh` and `refresh_or_log` are calls for a thread pool, as those of `WatchedFile`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], hasher: PasswordHasher = HASHER) -> None:
+        """Read the file at ``path``.
+
+        Raises ConfigurationError, with file and line, for a missing file or an invalid line.
+        """
+        self._file = WatchedFile(path, USERS_FILE, parse_users)
+        self.path = self._file.path
+        self._hasher = hasher
+
+    @property
+    def generation(self) -> int:
+        """Incremented when the file was read again."""
+        return self._file.generation
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._file.content
+
+    def names(self) -> list[str]:
+        """All user names, in the order of the file."""
+        return list(self._file.content)
+
+    def verify(self, name: str, password: str) -> bool:
+        """Whether ``password`` is that of the user ``name``, by the present file.
+
+        Takes as long for an unknown user as for the first of the file. A changed file that cannot be used is logged,
+        and the previous users stay in effect.
+        Raises ConfigurationError if the hash cannot be computed, for example for lack of memory.
+        """
+        self._file.refresh_or_log()
+        content = self._file.content
+        hashed = content.get(name)
+        try:
+            if hashed is None:
+                self._matches(self._dummy(next(iter(content.values()), ARGON2)), password)
+                return False
+            return self._matches(hashed, password)
+        except VerifyMismatchError:
+            return False
+        except UnicodeEncodeError:
+            return False  # a lone surrogate: in no password that was ever set
+        except VerificationError as error:
+            text = f"password of user {name!r} cannot be verified: {error}"
+            raise ConfigurationError(text, str(self.path)) from error
+
+    def _matches(self, hashed: str, password: str) -> bool:
+        if hashed.startswith(ARGON2):
+            return self._hasher.verify(hashed, password)
+        if is_pbkdf2(hashed):
+            return verify_pbkdf2(hashed, password)
+        return hmac.compare_digest(hashed.encode(), password.encode())
+
+    def _dummy(self, like: str) -> str:
+        """A hash that no password matches, of the same kind as ``like``."""
+        if like.startswith(ARGON2):
+            return dummy_hash(self._hasher)
+        return dummy_pbkdf2() if is_pbkdf2(like) else secrets.token_hex(PBKDF2_LENGTH)
+
+    def plain_passwords(self) -> list[str]:
+        """The users whose password the file has as it is, without a hash."""
+        content = self._file.content
+        return [name for name, hashed in content.items() if not _is_hash(hashed)]
+
+    def needs_rehash(self, name: str) -> bool:
+        """Whether the hash is no argon2 or has other parameters than new hashes: the password should be set again.
+
+        Raises KeyError for an unknown user.
+        """
+        hashed = self._file.content[name]
+        return not hashed.startswith(ARGON2) or self._hasher.check_needs_rehash(hashed)
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed (`WatchedFile.refresh`)."""
+        return self._file.refresh()
+
+    def refresh_or_log(self) -> None:
+        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
+        self._file.refresh_or_log()
+
+
+Managing = Callable[[frozenset[str]], bool]
+"""Whether these roles may manage users."""
+
+
+class InvalidUser(Refused):
+    """A name, password or role that cannot be stored. ``field`` is ``name``, ``password`` or ``roles``."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason, status=400)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class UserFiles:
+    """The two files. ``manages`` tells which roles may manage users; the last user with one of them keeps it.
+
+    ``certified`` are the users who log in by a certificate, with or without a line in the users file.
+    All calls raise `Refused` if the change is not possible, and ConfigurationError for a file that cannot be used.
+    """
+
+    users: Path
+    roles: Path
+    manages: Managing
+    certified: Callable[[], Collection[str]] = tuple
+    hasher: PasswordHasher = HASHER
+
+    def add(self, name: str, password: str, roles: Iterable[str]) -> None:
+        """Add a user. Raises `Refused` for a user who exists."""
+        wanted = _checked_roles(name, roles)
+        _check_password(password)
+        self._roles()  # an invalid roles file must not leave a user without roles
+        with edit_users(self.users, self.hasher) as edit:
+            if name in edit:
+                raise Refused(f"User {name} exists already")
+            edit.put(name, password)
+        # exactly these: the roles file may still grant roles to an earlier user of that name
+        with _after(f"User {name} is saved, but the roles are not"):
+            self._set_roles(name, wanted)
+
+    def change(self, name: str, password: str | None = None, roles: Iterable[str] | None = None) -> None:
+        """Replace the password, the roles, or both. Raises `NotFound` for an unknown user."""
+        certified = name in self.certified()
+        if not certified and name not in self._users():
+            raise _unknown(name)
+        wanted = None if roles is None else _checked_roles(name, roles)
+        _check_password(password)
+        if wanted is not None:
+            self._check_managers(name, frozenset(wanted))
+        if password is not None:
+            with edit_users(self.users, self.hasher) as edit:
+                if name not in edit and not certified:
+                    raise _unknown(name)
+                edit.put(name, password)
+        if wanted is not None:
+            with _after(
+                None if password is None else f"The password of user {name} is saved, but the roles are not"
+            ):
+                self._set_roles(name, wanted)
+
+    def remove(self, name: str) -> None:
+        """Remove a user, and revoke all roles of the user. Raises `NotFound` for an unknown user."""
+        if name not in self._users():
+            raise (
+                _unknown(name)
+                if name not in self.certified()
+                else Refused(
+                    f"User {name} logs in by a certificate: remove the line of the user from the certificate users file"
+                )
+            )
+        self._check_managers(name, NO_ROLES)
+        self._set_roles(name, ())
+        with _after(f"The roles of user {name} are revoked, but the user is not removed"):
+            with edit_users(self.users, self.hasher) as users:
+                if name in users:
+                    users.remove(name)
+
+    def _set_roles(self, name: str, wanted: tuple[str, ...]) -> None:
+        if not wanted and not self.roles.exists():
+            return
+        with edit_roles(self.roles) as edit:
+            for role in edit.of(name):
+                if role not in wanted:
+                    edit.revoke(role, name)
+            for role in wanted:
+                edit.grant(role, name)
+
+    def _users(self) -> Collection[str]:
+        return parse_users(read_lines(self.users, USERS_FILE), str(self.users))
+
+    def _roles(self) -> Mapping[str, frozenset[str]]:
+        lines = read_lines(self.roles, ROLES_FILE) if self.roles.exists() else []
+        return roles_by_user(lines, str(self.roles))
+
+    def _check_managers(self, name: str, wanted: frozenset[str]) -> None:
+        """Raise `Refused` if nobody could manage users once ``name`` has the roles ``wanted``."""
+        roles = self._roles()
+        if self.manages(wanted) or not self.manages(roles.get(name, NO_ROLES)):
+            return
+        others = {*self._users(), *self.certified()} - {name}
+        if not any(self.manages(roles.get(other, NO_ROLES)) for other in others):
+            raise Refused(
+                f"User {name} is the last one with permission='MANAGE' on address activemq.management: nobody could "
+                "manage users any more. Grant a role with this permission to another user first"
+            )
+
+
+@contextmanager
+def _after(done: str | None) -> Iterator[None]:
+    """Add what was done already to the error of a file that cannot be used."""
+    try:
+        yield
+    except ConfigurationError as fault:
+        if done is None:
+            raise
+        raise Refused(f"{done}: {fault}") from None
+
+
+def _checked_roles(name: str, roles: Iterable[str]) -> tuple[str, ...]:
+    """The roles without duplicates. Raises `InvalidUser`."""
+    wanted = tuple(dict.fromkeys(roles))
+    try:
+        check_name(name)
+        if wanted:
+            check_member(name)
+    except ValueError as error:
+        raise InvalidUser("name", str(error)) from None
+    try:
+        for role in wanted:
+            check_name(role, "role")
+    except ValueError as error:
+        raise InvalidUser("roles", str(error)) from None
+    return wanted
+
+
+def _check_password(password: str | None) -> None:
+    try:
+        if password is not None:
+            check_password(password)
+    except ValueError as error:
+        raise InvalidUser("password", str(error)) from None
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"User {name} does not exist")

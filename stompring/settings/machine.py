@@ -1,0 +1,176 @@
+"""The machine that a broker runs on: its memory, the data directory, the shipped files.
+
+Memory that this process may use, and the defaults of ``global-max-size`` and ``dispatch-memory`` as shares of it.
+
+The machine's, or less where a control group sets a limit (containers, systemd's ``MemoryMax``), of the first or the
+second version, on the process's own group or on one above it.
+
+The data directory of a broker, from its configuration and ``stompring run --data``.
+
+Artemis reads ``data/journal`` from the directory of its instance, which has ``etc/broker.xml`` and ``data`` in it.
+Here the instance is the directory above that of broker.xml where that one is called ``etc``, ``conf`` or ``config``,
+else the directory of broker.xml itself.
+
+Files that come with stompring: the example configurations, the shipped plugins, the schema, the console.
+
+In a checkout, and in an editable installation of one, ``config/`` and ``plugins/`` are beside the package; a wheel has
+copies of them inside the package, in ``stompring/shipped`` (setup.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stompring.errors import ConfigurationError
+
+from .model import BrokerConfiguration
+
+ROOT = Path("/")
+
+MIN_DISPATCH_MEMORY = 16 * 1024 * 1024
+"""With a smaller budget page reads would be too small to be efficient."""
+
+SHARE = 4
+"""A quarter. Artemis uses half of its JVM's memory; the remainder is for connections, queues and Python."""
+
+
+def default_global_max_size(memory: int) -> int:
+    """``global-max-size`` where a file does not say it, in bytes, on a machine with ``memory`` bytes."""
+    return max(memory // SHARE, 1)
+
+
+def default_dispatch_memory(global_max_size: int, memory: int) -> int:
+    """``dispatch-memory`` where a file does not say it, in bytes; without a global limit it goes by its default."""
+    size = default_global_max_size(memory) if global_max_size < 0 else global_max_size
+    return max(size // SHARE, MIN_DISPATCH_MEMORY)
+
+
+def default_transaction_memory(global_max_size: int, memory: int) -> int:
+    """``global-max-transaction-size``, and its like, where a file does not say it: as `default_dispatch_memory`."""
+    return default_dispatch_memory(global_max_size, memory)
+
+
+def machine_memory(root: Path = ROOT) -> int:
+    """Bytes of memory that this process may use; ``root`` is where ``proc`` and ``sys`` are found."""
+    return min([_physical(root), *_limits(root)])
+
+
+def _physical(root: Path) -> int:
+    for line in _lines(root / "proc/meminfo"):
+        name, _, size = line.partition(":")
+        if name == "MemTotal":
+            return int(size.split()[0]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _limits(root: Path) -> Iterator[int]:
+    """The limits of the process's control groups and of all above them."""
+    mounts = root / "sys/fs/cgroup"
+    for line in _lines(root / "proc/self/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "memory" in controllers.split(","):
+            yield from _upwards(mounts / "memory", path, "memory.limit_in_bytes")
+        elif number == "0" and not controllers:
+            yield from _upwards(mounts, path, "memory.max")
+            yield from _upwards(mounts / "unified", path, "memory.max")
+
+
+def _upwards(mount: Path, path: str, name: str) -> Iterator[int]:
+    """In a container the path may be one of the host, with only the mount itself visible."""
+    group = mount / path.lstrip("/")
+    while True:
+        for text in _lines(group / name):
+            if text.isdecimal():  # and not "max"
+                yield int(text)
+        if group == mount or mount not in group.parents:
+            return
+        group = group.parent
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []  # not Linux, or without access
+
+
+CONFIGURATION_DIRECTORIES = frozenset({"etc", "conf", "config"})
+
+
+@dataclass(frozen=True, slots=True)
+class DataDirectory:
+    """Absolute paths. ``root`` contains ``broker.lock``, ``schema-version`` and ``identity``."""
+
+    root: Path
+    journal: Path
+    paging: Path
+    retention: Path | None = None
+
+
+def data_directory(configuration: BrokerConfiguration, override: str | None = None) -> DataDirectory:
+    """The directories of a broker, existing or not. ``override`` replaces all of them by one data directory.
+
+    The root is the directory in which the journal's is: two brokers with one journal meet at its lock.
+    """
+    if override is not None:
+        root = Path(override).absolute()
+        retention = None if configuration.journal_retention_directory is None else root / "retention"
+        return DataDirectory(root, root / "journal", root / "paging", retention)
+    retention_settings = configuration.journal_retention_directory
+    instance = instance_directory(configuration.file)
+    journal = instance / configuration.journal_directory
+    return DataDirectory(
+        journal.parent,
+        journal,
+        instance / configuration.paging_directory,
+        None if retention_settings is None else instance / retention_settings.directory,
+    )
+
+
+def instance_directory(file: str | None) -> Path:
+    """The directory at which relative paths of ``file``, a broker.xml, start; without a file the current directory."""
+    if file is None:
+        return Path.cwd()
+    beside = Path(file).absolute().parent
+    return beside.parent if beside.name in CONFIGURATION_DIRECTORIES else beside
+
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+#: Directories that are part of the package in a checkout as well.
+IN_PACKAGE = {"console": PACKAGE / "console", "schema": PACKAGE / "settings"}
+
+#: Directories of the checkout that a wheel has in ``stompring/shipped``.
+COPIED = ("config", "plugins")
+
+
+def shipped_directory(name: str) -> Path:
+    """The absolute path of ``config``, ``plugins``, ``console`` or ``schema`` (of schema.xsd). The files are read-only.
+
+    Raises ConfigurationError if the installation lacks it, and ValueError for another name.
+    """
+    if name in IN_PACKAGE:
+        candidates = [IN_PACKAGE[name]]
+    elif name in COPIED:
+        candidates = [PACKAGE / "shipped" / name, PACKAGE.parent / name]
+    else:
+        raise ValueError(f"'{name}' is not a shipped directory: {', '.join((*COPIED, *IN_PACKAGE))}")
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    raise ConfigurationError(f"the installation of stompring lacks {candidates[0]}: install stompring again")
+
+
+def shipped_file(directory: str, *parts: str) -> Path:
+    """The absolute path of one shipped file: ``shipped_file("config", "broker.xml")``.
+
+    Raises ConfigurationError if the installation lacks it.
+    """
+    path = shipped_directory(directory).joinpath(*parts)
+    if not path.is_file():
+        raise ConfigurationError(f"the installation of stompring lacks {path}: install stompring again")
+    return path
