@@ -126,6 +126,12 @@ CASES: list[Case] = [
         ],
     ),
     (
+        "send to a new temporary topic",
+        Client.send,
+        {"destination": "/temp-topic/t"},
+        [(P.SEND, "temp-topic.1.t", None), (P.CREATE_ADDRESS, "temp-topic.1.t", None)],
+    ),
+    (
         "make a temporary topic",
         Client.subscribe,
         {"destination": "/temp-topic/t"},

@@ -1,7 +1,7 @@
 """SEND: headers that mean something, and those that are passed on."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompring.broker.directory import UNUSED_AFTER
@@ -91,6 +91,7 @@ NAMES = sorted(NOT_PASSED_ON) + [b"a", b"x-destination", b"destination2", b"cont
         st.sampled_from(NAMES), st.sampled_from([b"", b"1", b"a b", b"x:y", b"destination", b"1\t"])
     )
 )
+@example({b"a": b"x:y"})
 def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(headers):
     block = b"SEND" + b"".join(b"\n%b:%b" % header for header in headers.items())
     assert user_block(headers, block) == user_block(headers)
