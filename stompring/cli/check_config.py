@@ -25,7 +25,7 @@ from stompring.settings.machine import data_directory
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.settings.network import POSTGRESQL, scheme_of
-from stompring.store.datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity, read_version
+from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_locked, read_identity
 from stompring.store.files import Files
 
 from .output import echo_json
@@ -295,7 +295,7 @@ def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
         if not _is_missing(file) and not os.access(file, os.R_OK | os.W_OK):
             raise ConfigurationError(f"{_whoami()} cannot read and write {file}", configuration.file)
     try:
-        read_version(Files(), found.root / VERSION)
+        check_version(Files(), found.root / VERSION)
         read_identity(Files(), found.root / IDENTITY)
     except (StoreError, OSError) as fault:
         raise ConfigurationError(f"the data directory cannot be used: {fault}", configuration.file) from None

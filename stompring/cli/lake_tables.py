@@ -171,12 +171,11 @@ def restore(lake: str, version: int | None, as_of: str | None, as_json: bool) ->
     """
     found = lake_options.existing_lake(lake)
     with found.locked():
-        found.migrate()
+        found.complete_restore()
         versions = lake_options.selected_versions(found, version, as_of)
         if versions is None:
             raise click.UsageError("--version N or --as-of TIME is required")
         found.restore(versions)
-        found.migrate()
     if as_json:
         echo_json({"versions": versions})
         return

@@ -58,7 +58,6 @@ EVENTS: Columns = {
     "deliveries": INT,
     "due": TIMESTAMP,
     "consumer": STRING,
-    "certain": BOOLEAN,
 }
 
 #: The counters of a sample, in the order in which they stand in a row of the file.

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from stompring.store.segment import HEADER, Footer, Header
+from stompring.store.segment import HEADER, Footer
 
 from .files import START, DataFiles, FileEntry, Position, Positions, Range, is_sealed
 from .records import complete_until
@@ -462,7 +462,7 @@ def _listed_end(files: DataFiles, one: FileEntry, start: int, *, complete: bool)
         return None
     if is_sealed(data, start):
         return Position(one.number + 1, 0)
-    before = 0 if start else Header.read(data).size
+    before = 0 if start else HEADER.size
     size = complete_until(data[before:])
     return Position(one.number, start + before + size) if size else None
 

@@ -1,7 +1,7 @@
 """The bytes of a file as record batches of events: what became of messages in their queues.
 
 Each kind of record becomes arrays of numbers, all of its rows at once; then the rows of all kinds are put in the order
-in which their records stand. Where a record does not say when, it was not before the last one that does.
+in which their records stand.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from stompring.store.record import (
     PAGE_SETTLED,
     PAGE_STATE,
     QUEUE,
-    SECOND_DELIVERED,
-    SECOND_PAGE_STATE,
-    SECOND_STATE,
     SETTLED,
     STATE,
     TRANSFERRED,
@@ -40,7 +37,6 @@ from .arrays import (
     INT,
     LONG,
     arrow_schema,
-    booleans,
     distinct,
     integers,
     milliseconds,
@@ -59,12 +55,6 @@ EVENT_NAMES = (
 )
 ACKNOWLEDGED = 0
 DELIVERY, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(EVENT_NAMES))
-
-#: What files of formats 1 and 2 do not tell for sure: how often it happened, or whether it did.
-UNCERTAIN = ("delivered", "redelivered", "scheduled", "moved", "dead-lettered")
-
-#: The first format whose records tell what has happened.
-EVENTS_FORMAT = 3
 
 #: Rows of a batch.
 ROWS = 1 << 16
@@ -137,8 +127,7 @@ _RUN = np.dtype([("first", "<u4"), ("count", "<u4")])
 
 #: What a copy that went elsewhere says of where it comes from, as its headers stand in a file.
 _ORIGIN = b"\n_AMQ_ORIG_MESSAGE_ID:"
-_ORIGIN_QUEUE, _EXPIRY = b"\n_AMQ_ORIG_QUEUE:", b"\n_AMQ_ACTUAL_EXPIRY:"
-_ORIGIN_ADDRESS = b"\n_AMQ_ORIG_ADDRESS:"
+_ORIGIN_QUEUE, _ORIGIN_ADDRESS = b"\n_AMQ_ORIG_QUEUE:", b"\n_AMQ_ORIG_ADDRESS:"
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
 
@@ -198,14 +187,11 @@ def _rows(
         *_page_settled(records),
     ]
     if not parts:
-        return {name: np.zeros(0, np.int64) for name in (*_FIELDS, "certain")}, names
+        return {name: np.zeros(0, np.int64) for name in _FIELDS}, names
     rows = {name: np.concatenate([part[name] for part in parts]) for name in _FIELDS}
     order = np.argsort(rows["at"], kind="stable")
     rows = {name: values[order] for name, values in rows.items()}
-    rows["time"] = _times(rows["time"], records.created)
-    doubtful = [] if records.format >= EVENTS_FORMAT else [EVENT_NAMES.index(name) for name in UNCERTAIN]
-    rows["certain"] = ~np.isin(rows["event"], doubtful)
-    _fill_addresses(rows, records, messages)
+    _fill_addresses(rows, records)
     keep = _matching_rows(rows, wanted, names[ADDRESS])
     if not keep.all():
         rows = {name: values[keep] for name, values in rows.items()}
@@ -215,7 +201,7 @@ def _rows(
 def event_times(records: Records) -> list[tuple[Any, Any]]:
     """Where records begin that say when something happened, and those times; not of messages that came."""
     parts = (*_settled(records), *_states(records), *_page_settled(records), *_page_states(records))
-    found = [(part["at"][part["time"] >= 0], part["time"][part["time"] >= 0]) for part in parts]
+    found = [(part["at"], part["time"]) for part in parts]
     messages = Messages(records)
     if messages.outcomes is not None:  # acknowledged as they came
         at_once = messages.outcomes["taken"] > 0
@@ -253,56 +239,44 @@ def _settled(records: Records) -> Iterator[dict[str, Any]]:
 
 
 def _delivered(records: Records) -> Iterator[dict[str, Any]]:
-    timed = records.format >= EVENTS_FORMAT
-    size = DELIVERED.size if timed else SECOND_DELIVERED.size
-    begins, ends = records.of(Kind.DELIVERED, size)
-    fixed = records.fields(begins, _fields_before(_DELIVERED, size))
-    which, found = _record_items(records, begins, ends, size, _NUMBER)
+    begins, ends = records.of(Kind.DELIVERED, DELIVERED.size)
+    fixed = records.fields(begins, _DELIVERED)
+    which, found = _record_items(records, begins, ends, DELIVERED.size, _NUMBER)
     if len(which):
         yield _rows_of_kind(
             len(which),
             at=begins[which],
             event=DELIVERY,
             queue=fixed["queue"][which],
-            time=_times_of(fixed)[which] if timed else -1,
+            time=_times_of(fixed)[which],
             message_id=_signed(found["number"]),
         )
 
 
 def _states(records: Records) -> Iterator[dict[str, Any]]:
-    size = STATE.size if records.format >= EVENTS_FORMAT else SECOND_STATE.size
-    begins, _ = records.of(Kind.STATE, size)
-    fixed = records.fields(begins, _fields_before(_STATE, size))
-    yield from _state_events(records, begins, fixed, {"message_id": _signed(fixed["number"])})
+    begins, _ = records.of(Kind.STATE, STATE.size)
+    fixed = records.fields(begins, _STATE)
+    yield from _state_events(begins, fixed, {"message_id": _signed(fixed["number"])})
 
 
 def _page_states(records: Records) -> Iterator[dict[str, Any]]:
-    size = PAGE_STATE.size if records.format >= EVENTS_FORMAT else SECOND_PAGE_STATE.size
-    begins, _ = records.of(Kind.PAGE_STATE, size)
-    fixed = records.fields(begins, _fields_before(_PAGE_STATE, size))
+    begins, _ = records.of(Kind.PAGE_STATE, PAGE_STATE.size)
+    fixed = records.fields(begins, _PAGE_STATE)
     index = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
-    yield from _state_events(records, begins, fixed, index)
+    yield from _state_events(begins, fixed, index)
 
 
-def _state_events(
-    records: Records, begins: Any, fixed: Any, message: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+def _state_events(begins: Any, fixed: Any, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The events of STATE and PAGE_STATE, in the order in which one record has them."""
     if not len(begins):
         return
-    common = {"at": begins, "queue": fixed["queue"], **message}
+    common = {"at": begins, "queue": fixed["queue"], "time": _times_of(fixed), **message}
     counts = {"deliveries": fixed["deliveries"]}
-    due = _due(fixed["due"])
-    if records.format >= EVENTS_FORMAT:
-        common["time"] = _times_of(fixed)
-        cause = fixed["cause"]
-        yield _event_rows(cause == Cause.ADDED, event=ADDED, **common)
-        yield _event_rows(np.repeat(np.arange(len(begins)), fixed["delivered"]), event=DELIVERY, **common)
-        waits = (cause == Cause.SCHEDULED) | ((cause == Cause.RETURNED) & (due >= 0))
-        yield _event_rows(cause == Cause.RETURNED, event=REDELIVERED, **common, **counts)
-    else:  # it tells how things stand: this is what may have led there
-        waits = due >= 0
-        yield _event_rows(~waits & (fixed["deliveries"] > 0), event=REDELIVERED, **common, **counts)
+    due, cause = _due(fixed["due"]), fixed["cause"]
+    yield _event_rows(cause == Cause.ADDED, event=ADDED, **common)
+    yield _event_rows(np.repeat(np.arange(len(begins)), fixed["delivered"]), event=DELIVERY, **common)
+    waits = (cause == Cause.SCHEDULED) | ((cause == Cause.RETURNED) & (due >= 0))
+    yield _event_rows(cause == Cause.RETURNED, event=REDELIVERED, **common, **counts)
     yield _event_rows(waits, event=SCHEDULED, due=due, **common, **counts)
 
 
@@ -310,11 +284,6 @@ def _event_rows(selected: Any, *, event: int, **given: Any) -> dict[str, Any]:
     """The rows that are chosen, of which everything is given."""
     rows = {name: values[selected] for name, values in given.items()}
     return _rows_of_kind(len(rows["at"]), event=event, **rows)
-
-
-def _fields_before(layout: Any, size: int) -> Any:
-    """The fields of a layout that lie before ``size``."""
-    return np.dtype([(name, layout[name]) for name in layout.names if layout.fields[name][1] < size])
 
 
 def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
@@ -337,10 +306,8 @@ def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
             "page": _signed(fixed["page"])[which],
             "index": np.repeat(runs["first"].astype(np.int64), counts) + within,
         }
-        if records.format >= EVENTS_FORMAT:
-            yield _event_rows(reason & WENT_OUT > 0, event=DELIVERY, **rows)
-            reason = reason & ~np.uint8(WENT_OUT)
-        reason = np.minimum(reason, len(EVENT_NAMES))
+        yield _event_rows(reason & WENT_OUT > 0, event=DELIVERY, **rows)
+        reason = np.minimum(reason & ~np.uint8(WENT_OUT), len(EVENT_NAMES))
         yield _rows_of_kind(len(which), event=reason, consumer=fixed["consumer"][which], **rows)
 
 
@@ -361,9 +328,8 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     yield _rows_of_kind(len(which), event=ADDED, **common)
     if (due >= 0).any():
         yield _event_rows(due >= 0, event=SCHEDULED, due=due, **common)
-    if messages.records.format >= EVENTS_FORMAT:
-        out = np.where(fixed["kind"] == int(Kind.MESSAGE), fixed["deliveries"], 0)[which]
-        yield _event_rows(np.repeat(np.arange(len(which)), out), event=DELIVERY, **common)
+    out = np.where(fixed["kind"] == int(Kind.MESSAGE), fixed["deliveries"], 0)[which]
+    yield _event_rows(np.repeat(np.arange(len(which)), out), event=DELIVERY, **common)
     if selected.outcomes is not None:
         outcomes = selected.outcomes
         common |= {"time": milliseconds(outcomes["time"])}
@@ -387,7 +353,7 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         if traits & COPY:
             continue
         transfer = traits & TRANSFERRED
-        if messages.records.format >= EVENTS_FORMAT and transfer not in (DEAD_LETTER, EXPIRED):
+        if transfer not in (DEAD_LETTER, EXPIRED):
             continue  # a sender or a policy says so
         head = messages.head(index)
         if not head.start <= found < head.stop:
@@ -397,8 +363,7 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         if queue is None or origin is None or not _DIGITS.fullmatch(origin):
             continue
         address = _header_value(lines, _ORIGIN_ADDRESS)
-        moved = transfer == EXPIRED or (not transfer and _EXPIRY in lines)
-        event = MOVED if moved else DEAD_LETTERED
+        event = MOVED if transfer == EXPIRED else DEAD_LETTERED
         number = known.setdefault(queue, -2 - len(known))  # a name that the file has no number for
         home = -1 if address is None else addresses.setdefault(address, -2 - len(addresses))
         names[QUEUE][number] = queue
@@ -441,24 +406,13 @@ def _due(values: Any) -> Any:
 # ---- what rows do not tell themselves
 
 
-def _times(values: Any, created: int) -> Any:
-    """Where it is not told, the latest that was told before."""
-    latest = np.maximum.accumulate(np.maximum(values, min(created, 2**62)))
-    return np.where(values >= 0, values, latest)
-
-
-def _fill_addresses(rows: dict[str, Any], records: Records, messages: Messages) -> None:
+def _fill_addresses(rows: dict[str, Any], records: Records) -> None:
     """The address of a queue, where the record names the queue alone."""
     missing = rows["address"] == -1
     if not missing.any():
         return
-    queue_addresses = dict(records.queue_addresses)
-    if not queue_addresses and len(messages.begins):  # of a broker that did not tell it yet
-        one = messages.fixed["queues"] == 1
-        few = messages.only(one)
-        queue_addresses = dict(zip(few.queues.tolist(), few.fixed["address"].tolist(), strict=True))
     unique, which = distinct(rows["queue"][missing])
-    known = np.array([queue_addresses.get(number, -1) for number in unique.tolist()], np.int64)
+    known = np.array([records.queue_addresses.get(number, -1) for number in unique.tolist()], np.int64)
     rows["address"] = rows["address"].copy()
     rows["address"][missing] = known[which]
 
@@ -505,8 +459,6 @@ def _column(name: str, rows: dict[str, Any], names: dict[int, dict[int, str]]) -
         return names_of(values, names[{"address": ADDRESS, "queue": QUEUE, "consumer": CONSUMER}[name]])
     if name in ("time", "due"):
         return timestamps(np.maximum(values, 0), values >= 0)
-    if name == "certain":
-        return booleans(values)
     if name in ("index", "deliveries"):
         return integers(np.minimum(values, 2**31 - 1), INT, values >= 0)
     return integers(values, LONG, values >= 0)

@@ -312,7 +312,7 @@ class DataFiles:
         return any(self.retention.exists(name) for name in (IDENTITY, "journal", "paging", "samples"))
 
     def identity(self) -> bytes | None:
-        """The identity of the data directory as it is now, None where it has none: format 1 had none.
+        """The identity of the data directory as it is now, None where it has none.
 
         Where the file is lost the newest segment tells it, as it does to the broker. Raises `StoreError` where the
         retained files are those of another directory.
@@ -357,8 +357,13 @@ class DataFiles:
         return b""
 
     def misplaced(self, name: str, data: bytes) -> str:
-        """Why the bytes of a file are none of this directory's, empty where they may be: by the header."""
-        return Header.read(data).misplaced(int(PurePosixPath(name).stem), self._expected)
+        """Why the bytes of a file are none of this directory's, empty where they may be: by the header.
+
+        Raises `StoreError` for a file of an older format.
+        """
+        header = Header.read(data)
+        header.refuse_older(f"{self.root}/{name}")
+        return header.misplaced(int(PurePosixPath(name).stem), self._expected)
 
     def listed(self, wanted: TableScan) -> list[FileEntry]:
         """Those that rows of the table may be in. Reads no more than footers."""

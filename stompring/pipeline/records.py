@@ -24,7 +24,7 @@ from stompring.store.record import (
     TRANSACTION,
     Kind,
 )
-from stompring.store.segment import BLOCK, FORMAT, Fault, Footer, Header, SegmentScan, find_footer
+from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header, SegmentScan, find_footer
 
 from .arrays import fixed_rows
 
@@ -91,20 +91,16 @@ class Records:
 
     def _bounds(self) -> Any:
         header, nothing = Header.read(self.data), np.zeros((0, 2), np.int64)
-        self.first = header.size  # where the first record begins
-        self.format = header.format
-        self.created = header.created  # epoch ms, 0 where the header cannot be read
-        if len(self.data) < header.size:
+        self.first = HEADER.size  # where the first record begins
+        if len(self.data) < HEADER.size:
             self.torn = Fault(0, header.fault or "")
             return nothing
         if header.fault is not None:
             self.faults.append(Fault(0, header.fault))
             if self.data[: len(b"STOMPRNG")] != b"STOMPRNG" and find_footer(self.data) is None:
                 return nothing  # no file of a broker
-        elif header.format > FORMAT:
-            self.faults.append(
-                Fault(0, f"format {header.format} is not supported, formats 1 to {FORMAT} are")
-            )
+        elif header.format != FORMAT:
+            self.faults.append(Fault(0, f"format {header.format} is not supported, format {FORMAT} is"))
             return nothing
         bounds = self._sealed()
         return self._walked() if bounds is None else bounds

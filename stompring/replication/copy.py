@@ -60,7 +60,7 @@ DISCARDED = ".discarded"
 #: Seconds for which a log may end before the copy.
 MAX_SHORT_LOG = 10.0
 
-#: 3: with the digest of each file. A copy with a marker of an earlier format is discarded.
+#: 3: with the digest of each file.
 _FORMAT = 3
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
@@ -257,30 +257,28 @@ class LocalCopy:
         try:
             marker: dict[str, Any] = json.loads(text)
             version, sequence, control = marker["format"], marker["sequence"], marker["control"]
+            if version != _FORMAT and isinstance(version, int):
+                self._refuse_format(path, version)
             engine, identity = marker["engine"], marker["log"]
             boot_id, clean = marker["boot"], marker["clean"]
             removals = [(str(key), int(through)) for key, through in marker["removals"]]
             checkpoints = [(int(number), int(at)) for number, at in marker["checkpoints"]]
-            numbers = [version, sequence, control]
-            if version == _FORMAT:
-                rewrites = {
-                    str(key): (int(since), int(before)) for key, (since, before) in marker["rewrites"].items()
-                }
-                contents = Contents(
-                    marker["files"],
-                    {key: since for key, (since, _) in rewrites.items()},
-                    marker["serial"],
-                    control,
-                )
-                expected = None if marker["expected"] is None else Summary(*marker["expected"])
-                numbers += [contents.serial, contents.total]
-                numbers += [] if expected is None else [expected.serial, expected.control, expected.digest]
+            rewrites = {
+                str(key): (int(since), int(before)) for key, (since, before) in marker["rewrites"].items()
+            }
+            contents = Contents(
+                marker["files"],
+                {key: since for key, (since, _) in rewrites.items()},
+                marker["serial"],
+                control,
+            )
+            expected = None if marker["expected"] is None else Summary(*marker["expected"])
+            numbers = [version, sequence, control, contents.serial, contents.total]
+            numbers += [] if expected is None else [expected.serial, expected.control, expected.digest]
             if not all(isinstance(each, int) and each >= 0 for each in numbers):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
             return f"{path.name} is damaged", False
-        if version > _FORMAT:
-            raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: upgrade stompring")
         if (engine, identity) != (status.engine, status.identity):
             if not status.last and any(path.name not in (IDENTITY, VERSION) for path in self.places.files()):
                 raise UnsafeLog(
@@ -293,11 +291,6 @@ class LocalCopy:
             self._refuse_short_log(sequence, status.last)
         if sequence == 0:
             return "it is incomplete", False
-        if version < _FORMAT:
-            return (
-                f"{path.name} has format {version}, which does not say which entries each file has",
-                False,
-            )
         if not clean and (boot_id != self._boot_id or not boot_id):
             return "the machine was started anew, and what was written before may be incomplete", False
         self.sequence = sequence
@@ -305,6 +298,15 @@ class LocalCopy:
         self.contents, self._expected = contents, expected
         self._rewrites = {key: before for key, (_, before) in rewrites.items()}
         return None, False
+
+    def _refuse_format(self, path: Path, version: int) -> NoReturn:
+        advice = (
+            "upgrade stompring"
+            if version > _FORMAT
+            else "an earlier version of stompring wrote it. Move the directory away, and the copy is read anew from "
+            "the log; or write 'stompring data export' with that version"
+        )
+        raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: {advice}")
 
     def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
         """The log ends before the copy. A new leader of the engine may have to catch up."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import re
 import secrets
@@ -27,9 +26,7 @@ from typing import Any, NamedTuple
 from stompring.errors import StoreError
 
 from .files import Files
-from .segment import HEADER, NO_IDENTITY, Header
-
-log = logging.getLogger(__name__)
+from .segment import HEADER, NO_IDENTITY, NO_LONGER_READ, Header
 
 #: What the files in a data directory look like. It goes up when an older version cannot read them any more.
 SCHEMA_VERSION = 3
@@ -127,13 +124,7 @@ class DataLock:
 
     def _check_version(self) -> None:
         path = self.root / VERSION
-        version = read_version(self._files, path)
-        if version is None:
-            self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
-        elif version < SCHEMA_VERSION:
-            log.info(
-                "%s: upgrading the store from schema version %d to %d", self.root, version, SCHEMA_VERSION
-            )
+        if not check_version(self._files, path):
             self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
 
     def identity(self, journal: Path) -> bytes:
@@ -179,12 +170,12 @@ def _holder(data: bytes) -> str:
     return f"process {process}" if host in ("", socket.gethostname()) else f"process {process} on {host}"
 
 
-def read_version(files: Files, path: Path) -> int | None:
-    """The schema version in a file; None without a file. Raises `StoreError` for one that this broker cannot read."""
+def check_version(files: Files, path: Path) -> bool:
+    """Whether there is a file with the schema version. Raises `StoreError` for one that this broker cannot read."""
     try:
         text = files.read(path).decode(errors="replace").strip()
     except FileNotFoundError:
-        return None
+        return False
     if not _VERSION.fullmatch(text):
         raise StoreError(f"{text[:MAX_SHOWN]!r} is not a schema version", str(path), 0)
     if int(text) > SCHEMA_VERSION:
@@ -194,7 +185,9 @@ def read_version(files: Files, path: Path) -> int | None:
             str(path),
             0,
         )
-    return int(text)
+    if int(text) < SCHEMA_VERSION:
+        raise StoreError(f"schema version {text} {NO_LONGER_READ}", str(path), 0)
+    return True
 
 
 def _flock(descriptor: int, operation: int) -> None:

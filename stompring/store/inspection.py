@@ -37,8 +37,8 @@ from .record import (
     PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
-    SECOND_STATE,
     SETTLED,
+    STATE,
     Kind,
     StoredMessage,
     unpack_binding,
@@ -370,7 +370,7 @@ class JournalInspection(Replay):
         super()._settled(data, begin, end)
 
     def _state(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, number, *_ = SECOND_STATE.unpack_from(data, begin)  # they begin alike
+        _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
         self._check_fact(begin, "STATE", number, queue)
         super()._state(data, begin, end)
 
@@ -487,6 +487,7 @@ class PageContents:
         """What is left in it, in order: only durable messages, with the durable queues that hold them."""
         data = self.file.read()
         header = Header.read(data)
+        header.refuse_older(str(self.file.path))
         if not self._is_page(header) or self._is_misplaced(header):
             return
         if self.file.number in self._journal.removed_pages:
@@ -552,7 +553,7 @@ class PageContents:
             name = journal.names.get((ADDRESS, header.address), self._folder)
             why = f"it belongs to address {name}" if name != self._folder else ""
         running = journal.snapshot.running
-        if not why and not running and not journal.missing and not journal.may_have_page(file.number, header):
+        if not why and not running and not journal.missing and not journal.may_have_page(file.number):
             why = "the journal has no record of it"
         self.misplaced = bool(why)
         if why:

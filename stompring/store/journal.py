@@ -234,13 +234,8 @@ class Journal:
 
     # ---- the start
 
-    def begin(
-        self, segments: list[JournalSegment], encoder: RecordEncoder | None = None, *, roll: bool = False
-    ) -> None:
-        """Continue after the ``segments`` of an earlier run: in the last one with its ``encoder``, else in a new one.
-
-        ``roll``: seal the last one and continue in a new one.
-        """
+    def begin(self, segments: list[JournalSegment], encoder: RecordEncoder | None = None) -> None:
+        """Continue after the ``segments`` of an earlier run: in the last with its ``encoder``, else in a new one."""
         self.segments = segments
         self.leased_message = self.next_message + MESSAGE_LEASE
         self.bytes = sum(segment.size for segment in segments)
@@ -250,9 +245,6 @@ class Journal:
             last = segments[-1]
             last.stream = self._open_stream(last.path, last.size)
             self._encoder = encoder
-            if roll:
-                self._next_segment()
-                return
             self._encode_numbers()
             self._append_records()
 

@@ -37,7 +37,7 @@ from .record import (
     fits,
     unpack_binding,
 )
-from .segment import Footer, Header, LiveRecord
+from .segment import HEADER, Footer, LiveRecord
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -394,7 +394,7 @@ class PageScan:
         self.gaps: list[Gap] = []
         self.tail = ""
         self.footer_begun = False
-        self.end = min(Header.read(data).size, len(data))
+        self.end = min(HEADER.size, len(data))
         self._walk()
 
     def _walk(self) -> None:

@@ -348,6 +348,7 @@ class PageRecovery:
         files, number, path = self._files, page.number, page.path
         size = page.bytes = files.size(path)
         header = Header.read(files.read(path, 0, HEADER.size))
+        header.refuse_older(str(path))
         misplaced = self._misplaced(pages, page, header)
         if misplaced:
             log.error(
@@ -439,7 +440,7 @@ class PageRecovery:
             name = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
             if name is not None and name != pages.address.name:
                 return f"it belongs to address {name}"
-        if not self._recovery.damaged and not replay.may_have_page(number, header):
+        if not self._recovery.damaged and not replay.may_have_page(number):
             return "the journal has no record of it"
         return ""
 

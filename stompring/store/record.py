@@ -73,28 +73,20 @@ TRAITS = Struct("<IIIII")
 SETTLED = Struct("<BBHIQ")
 #: kind, cause, delivered, queue, number, deliveries, attempts, due, time (epoch ms); a recurrence as JSON may follow
 STATE = Struct("<BBHIQIIQQ")
-#: STATE as formats 1 and 2 had it, without cause and time.
-SECOND_STATE = Struct("<BBHIQIIQ")
 #: kind, zero, zero, records, number; then each as u32 length and payload
 TRANSACTION = Struct("<BBHIQ")
 #: kind, reason, consumer, address, queue, page, time; then runs of u32 first, u32 count
 PAGE_SETTLED = Struct("<BBHIIQQ")
 #: kind, cause, delivered, address, queue, page, index, deliveries, attempts, due, time (epoch ms)
 PAGE_STATE = Struct("<BBHIIQIIIQQ")
-#: PAGE_STATE as formats 1 and 2 had it, without cause and time.
-SECOND_PAGE_STATE = Struct("<BBHIIQIIIQ")
 #: kind, zero, zero, address, queue, page; then settled positions as runs of u32 first, u32 count
 PAGE_CURSOR = Struct("<BBHIIQ")
 #: kind, zero, zero, next queue, next transaction, next message: nothing before this record has such a number or a
 #: greater one, and transactions with smaller numbers are complete; next page (0: not all pages have records yet), the
 #: oldest segment
 NUMBERS = Struct("<BBHIQQQQ")
-#: NUMBERS as format 1 had it.
-FIRST_NUMBERS = Struct("<BBHIQQ")
 #: kind, zero, zero, queue, time (epoch ms); then the numbers of messages that went out once more, u64 each
 DELIVERED = Struct("<BBHIQ")
-#: DELIVERED as formats 1 and 2 had it, without the time.
-SECOND_DELIVERED = Struct("<BBHI")
 #: kind, zero, zero, address, position of the first id, of the oldest that counts, count; then each id as u32 length
 #: and its bytes
 DUPLICATE_IDS = Struct("<BBHIQQI")

@@ -36,7 +36,7 @@ from .record import (
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import (
     DAMAGED,
-    FORMAT,
+    HEADER,
     Fault,
     JournalSegment,
     LiveMessage,
@@ -83,7 +83,7 @@ class SegmentRepair:
         if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
             return segments
         *others, last = segments
-        short = last.size <= last.header.size
+        short = last.size <= HEADER.size
         if last.faults[0].unsupported or not (short or (others and not others[-1].sealed)):
             return segments
         log.warning("%s: ignored incomplete segment", last.path)
@@ -107,7 +107,7 @@ class SegmentRepair:
             raise StoreError(
                 f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
             )
-        if newest and not read.sealed and fault.at >= read.header.size:
+        if newest and not read.sealed and fault.at >= HEADER.size:
             self._cut(read, fault)
             return True
         self.reports.append(
@@ -491,7 +491,6 @@ class Recovery:
         journal.begin(
             segments,
             self._tail_of(repaired[-1], segments[-1]) if repaired else None,
-            roll=bool(repaired) and repaired[-1].header.format < FORMAT,
         )
 
     def _set_misplaced_aside(self) -> None:

@@ -32,7 +32,6 @@ from .record import (
     BEGUN,
     CONSUMER,
     DELIVERED,
-    FIRST_NUMBERS,
     FOR_RESTARTS,
     GREATEST_ID,
     GREATEST_NUMBER,
@@ -44,13 +43,11 @@ from .record import (
     PAGE_FILE,
     PAGE_SETTLED,
     PAGE_SHARE,
+    PAGE_STATE,
     QUEUE,
     QUEUE_ADDRESS,
     REMOVED,
     SCOPED,
-    SECOND_DELIVERED,
-    SECOND_PAGE_STATE,
-    SECOND_STATE,
     SETTLED,
     STATE,
     TRAITS,
@@ -386,7 +383,7 @@ class Replay:
         }
 
     def read(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Read all segments; ``progress`` gets the bytes read and the total. Raises `OSError`."""
+        """Read all segments; ``progress`` gets the bytes read and the total. Raises `OSError`, `StoreError`."""
         found = sorted(
             (int(match[1]), self.directory / match[0])
             for name in self._files.names(self.directory)
@@ -408,13 +405,14 @@ class Replay:
             return []
         missing = set(range(min(self.oldest_segment or numbers[0], numbers[0]), numbers[-1])) - {*numbers}
         last = self.segments[-1]
-        if last.sealed and last.header.format > 1 and not last.header.fault:
+        if last.sealed and not last.header.fault:
             missing.add(last.number + 1)
         return sorted(missing)
 
     def _read_segment(self, number: int, path: Path) -> int:
         data = self._files.read(path)
         header = Header.read(data)
+        header.refuse_older(str(path))
         segment = ReadSegment(number, path, len(data), header)
         why = header.misplaced(number, self.identity)
         if why:
@@ -513,10 +511,9 @@ class Replay:
                 self._forget(number)
 
     def _state(self, data: bytes, begin: int, end: int) -> None:
-        layout = STATE if self._segment.header.format > 2 else SECOND_STATE
-        _, _, _, queue, number, deliveries, attempts, due, *_ = layout.unpack_from(data, begin)
+        _, _, _, queue, number, deliveries, attempts, due, _ = STATE.unpack_from(data, begin)
         if number in self.messages:
-            recurrence = data[begin + layout.size : end]
+            recurrence = data[begin + STATE.size : end]
             unpack_recurrence(recurrence)  # here, where it may turn out to be none
             state = MessageState(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
@@ -530,9 +527,8 @@ class Replay:
 
     def _delivered_of(self, data: bytes, begin: int, end: int) -> list[tuple[int, int]]:
         """Queue and number of each message of a DELIVERED record."""
-        layout = DELIVERED if self._segment.header.format > 2 else SECOND_DELIVERED
-        queue = layout.unpack_from(data, begin)[3]
-        return [(queue, number) for number in unpack_numbers(data[begin + layout.size : end])]
+        queue = DELIVERED.unpack_from(data, begin)[3]
+        return [(queue, number) for number in unpack_numbers(data[begin + DELIVERED.size : end])]
 
     def _transaction(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, records, number = TRANSACTION.unpack_from(data, begin)
@@ -562,11 +558,7 @@ class Replay:
         self.duplicate_ids.setdefault(address, ReplayedIds()).include(self._segment, first, oldest, ids)
 
     def _numbers(self, data: bytes, begin: int, end: int) -> None:
-        if end - begin < NUMBERS.size:
-            _, _, _, queue, transaction, message = FIRST_NUMBERS.unpack_from(data, begin)
-            page = oldest = 0
-        else:
-            _, _, _, queue, transaction, message, page, oldest = NUMBERS.unpack_from(data, begin)
+        _, _, _, queue, transaction, message, page, oldest = NUMBERS.unpack_from(data, begin)
         if queue > GREATEST_ID or max(transaction, message) > GREATEST_NUMBER:
             raise ValueError
         self.next_queue = max(self.next_queue, queue)
@@ -645,11 +637,11 @@ class Replay:
         went_out = self.went_out.get(number, {}).get(queue, 0)
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 
-    def may_have_page(self, number: int, header: Header) -> bool:
+    def may_have_page(self, number: int) -> bool:
         """Whether there may be a page with that number: all but those begun at the very end have records."""
         if not self.lists_pages or number in self.page_files or number in self.removed_pages:
             return True
-        return number >= self.next_page and header.format > 1
+        return number >= self.next_page
 
     @property
     def next_address(self) -> int:
@@ -693,8 +685,7 @@ class PageRecords:
             end = self._settle((queue, page), payload[PAGE_CURSOR.size :])
             self.segments[queue, page] = segment  # it repeats all earlier records
         else:
-            # later formats say more behind this
-            *_, queue, page, index, deliveries, attempts, due = SECOND_PAGE_STATE.unpack_from(payload)
+            _, _, _, _, queue, page, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)
             self.states.setdefault((queue, page), {})[index] = (deliveries, attempts, due)
             self.segments.setdefault((queue, page), segment)
             end = index + 1

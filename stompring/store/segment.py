@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from stompring.broker.reference import Reference, ReferenceRun
+from stompring.errors import StoreError
 
 from .record import ADDRESS, MESSAGE, NAME, PREFIX, TRANSACTION, Kind, fits, framed
 
@@ -31,9 +32,10 @@ JOURNAL, PAGE, SAMPLES = 1, 2, 3  # kinds of segments
 #: number, the data directory's identity, the address (in a page), zero, size of the records of the segment before
 #: (in the journal)
 HEADER = Struct("<8sHHIQQQ16sIIQ")
-#: The header of format 1, which ended after ``created``.
-FIRST_HEADER = Struct("<8sHHIQQ")
-#: The identity of a data directory that is not known: of files of format 1, and of a directory without one.
+#: How the header of every format begins, and the size of that of format 1: a file that is refused must be told from a
+#: damaged one.
+_ANY_HEADER, _FIRST_SIZE = Struct("<8sHHI"), 32
+#: The identity of a data directory that is not known.
 NO_IDENTITY = bytes(16)
 #: kind, zero, zero, records, least and greatest message number, least and greatest timestamp (epoch ms), bytes
 #: before the footer, addresses, blocks; then u32 each: record starts, address ids, CRC-32 of the blocks; the rest is
@@ -42,6 +44,12 @@ FOOTER = Struct("<BBHIQQQQQII")
 #: where the footer's record begins, CRC-32 of these 8 bytes, SEAL
 TRAILER = Struct("<QI4s")
 SEAL = b"SEAL"
+
+#: Behind the format of a file or a directory.
+NO_LONGER_READ = (
+    "is of an earlier version of stompring, and no longer read: with that version write 'stompring data export', and "
+    "import it into a new data directory"
+)
 
 #: Bytes of a file that have a CRC-32 of their own in the footer.
 BLOCK = 64 * 1024
@@ -70,10 +78,7 @@ def pack_header(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first bytes of a segment. ``fault`` is why they are invalid, ``size`` where the records begin.
-
-    What format 1 did not have is 0: nothing is known of it.
-    """
+    """The first bytes of a segment. ``fault`` is why they are invalid."""
 
     format: int = FORMAT
     kind: int = 0
@@ -83,49 +88,38 @@ class Header:
     directory: bytes = NO_IDENTITY
     address: int = 0
     previous: int = 0  # bytes before the footer of the segment before
-    size: int = HEADER.size
     fault: str | None = None
 
     @classmethod
     def read(cls, data: bytes) -> Header:
-        """From the beginning of a file; a damaged header's size is that before the first valid record."""
-        if len(data) < FIRST_HEADER.size:
+        """From the beginning of a file. Of an older format only that is known."""
+        size = _FIRST_SIZE if data[8:10] == b"\1\0" else HEADER.size
+        if len(data) < size:
             return cls(fault=f"the file ends after {len(data)} bytes, inside the header")
-        magic, format_, kind, crc, next_number, created = FIRST_HEADER.unpack_from(data)
-        if format_ == 1:
-            layout, more = FIRST_HEADER, (0, NO_IDENTITY, 0, 0)
-        elif len(data) < HEADER.size:
-            return cls(fault=f"the file ends after {len(data)} bytes, inside the header")
-        else:
-            layout = HEADER
-            *_, number, directory, address, _, previous = HEADER.unpack_from(data)
-            more = (number, directory, address, previous)
-        if crc != crc32(data[:12] + bytes(4) + data[16 : layout.size]):
-            known = format_ if 1 <= format_ <= FORMAT else FORMAT
-            return cls(known, size=_find_first_record(data), fault="the header is damaged")
+        magic, format_, kind, crc = _ANY_HEADER.unpack_from(data)
+        if crc != crc32(data[:12] + bytes(4) + data[16:size]):
+            return cls(fault="the header is damaged")
         if magic != MAGIC:
             return cls(fault="not a segment file")
-        return cls(format_, kind, next_number, created, *more, size=layout.size)
+        if format_ < FORMAT:
+            return cls(format_, kind)
+        _, _, _, _, next_number, created, number, directory, address, _, previous = HEADER.unpack_from(data)
+        return cls(format_, kind, next_number, created, number, directory, address, previous)
+
+    def refuse_older(self, path: str) -> None:
+        """Raises `StoreError` for a file of a format that is no longer read."""
+        if self.format < FORMAT:
+            raise StoreError(f"format {self.format} {NO_LONGER_READ}", path, 0)
 
     def misplaced(self, number: int, directory: bytes) -> str:
         """Why this cannot be file ``number`` of a data directory; empty where it can."""
-        if self.fault is not None or self.format < 2:
+        if self.fault is not None:
             return ""
         if NO_IDENTITY not in (directory, self.directory) and directory != self.directory:
             return f"it belongs to the data directory {self.directory.hex()}"
         if self.number not in (0, number):
             return f"it is a copy of file number {self.number}"
         return ""
-
-
-def _find_first_record(data: bytes) -> int:
-    for layout in (HEADER, FIRST_HEADER):
-        at = layout.size + PREFIX.size
-        if at < len(data):
-            length, crc = PREFIX.unpack_from(data, layout.size)
-            if 0 < length <= len(data) - at and crc32(memoryview(data)[at : at + length]) == crc:
-                return layout.size
-    return HEADER.size
 
 
 @dataclass(slots=True)
@@ -152,7 +146,7 @@ class Footer:
     def agrees_with(self, data: bytes) -> bool:
         """Whether ``data``, a whole segment, is what this footer was made for, to the last byte."""
         starts = self.starts
-        if not starts or starts[0] != Header.read(data).size:
+        if not starts or starts[0] != HEADER.size:
             return False
         view = memoryview(data)[: self.size]
         crcs = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
@@ -248,7 +242,7 @@ def footer_offset(trailer: bytes) -> int:
 def find_footer(data: bytes | memoryview) -> Footer | None:
     """The footer of a whole segment, None where it has none that can be believed."""
     at = footer_offset(bytes(data[-TRAILER.size :]))
-    if not FIRST_HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
+    if not HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
         return None
     length, crc = PREFIX.unpack_from(data, at)
     start = at + PREFIX.size
@@ -291,7 +285,7 @@ class SegmentScan:
         """``start`` is where the first record begins; -1: behind the header."""
         self._all = start < 0
         header = Header.read(data) if start < 0 else None
-        self.start = start if header is None else header.size
+        self.start = start if header is None else HEADER.size
         self._prefilled = header is not None and (header.kind == JOURNAL or header.fault is not None)
         self.footer = find_footer(data)
         if self.footer is None and self._prefilled and data.endswith(b"\0"):

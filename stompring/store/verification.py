@@ -243,7 +243,6 @@ class Verification:
         self.segments = len(snapshot.journal)
         self.pages = sum(len(folder.pages) for folder in snapshot.folders)
         self._snapshot = snapshot
-        self._version = ""
         self._set_aside: set[int] = set()
         self._look_at_files()
         contents = DirectoryContents(snapshot, self._found, progress)
@@ -333,7 +332,7 @@ class Verification:
             self._add_finding(path, f"the file is missing; messages lost: {describe_loss(lost)}")
 
     def _look_at_identity(self, path: Path) -> None:
-        if self._snapshot.identity == NO_IDENTITY and self._version == str(SCHEMA_VERSION):
+        if self._snapshot.identity == NO_IDENTITY:
             self._add_finding(path, "missing or unreadable")
 
     def _look_at_schema(self, path: Path) -> None:
@@ -342,12 +341,7 @@ class Verification:
         except OSError as fault:
             self._add_finding(path, f"cannot be read: {fault.strerror}")
             return
-        self._version = found
-        if found.isdecimal() and 0 < int(found) < SCHEMA_VERSION:
-            self.notes.append(
-                f"{path}: schema version {found}; the next start upgrades it to {SCHEMA_VERSION}"
-            )
-        elif found != str(SCHEMA_VERSION):
+        if found != str(SCHEMA_VERSION):
             self._add_finding(path, f"unsupported schema version {found[:20]!r}; supported: {SCHEMA_VERSION}")
 
     # ---- contents

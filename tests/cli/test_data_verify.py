@@ -34,6 +34,13 @@ def findings(data):
     return list(found)
 
 
+def of_format_2(path):
+    data = bytearray(path.read_bytes())
+    data[8:16] = b"\2\0" + data[10:12] + bytes(4)
+    data[12:16] = crc32(data[: HEADER.size]).to_bytes(4, "little")
+    path.write_bytes(data)
+
+
 def newest(data):
     return max((data / "journal").glob("*.journal"))
 
@@ -228,11 +235,21 @@ def test_an_identity_that_cannot_be_read(filled, text):
     assert found["file"] == str(identity)
 
 
-@pytest.mark.parametrize("text", ["", "4\n", "one\n"])
+@pytest.mark.parametrize("text", ["", "2\n", "4\n", "one\n"])
 def test_another_schema(filled, text):
     (filled.data / "schema-version").write_text(text)
     (found,) = findings(filled.data)
     assert found["file"] == str(filled.data / "schema-version")
+
+
+@pytest.mark.parametrize("which", [oldest, page])
+def test_files_of_an_older_format(filled, which, tmp_path):
+    path = which(filled.data)
+    of_format_2(path)
+    for command in ("verify", "print", f"export {tmp_path / 'export'}"):
+        told = invoke(f"{command} --data {filled.data}", code=1).output
+        assert f"{path} at 0: format 2 is of an earlier version" in told, told
+        assert "'stompring data export'" in told
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def read(data):
     header, footer, walk = Header.read(data), find_footer(data), SegmentScan(data)
     expect(header.fault is None or len(header.fault) >= FAULTY, "a fault of a header says nothing")
     found = list(walk)
-    expect(all(header.size < begin < end <= len(data) for begin, end in found), "a record is outside")
+    expect(all(HEADER.size < begin < end <= len(data) for begin, end in found), "a record is outside")
     expect(all(before[1] < after[0] for before, after in zip(found, found[1:], strict=False)), "they overlap")
     expect(walk.whole or all(fault.reason for fault in walk.faults), "a fault without a reason")
     seen = {data[begin:end] for begin, end in found}

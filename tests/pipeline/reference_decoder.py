@@ -179,7 +179,6 @@ def events(data):
                     {
                         **EMPTY,
                         **row,
-                        "certain": True,
                         "time": time(latest if when is None else when),
                         "consumer": consumer,
                     }

@@ -1,7 +1,6 @@
 """The events of real traffic, counted beside what the clients did and got."""
 
 import re
-import tarfile
 from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -10,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from .. import store as store_tests
 from ..end_to_end.lasting import LastingBroker
 from .broker_actions import expected_of, run_actions
 
@@ -68,31 +66,17 @@ def test_the_document_has_the_figures_of_its_example(lived):
     assert set(EVENT_NAMES) == set(described)
 
 
-def test_all_of_them_are_certain_and_have_a_time(lived):
-    assert all(row["certain"] for row in lived.events)
+def test_all_of_them_have_a_time(lived):
     assert lived.began < min(row["time"] for row in lived.events)
     assert max(row["time"] for row in lived.events) < datetime.now(UTC)
 
 
 @pytest.mark.spark
 def test_spark_reads_the_same(lived, spark):
-    frame = spark.read.format("stompring").option("table", "events").option("columns", "queue,event,certain")
-    counted = frame.load(str(lived.data)).where("certain").groupBy("queue", "event").count().collect()
+    frame = spark.read.format("stompring").option("table", "events").option("columns", "queue,event")
+    counted = frame.load(str(lived.data)).groupBy("queue", "event").count().collect()
     expected = Counter((row["queue"], row["event"]) for row in lived.events)
     assert {(row["queue"], row["event"]): row["count"] for row in counted} == expected
-
-
-@pytest.mark.parametrize("schema", [1, 2])
-def test_of_older_files_it_is_told_what_is_not_certain(tmp_path, schema):
-    """They tell how messages stand, so that what has led there may be wrong; what entered and left queues is right."""
-    with tarfile.open(Path(str(store_tests.__file__)).with_name(f"schema{schema}.tar.gz")) as archive:
-        archive.extractall(tmp_path, filter="data")
-    events = rows(tmp_path / "data", "events")
-    certain = {row["event"] for row in events if row["certain"]}
-    doubtful = {row["event"] for row in events if not row["certain"]}
-    assert {"added", "acknowledged"} <= certain <= {"added", "acknowledged", "replaced"}
-    assert doubtful >= {"scheduled"} and not doubtful & certain
-    assert schema == 1 or doubtful == {"scheduled", "redelivered", "delivered"}
 
 
 def test_messages_were_written_once_more(lived):

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -11,7 +12,7 @@ from stompring.errors import StoreError
 from stompring.pipeline import files as files_module
 from stompring.pipeline.files import DataFiles, Range, read_files, task_ranges
 from stompring.pipeline.options import OptionError, Options, TableScan
-from stompring.store.segment import find_footer
+from stompring.store.segment import HEADER, find_footer
 
 from . import reference_decoder
 from .broker_files import broker_files, write_files
@@ -44,6 +45,19 @@ def test_all_files_of_a_table(root):
     assert listed(root) == sorted(name for name in DATA if not name.endswith(".samples"))
     assert listed(root, table="events") == listed(root)
     assert listed(root, table="samples") == [name for name in DATA if name.endswith(".samples")]
+
+
+def test_files_of_an_older_format_are_refused(root):
+    path = next(root.rglob("*.page"))
+    data = bytearray(path.read_bytes())
+    data[8:16] = b"\2\0" + data[10:12] + bytes(4)
+    data[12:16] = crc32(data[: HEADER.size]).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(
+        StoreError, match="format 2 is of an earlier version .* 'stompring data export'"
+    ) as caught:
+        read(root, *listed(root))
+    assert path.name in str(caught.value)
 
 
 def test_what_is_none_of_them(root):

@@ -17,7 +17,7 @@ from stompring.pipeline.files import file_batches
 from stompring.pipeline.options import Options, TableScan
 from stompring.pipeline.records import Records
 from stompring.store.record import MESSAGE, PREFIX, TRAITS, framed
-from stompring.store.segment import HEADER, JOURNAL, Footer, Header, find_footer, pack_header
+from stompring.store.segment import HEADER, JOURNAL, Footer, find_footer, pack_header
 
 from ..property.profile import EXAMPLES, examples
 from . import reference_decoder
@@ -169,7 +169,7 @@ def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end):
     whole = Records(data)
     assert not whole.faults and whole.torn is None and len(whole.begins) > 10
     starts = (whole.begins - PREFIX.size).tolist()
-    for at in starts if end else range(Header.read(data).size, len(data)):
+    for at in starts if end else range(HEADER.size, len(data)):
         records = Records(data[:at] + end)
         assert records.faults == [], (at, records.faults)
         assert len(records.begins) <= len(whole.begins)

@@ -137,7 +137,7 @@ def test_machine_without_a_boot_id_uses_only_a_clean_copy(writer, start):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b"{}", b'{"format": "1"}', b'{"format": 1, "sequence": -1}']
+    "text", [b"", b"{", b"[]", b"{}", b'{"format": "1"}', b'{"format": 3, "sequence": -1}']
 )
 def test_copy_with_a_damaged_marker_is_discarded(ended, tmp_path, start, text):
     (tmp_path / "journal/stale").write_bytes(b"x")
@@ -147,11 +147,12 @@ def test_copy_with_a_damaged_marker_is_discarded(ended, tmp_path, start, text):
     assert again.follow().contents == {"journal/1.journal": b"x"}
 
 
-def test_marker_of_a_newer_version_is_refused(tmp_path, start, writer):
+@pytest.mark.parametrize(("version", "advice"), [(4, "upgrade stompring"), (2, "'stompring data export'")])
+def test_marker_of_another_version_is_refused(tmp_path, start, version, advice):
     start().follow().copy.close()
     marker = json.loads((tmp_path / MARKER).read_text())
-    (tmp_path / MARKER).write_text(json.dumps(marker | {"format": 4}))
-    with pytest.raises(UnsafeLog, match="upgrade stompring"):
+    (tmp_path / MARKER).write_text(json.dumps(marker | {"format": version}))
+    with pytest.raises(UnsafeLog, match=f"has format {version}.*{advice}"):
         start()
 
 

@@ -1,6 +1,6 @@
 """An instance of an earlier version, whose broker was killed, goes on with this one: configuration, users, messages.
 
-The archives are of `old_instance`. tests/store/test_upgrade.py has data directories of older formats.
+The archives are of `old_instance`.
 """
 
 import json

@@ -100,6 +100,7 @@ def test_two_in_one_process(tmp_path):
     ("text", "words"),
     [
         ("4\n", "upgrade stompring"),
+        ("2\n", "schema version 2 is of an earlier version .* 'stompring data export'"),
         ("", "not a schema version"),
         ("0", "not a schema version"),
         ("one", "not a schema version"),
@@ -191,7 +192,6 @@ def test_local_copy_of_a_replicated_log_is_refused_without_the_log(tmp_path):
     (tmp_path / "schema-version").write_text("4\n")
     with pytest.raises(StoreError, match="schema version 4 is newer"):
         lock.use(Files())
-    (tmp_path / "schema-version").write_text("2\n")
+    (tmp_path / "schema-version").write_text("3\n")
     lock.use(Files())
-    assert (tmp_path / "schema-version").read_text() == "3\n"
     lock.release()

@@ -108,7 +108,7 @@ def test_deleted_queues_are_not_made_anew():
 
 
 def of_format(number):
-    """A header that a later version writes."""
+    """A header that another version writes."""
     header = bytearray(pack_header(JOURNAL, 1, 1))
     header[8:16] = bytes([number, header[9], *header[10:12], 0, 0, 0, 0])
     header[12:16] = crc32(header).to_bytes(4, "little")
@@ -122,6 +122,14 @@ def test_newer_format_is_not_modified(header, words):
     with pytest.raises(StoreError, match=words) as caught:
         StoredBroker(MemoryFiles({FIRST: header}))
     assert "newer version" in str(caught.value) and str(FIRST) in str(caught.value)
+
+
+def test_older_format_is_not_modified():
+    with pytest.raises(
+        StoreError, match="format 2 is of an earlier version .* 'stompring data export'"
+    ) as caught:
+        StoredBroker(MemoryFiles({FIRST: of_format(2)}))
+    assert str(FIRST) in str(caught.value)
 
 
 def test_other_files_in_the_journal_directory_are_ignored():

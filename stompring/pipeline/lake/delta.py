@@ -7,7 +7,7 @@ The Parquet files of a lake's tables, by date and bucket, with the statistics th
 It needs no Delta library: processes of Spark's executors write files, and a commit in the driver makes them part of a
 table.
 
-The Delta tables of a lake, through delta-rs: commits, versions, compaction, and migration of earlier tables.
+The Delta tables of a lake, through delta-rs: commits, versions and compaction.
 
 Each table has versions of its own. A version of the lake is one of ``messages``: each batch is committed to that table
 last, so that the others have it then.
@@ -17,19 +17,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import time
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 from uuid import uuid4
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -39,7 +38,6 @@ from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TABLES, TYPES, distinct, indices, milliseconds, strings
 from stompring.pipeline.backlog import DirectoryReplaced
-from stompring.pipeline.events import UNCERTAIN
 from stompring.pipeline.files import Positions, load_positions
 from stompring.pipeline.messages import Messages
 from stompring.pipeline.storage import Folder, sync_directory, sync_file
@@ -61,8 +59,8 @@ class Broker:
     """One broker: an entry of ``brokers`` in ``lake.json``.
 
     ``identity`` is that of its data directory in hexadecimal, None while it is not known. ``data`` is where the
-    directory was at the last ingest. ``state`` is a folder below ``_stompring`` (empty: that itself), and ``writer``
-    the application id of its transactions in the Delta tables.
+    directory was at the last ingest. ``state`` is a folder below ``_stompring``, and ``writer`` the application id of
+    its transactions in the Delta tables.
     """
 
     name: str
@@ -96,7 +94,7 @@ def identified_broker(
 ) -> Broker:
     """The broker of a name, when the directory that is to be ingested under it has an identity and is at ``data``.
 
-    A directory of no known identity, as those of format 1, is taken for the one it was: its positions tell. Raises
+    A directory of no known identity is taken for the one it was: its positions tell. Raises
     `DirectoryReplaced` for another one, `ValueError` for what cannot be a name.
     """
     known = brokers.get(name)
@@ -122,10 +120,6 @@ def identified_broker(
 
 def _is_same(broker: Broker, identity: str | None, data: str) -> bool:
     return broker.data == data if identity is None else broker.identity == identity
-
-
-#: The one broker of a lake of version 1, which had no names for brokers and did not know their identities.
-VERSION_1_BROKER = Broker(DEFAULT_BROKER, None, None, "", "stompring-ingest")
 
 
 def check_name(name: str) -> str:
@@ -406,15 +400,14 @@ BUCKETS_SETTING = "stompring.buckets"
 #: Changes of rows can be read by version (Delta's Change Data Feed).
 CHANGES_SETTING = "delta.enableChangeDataFeed"
 
-#: What a commit says of itself: the batch of an ingest, its broker, its rows, and how far the data directory was read
-#: then (`positions`, as JSON); or another operation of ours.
+#: What the commit of an ingest says of itself: batch, broker, rows, and how far the data directory was read then
+#: (`positions`, as JSON).
 BATCH_KEY, BROKER_KEY, ROWS_KEY, END_KEY = (
     "stompring.batch",
     "stompring.broker",
     "stompring.rows",
     "stompring.end",
 )
-OPERATION_KEY = "stompring.operation"
 
 
 def arrow_schema(table: str) -> Any:
@@ -477,29 +470,6 @@ class LakeTable:
         if _committed(table, writer) >= batch:
             return False
         rows = sum(file.rows for file in files)
-        written = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: str(rows), END_KEY: end}
-        try:
-            self.put(files, "append", written, transactions=[Transaction(writer, batch)], table=table)
-        except CommitFailedError:  # the writer has committed something since the table was opened
-            if self.committed(writer) < batch:
-                raise
-            return False
-        return True
-
-    def put(
-        self,
-        files: Iterable[NewFile],
-        mode: Literal["append", "overwrite"],
-        about: Mapping[str, str],
-        *,
-        schema: Any = None,
-        transactions: Sequence[Transaction] = (),
-        table: Any = None,
-    ) -> None:
-        """One commit: files beside those that are there, or in place of them (with another schema then).
-
-        ``table`` is one that was opened earlier: a transaction that another process has committed since is a fault.
-        """
         now = int(time() * 1000)
         actions = [
             AddAction(
@@ -512,17 +482,23 @@ class LakeTable:
             )
             for file in files
         ]
-        table = table or self.open()
-        table.create_write_transaction(
-            actions,
-            mode,
-            schema or table.schema(),
-            partition_by=[DATE, BUCKET],
-            commit_properties=CommitProperties(
-                custom_metadata=dict(about), app_transactions=list(transactions)
-            ),
-        )
+        written = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: str(rows), END_KEY: end}
+        try:
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                partition_by=[DATE, BUCKET],
+                commit_properties=CommitProperties(
+                    custom_metadata=written, app_transactions=[Transaction(writer, batch)]
+                ),
+            )
+        except CommitFailedError:  # the writer has committed something since the table was opened
+            if self.committed(writer) < batch:
+                raise
+            return False
         self.sync_log()
+        return True
 
     def sync_log(self) -> None:
         """Let the last commits be safe from a power cut."""
@@ -534,7 +510,6 @@ class LakeTable:
 
     def frame(self, spark: Any, columns: Sequence[str] = (), version: int | None = None) -> Any:
         """It as a DataFrame, as it is at this moment."""
-        from pyspark.sql.functions import lit
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(arrow_schema(self.name))
@@ -545,10 +520,6 @@ class LakeTable:
         else:
             reader = spark.read.schema(schema).option("basePath", spark_url(self.folder.where))
             frame = reader.parquet(*files)
-            if not any(field.name == BROKER for field in table.schema().fields):
-                frame = frame.withColumn(
-                    BROKER, lit(DEFAULT_BROKER)
-                )  # it is of before there were several brokers
         return frame.select(*columns) if columns else frame
 
     def dataset(self, version: int | None = None) -> Any:
@@ -557,34 +528,13 @@ class LakeTable:
 
     def batches(self, columns: Sequence[str], version: int | None = None) -> Iterator[Any]:
         """Some columns of it, as they are read."""
-        found = self.dataset(version)
-        known = [name for name in columns if name in found.schema.names]
-        schema = arrow_schema(self.name)
-        for batch in found.to_batches(columns=known):
-            if len(known) < len(columns):  # it is of before there were several brokers
-                arrays = [
-                    batch.column(name) if name in known else pa.repeat(DEFAULT_BROKER, batch.num_rows)
-                    for name in columns
-                ]
-                batch = pa.RecordBatch.from_arrays(
-                    arrays, schema=pa.schema([schema.field(n) for n in columns])
-                )
-            yield batch
+        yield from self.dataset(version).to_batches(columns=list(columns))
 
     def bytes(self) -> int:
         """The size of its files."""
         return int(sum(pa.table(self.open().get_add_actions()).column("size_bytes").to_pylist()))
 
     # ---- versions
-
-    def track_changes(self) -> bool:
-        """Let changes of rows be read by version from now on; False where they can be already."""
-        table = self.open()
-        if table.metadata().configuration.get(CHANGES_SETTING) == "true":
-            return False
-        table.alter.set_table_properties({CHANGES_SETTING: "true"})
-        self.sync_log()
-        return True
 
     def has_missing_files(self, version: int) -> bool:
         """Whether files of a version were deleted."""
@@ -734,7 +684,6 @@ _OPERATIONS = {
     "OPTIMIZE": "compact",
     "RESTORE": "restore",
     "SET TBLPROPERTIES": "settings",
-    "ADD COLUMN": "migration",
     "VACUUM START": "vacuum",
     "VACUUM END": "vacuum",
 }
@@ -766,20 +715,17 @@ def commits(table: LakeTable) -> dict[int, Commit]:
 
 def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
     operation = str(entry.get("operation", ""))
-    result = entry.get(OPERATION_KEY) or (
-        "ingest" if BATCH_KEY in entry else _OPERATIONS.get(operation, operation.lower())
-    )
+    result = "ingest" if BATCH_KEY in entry else _OPERATIONS.get(operation, operation.lower())
     commit = Commit(table, int(entry["version"]), int(entry["timestamp"]), result)
     if operation == "RESTORE":
         return commit._replace(restored=int(entry["operationParameters"]["version"]))
     if BATCH_KEY not in entry:
         return commit
-    rows, end = entry.get(ROWS_KEY), entry.get(END_KEY)
     return commit._replace(
         batch=int(entry[BATCH_KEY]),
-        broker=entry.get(BROKER_KEY, DEFAULT_BROKER),
-        rows=None if rows is None else int(rows),
-        end=None if end is None else load_positions(json.loads(end)),
+        broker=entry[BROKER_KEY],
+        rows=int(entry[ROWS_KEY]),
+        end=load_positions(json.loads(entry[END_KEY])),
     )
 
 
@@ -811,8 +757,11 @@ def versions_at(
         raise VersionNotFound(
             f"version {version} does not exist: versions are {min(messages)} to {max(messages)}"
         )
-    found = {
-        name: _matching_version(each, messages[version]) for name, each in known.items() if name != "messages"
+    time = messages[version].time
+    found = {  # an ingest commits to them before it does to ``messages``
+        name: max((each.version for each in one.values() if each.time <= time), default=min(one))
+        for name, one in known.items()
+        if name != "messages"
     }
     versions = {"messages": version, **found}
     for name, each in versions.items():
@@ -823,23 +772,10 @@ def versions_at(
     return versions
 
 
-def _matching_version(known: Mapping[int, Commit], one: Commit) -> int:
-    """The version of another table when ``messages`` became as it was: the same batches are in both."""
-    found = max((each.version for each in known.values() if each.time <= one.time), default=min(known))
-    while (following := known.get(found + 1)) is not None and (following.broker, following.batch) == (
-        one.broker,
-        one.batch,
-    ):  # lakes of version 1 had messages first
-        if one.batch is None:
-            break
-        found += 1
-    return found
-
-
-def last_batches(messages: LakeTable, version: int) -> dict[str, Commit]:
-    """The last batch of each broker that a version of ``messages`` has. Raises `VersionNotFound`."""
+def ingested_until(messages: LakeTable, version: int) -> dict[str, Positions]:
+    """How far each broker is ingested in a version of ``messages``. Raises `VersionNotFound`."""
     known = commits(messages)
-    found: dict[str, Commit] = {}
+    found: dict[str, Positions] = {}
     while version > 0:
         one = known.get(version)
         if one is None:
@@ -847,73 +783,7 @@ def last_batches(messages: LakeTable, version: int) -> dict[str, Commit]:
         if one.restored is not None:
             version = one.restored
             continue
-        if one.batch is not None and one.broker is not None:
-            found.setdefault(one.broker, one)
+        if one.broker is not None and one.end is not None:
+            found.setdefault(one.broker, one.end)
         version -= 1
     return found
-
-
-#: Bytes of rows that are decoded at once.
-DECODED = 16 << 20
-
-#: The part of a file's name that says which batch it is of, and that it has copies.
-_BATCH = re.compile(r"part-(\d{6,}(?:-copies)?)-[0-9a-f]{32}\.parquet")
-
-
-def migrate(table: LakeTable) -> bool:
-    """Add the columns that a table of an earlier version lacks; False where it lacks none.
-
-    Rows get `DEFAULT_BROKER` as their broker: each file is written anew with that column, and one commit puts all of
-    them in place of the old ones, so that every reader finds the value. Other columns are null in the rows that are
-    there, and for that the schema is enough.
-    """
-    delta = table.open()
-    schema = arrow_schema(table.name)
-    there = {field.name for field in delta.schema().fields}
-    missing = [field for field in schema if field.name not in there]
-    if not missing:
-        return False
-    if BROKER in there:
-        delta.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
-        table.sync_log()
-        return True
-    files = [_rewrite(table, *each) for each in _files(delta)]
-    sync_files(table.folder, files)
-    table.put(files, "overwrite", {OPERATION_KEY: "migration"}, schema=Schema.from_arrow(schema))
-    return True
-
-
-def _files(delta: Any) -> Iterator[tuple[str, date, int]]:
-    """Path, date and bucket of each file of a table."""
-    actions = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
-    for action in actions:
-        yield unquote(action["path"]), action[f"partition.{DATE}"], int(action[f"partition.{BUCKET}"])
-
-
-def _rewrite(table: LakeTable, path: str, day: date, bucket: int) -> NewFile:
-    named = _BATCH.fullmatch(path.rpartition("/")[2])
-    key = ((day - date(1970, 1, 1)).days, bucket)
-    schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table.name].items()])
-    part = FileWriter(table.folder, schema, key, "migrated" if named is None else named[1], DEFAULT_BROKER)
-    with pq.ParquetFile(table.folder.path(path), filesystem=table.folder.system) as file:
-        about = file.metadata
-        size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
-        most = max(1, DECODED * about.num_rows // max(size, 1))
-        for batch in file.iter_batches(min(most, 1 << 16)):
-            for rows in _with_columns(pa.Table.from_batches([batch]), schema).to_batches():
-                part.add(rows)
-    return part.close()
-
-
-def _with_columns(rows: Any, schema: Any) -> Any:
-    """Rows with the columns of a schema, null where they had none of a name.
-
-    Events were read from records that do not tell some of them for sure.
-    """
-    if "certain" in schema.names and "certain" not in rows.schema.names:
-        doubtful = pc.is_in(rows["event"], pa.array(UNCERTAIN))
-        rows = rows.append_column("certain", pc.invert(doubtful))
-    for field in schema:
-        if field.name not in rows.schema.names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select(schema.names).cast(schema)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from stompring.pipeline.storage import Folder
 
-from .delta import BROKER, BUCKET, DATE, DEFAULT_BROKER, dataset
+from .delta import BUCKET, DATE, dataset
 from .lake import Lake
 
 #: Rows of a result that are in memory at a time.
@@ -120,8 +120,7 @@ _UNSUPPORTED_CHARACTERS = "*?[="
 
 
 def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
-    """Let queries know a Delta table by a name, with the columns of lakes of this version."""
-    columns = [field.name for field in table.schema().fields]
+    """Let queries know a Delta table by a name."""
     partitions = table.metadata().partition_columns
     paths = pa.table(table.get_add_actions()).column("path").to_pylist()
     if (
@@ -137,11 +136,8 @@ def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
         types = ", ".join(f"{_literal(each)}: {_PARTITION_TYPES[each]}" for each in partitions)
         hive = f", hive_partitioning = true, hive_types = {{{types}}}" if partitions else ""
         rows = f"read_parquet([{files}]{hive})"
-    shown = {each: _quoted(each) for each in columns}
-    if partitions and BROKER not in shown:  # it is of before there were several brokers
-        shown = {each: shown[each] for each in columns if each not in partitions}
-        shown |= {BROKER: f"'{DEFAULT_BROKER}' as {BROKER}"} | {each: each for each in partitions}
-    connection.execute(f"create view {_quoted(name)} as select {', '.join(shown.values())} from {rows}")  # nosec B608
+    shown = [_quoted(field.name) for field in table.schema().fields]
+    connection.execute(f"create view {_quoted(name)} as select {', '.join(shown)} from {rows}")  # nosec B608
 
 
 def _quoted(text: str) -> str:

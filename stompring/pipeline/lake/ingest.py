@@ -127,8 +127,7 @@ class Ingest:
         if end == start:
             return None
         number = 0 if last is None else last.number + 1
-        versions = {name: int(table.open().version()) for name, table in self.lake.tables.items()}
-        return Intent(number, start, end, versions)
+        return Intent(number, start, end)
 
     # ---- one batch
 
@@ -142,7 +141,7 @@ class Ingest:
         for each in self._run(job, parts):
             done.add(each)
         if done.copies:
-            done.add(self._originals(job, intent, done))
+            done.add(self._originals(job, done))
         self._record_losses(intent, lost, done)
         end = json.dumps(dump_positions(intent.end))
         for name in sorted(job.tables, key=_COMMIT_ORDER.index):
@@ -184,7 +183,7 @@ class Ingest:
         )
         return found
 
-    def _originals(self, job: BatchJob, intent: Intent, done: TaskOutput) -> TaskOutput:
+    def _originals(self, job: BatchJob, done: TaskOutput) -> TaskOutput:
         """Of what the broker has written once more, that whose first writing was never ingested."""
         from pyspark.sql.functions import max as most
         from pyspark.sql.functions import min as least
@@ -195,14 +194,9 @@ class Ingest:
         copies = spark.read.parquet(*paths).dropDuplicates(key)
         first, last = copies.agg(least("message_id"), most("message_id")).first()
         table = self.lake.tables["messages"]
-        # a lake of version 1 may have committed messages before it was cut short
-        before = None if "messages" in job.tables else intent.versions["messages"]
-        known = table.frame(spark, version=before)
+        known = table.frame(spark)
         known = known.where((known.broker == job.broker) & known.message_id.between(first, last)).select(*key)
-        new = done.files.get("messages") or []
-        if not new and "messages" not in job.tables:  # they were committed before the run was killed
-            known = known.unionByName(self._of_batch(table, job).select(*key))
-        elif new:
+        if new := done.files.get("messages"):
             paths = [spark_url(f"{table.folder.where}/{file.path}") for file in new]
             known = known.unionByName(spark.read.parquet(*paths).select(*key))
         unknown = copies.join(known, key, "left_anti").select(*TABLES["messages"])
@@ -211,14 +205,6 @@ class Ingest:
         for row in found:
             result.add(TaskOutput.loaded(row.done))
         return result
-
-    def _of_batch(self, table: Any, job: BatchJob) -> Any:
-        """What the batch itself has committed, without its copies: by the names of files."""
-        names = [uri for uri in table.files() if f"/part-{job.batch:06d}-" in uri and "-copies-" not in uri]
-        if not names:
-            return table.frame(self.spark).limit(0)
-        found = self.spark.read.parquet(*names)
-        return found.where(found.broker == job.broker)  # another broker has a batch of the same number
 
     # ---- what it tells
 

@@ -18,7 +18,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,15 +48,11 @@ from stompring.store.datadir import Busy, ingesting, read_ingested, record_inges
 from .delta import (
     BROKER,
     BUCKETS,
-    VERSION_1_BROKER,
     Broker,
-    Commit,
     LakeTable,
     UnknownBroker,
-    VersionNotFound,
     identified_broker,
-    last_batches,
-    migrate,
+    ingested_until,
     versions_at,
 )
 
@@ -234,12 +230,11 @@ RETAINED_INTENTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Batch ``number``: what is between two positions, put to tables that were at some versions of theirs before."""
+    """Batch ``number``: what is between two positions."""
 
     number: int
     start: Positions
     end: Positions
-    versions: dict[str, int]
 
 
 class IntentLog:
@@ -253,11 +248,6 @@ class IntentLog:
         names = self._names()
         return self._read(names[-1]) if names else None
 
-    def of_batch(self, number: int) -> Intent | None:
-        """That of a batch, None where it is not kept any more. Raises `ValueError`."""
-        name = f"{_FOLDER}/{number:09d}.json"
-        return self._read(name) if name in self._names() else None
-
     def _read(self, name: str) -> Intent:
         text = self._state.read(name)
         try:
@@ -266,7 +256,6 @@ class IntentLog:
                 int(document["batch"]),
                 load_positions(document["start"]),
                 load_positions(document["end"]),
-                dict(document["versions"]),
             )
         except (ValueError, KeyError, TypeError) as fault:
             raise ValueError(f"cannot read {self._state}/{name}: {fault!r}") from None
@@ -278,7 +267,6 @@ class IntentLog:
             "batch": intent.number,
             "start": dump_positions(intent.start),
             "end": dump_positions(intent.end),
-            "versions": intent.versions,
         }
         try:
             self._state.create(f"{_FOLDER}/{intent.number:09d}.json", json.dumps(document, indent=1).encode())
@@ -348,8 +336,8 @@ _LAKE_FILE = "lake.json"
 #: A restore that is under way.
 _RESTORE_FILE = "restore.json"
 
-#: Of ``lake.json``. Version 1 had no brokers, and its tables no column ``broker``.
-VERSION = 2
+#: Of ``lake.json``. The tables of version 1 had no column ``broker``, those of version 2 had ``certain`` in ``events``.
+VERSION = 3
 
 
 class LakeNotFound(ValueError):
@@ -365,7 +353,6 @@ class Lake:
         self.state = self.folder.folder(STATE)
         self._check: Callable[[], None] | None = None
         self.tables: Mapping[str, LakeTable] = {name: LakeTable(self.folder, name) for name in TABLES}
-        self._migrated = False
 
     def __str__(self) -> str:
         return self.folder.where
@@ -382,7 +369,7 @@ class Lake:
                 self.state.create(_LAKE_FILE, _document(uuid4().hex, {}))
 
     def require(self) -> None:
-        """Raises `LakeNotFound` where there is none, and where it is of a newer version."""
+        """Raises `LakeNotFound` where there is none, and where it is of another version."""
         self._about()
 
     def _about(self) -> dict[str, Any]:
@@ -397,10 +384,15 @@ class Lake:
             version, _ = int(about["version"]), str(about["id"])
         except (ValueError, KeyError, TypeError) as fault:
             raise LakeNotFound(f"{location} is damaged: {fault!r}") from None
-        if not 1 <= version <= VERSION:
-            raise LakeNotFound(
-                f"the lake {self} has version {version}, this stompring supports versions up to {VERSION}: "
+        if version != VERSION:
+            advice = (
                 "use a newer stompring"
+                if version > VERSION
+                else "export it with the version of stompring that wrote it (lake sql, lake replay), or ingest the "
+                "data directory into a new lake"
+            )
+            raise LakeNotFound(
+                f"the lake {self} has version {version}, this stompring supports version {VERSION}: {advice}"
             )
         return dict(about)
 
@@ -415,8 +407,6 @@ class Lake:
     def brokers(self) -> dict[str, Broker]:
         """The brokers that were ingested into it, by their names. Raises `LakeNotFound`."""
         about = self._about()
-        if int(about["version"]) == 1:
-            return {VERSION_1_BROKER.name: VERSION_1_BROKER}
         try:
             return {name: Broker.loaded(name, entry) for name, entry in sorted(about["brokers"].items())}
         except (KeyError, TypeError, AttributeError) as fault:
@@ -442,25 +432,7 @@ class Lake:
 
     def state_folder(self, broker: Broker) -> Folder:
         """What an ingest of a broker must remember."""
-        return self.state.folder(broker.state) if broker.state else self.state
-
-    def migrate(self) -> None:
-        """Bring a lake of version 1 to this one, and complete a restore that was cut short: for who has `locked` it.
-
-        The tables come first, each in one commit, and ``lake.json`` last. After a crash the next call goes on with the
-        tables that are left; readers see each table as it was or as it will be.
-        """
-        self._complete_restore()
-        earlier = int(self._about()["version"]) < VERSION
-        with self.rewriting() if earlier else nullcontext():
-            for table in self.tables.values():
-                if migrate(table):
-                    log.info("%s: added missing columns", table.folder)
-                table.track_changes()
-        if int(self._about()["version"]) < VERSION:
-            self._write(self.id, self.brokers())
-            log.info("lake %s: migrated to version %d", self, VERSION)
-        self._migrated = True
+        return self.state.folder(broker.state)
 
     def admit(self, name: str, files: DataFiles) -> Broker:
         """The broker of this name, whose data directory is ``files``: for who has `locked` the lake.
@@ -468,8 +440,7 @@ class Lake:
         It is remembered by its identity. Raises `OptionError` for what is no data directory, and `DirectoryReplaced`
         for another one than the lake knows under this name.
         """
-        if not self._migrated:
-            self.migrate()
+        self.complete_restore()
         files.require()
         identity, brokers = files.identity(), self.brokers()
         known = brokers.get(name)
@@ -561,29 +532,15 @@ class Lake:
         What was ingested since is ingested again by the next ingest, as far as the broker still has it. What is to be
         done is written down first; after a crash the next writer completes it. Raises `VersionNotFound`.
         """
-        self._complete_restore()
-        done = last_batches(self.tables["messages"], versions["messages"])
-        begins = {name: self._end(broker, done.get(name)) for name, broker in self.brokers().items()}
+        self.complete_restore()
+        done = ingested_until(self.tables["messages"], versions["messages"])
+        begins = {name: dump_positions(done.get(name, {})) for name in self.brokers()}
         plan = {"version": 1, "tables": dict(versions), "positions": begins}
         self.state.write(_RESTORE_FILE, json.dumps(plan, indent=1).encode())
-        self._complete_restore()
+        self.complete_restore()
 
-    def _end(self, broker: Broker, last: Commit | None) -> dict[str, str]:
-        """How far a broker was ingested with its last batch."""
-        if last is None:
-            return {}
-        if last.end is not None:
-            return dump_positions(last.end)
-        assert last.batch is not None  # a commit of an earlier version did not tell
-        intent = IntentLog(self.state_folder(broker)).of_batch(last.batch)
-        if intent is None:
-            raise VersionNotFound(
-                f"positions of broker {broker.name!r} after batch {last.batch} are unknown: an earlier version of "
-                "stompring wrote that batch; choose a later version"
-            )
-        return dump_positions(intent.end)
-
-    def _complete_restore(self) -> None:
+    def complete_restore(self) -> None:
+        """Do what is left of a restore that was cut short: for who has `locked` the lake."""
         if not self.state.exists(_RESTORE_FILE):
             return
         plan = json.loads(self.state.read(_RESTORE_FILE))
@@ -598,11 +555,9 @@ class Lake:
             committed = [table.committed(broker.writer) for table in self.tables.values()]
             number = 1 + max([*committed, -1 if last is None else last.number])
             begin = load_positions(plan["positions"].get(name, {}))
-            versions = {each: int(table.open().version()) for each, table in self.tables.items()}
-            intents.write(Intent(number, begin, begin, versions))
+            intents.write(Intent(number, begin, begin))
             self._mark(broker, begin)
         self.state.remove(_RESTORE_FILE)
-        self._migrated = False
         log.info("lake %s: restored to version %d", self, plan["tables"]["messages"])
 
     def _mark(self, broker: Broker, begin: Positions) -> None:

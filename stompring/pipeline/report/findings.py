@@ -565,7 +565,6 @@ class Findings:
     consumer_total: int = 0  # consumers of queues in all, of whom `drained_bodies` has the first
     consumer_acknowledged: int = 0  # what all of them acknowledged
     stays: Mapping[tuple[str, str], Durations] = field(default_factory=dict)  # by queue and consumer
-    uncertain: Mapping[str, int] = field(default_factory=dict)  # by kind: events that may be none
     tail: float = 0.0  # seconds of the end of the period, of which rates are told
 
     @property
@@ -686,7 +685,6 @@ def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], Non
             consumer_total=consumer_total,
             consumer_acknowledged=known,
             stays=stays.consumers(),
-            uncertain=facts.uncertain(),
             tail=max(((one.last - one.tail) / SECOND for one in times.by_broker.values()), default=0.0),
         )
 

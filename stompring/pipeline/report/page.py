@@ -518,22 +518,7 @@ def hot_spots(found: Findings) -> Section:
         ]
         title = "Messages with most redeliveries"
         tables.append(Table(title, ["queue", "message number", "redelivered", "deliveries"], single))
-    return Section(section.anchor, section.title, section.lead, plots, tables, after=uncertainty_notes(found))
-
-
-def uncertainty_notes(found: Findings) -> list[str]:
-    """What is said of events that may be none."""
-    returns, letters = (found.uncertain.get(event, 0) for event in ("redelivered", "dead-lettered"))
-    older = "recorded by an older version of stompring"
-    texts = []
-    if returns:
-        texts.append(f"{formats.whole(returns)} possible redeliveries are not counted: {older}.")
-    if letters:
-        texts.append(
-            f"{formats.whole(letters)} of {formats.whole(found.total('dead-lettered'))} dead letters are uncertain: "
-            f"{older}."
-        )
-    return texts
+    return Section(section.anchor, section.title, section.lead, plots, tables)
 
 
 def _part(some: int, all_: int) -> str:
@@ -1105,7 +1090,6 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
     yield from _growing(found)
     yield from _rings(found)
     yield from _hot(found)
-    yield from _uncertainty_sentences(found)
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
         text = markupsafe.Markup(
@@ -1161,11 +1145,6 @@ def _coverage_sentence(found: Findings) -> Iterator[tuple[str, Any]]:
             "coverage",
             text.format(formats.share(known.share), formats.whole(known.missing), formats.whole(known.came)),
         )
-
-
-def _uncertainty_sentences(found: Findings) -> Iterator[tuple[str, Any]]:
-    for sentence in uncertainty_notes(found):
-        yield "hot-spots", sentence
 
 
 def _unread(found: Findings) -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,6 @@ split by message into pieces that fit into little memory.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -152,9 +151,6 @@ LOOKBACK = DAY
 COUNTERS = ("added", "acknowledged", "expired", "killed", "replaced")
 GAUGES = ("ring_size", "messages", "paged", "size", "consumers")
 
-#: The kind of events that may be `redelivered`, or nothing.
-UNCERTAIN_REDELIVERY = "perhaps redelivered"
-
 #: Where a lake has no column `broker`, there is one broker, and nobody needs its name.
 UNNAMED_BROKER = ""
 
@@ -190,7 +186,7 @@ class ReportRows:
 
     ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
     the period: what becomes of them may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
-    in_page, consumer, uncertain) are those of the period, ``samples`` (broker, time, address, queue and numbers) have
+    in_page, consumer) are those of the period, ``samples`` (broker, time, address, queue and numbers) have
     `LOOKBACK` more. Times are µs since the epoch. Where there are several ``brokers``, the names of queues and
     addresses begin with theirs.
     """
@@ -225,9 +221,6 @@ def select_rows(
     )
     events = _broker_rows(tables.events, brokers)
     events = events.where(F.col("queue").isNotNull() & F.col("time").isNotNull())
-    # What older records do not tell for sure. Without the column nobody doubts them.
-    certain = F.coalesce("certain", F.lit(False)) if "certain" in events.columns else F.lit(True)
-    doubtful = ~certain
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
     if period.until is not None:
@@ -235,15 +228,12 @@ def select_rows(
     events = events.select(
         "broker",
         F.unix_micros("time").alias("time"),
-        F.when(doubtful & (F.col("event") == "redelivered"), F.lit(UNCERTAIN_REDELIVERY))
-        .otherwise(F.col("event"))
-        .alias("event"),
+        "event",
         "queue",
         "message_id",
         "deliveries",
         F.col("page").isNotNull().alias("in_page"),
         "consumer",
-        doubtful.alias("uncertain"),
     )
     samples = _with_names(_broker_rows(tables.samples, brokers), "time", period.until).select(
         "broker", F.unix_micros("time").alias("time"), "address", "queue", *GAUGES, *COUNTERS
@@ -684,7 +674,6 @@ class EventCounts:
             .agg(
                 F.count("*").alias("count"),
                 F.count(F.when(counted, 1)).alias("counted"),
-                F.count(F.when(F.col("uncertain"), 1)).alias("uncertain"),
                 F.max("deliveries").alias("deliveries"),
                 F.max("in_page").alias("in_page"),
             )
@@ -700,23 +689,12 @@ class EventCounts:
         """How many events of each kind each queue has."""
         answer: dict[str, dict[str, int]] = {}
         for row in self._totals:
-            if row.event != UNCERTAIN_REDELIVERY:
-                answer.setdefault(row.queue, {})[row.event] = row["count"]
+            answer.setdefault(row.queue, {})[row.event] = row["count"]
         return answer
 
     def counted(self) -> dict[str, int]:
         """By queue: how many were added while counters were sampled, after the first sample and up to the last one."""
         return {row.queue: row.counted for row in self._totals if row.counted}
-
-    def uncertain(self) -> dict[str, int]:
-        """By kind: how many events are told by records of which it is not sure that they tell events.
-
-        Of `redelivered` these are not among the `counts`.
-        """
-        found: Counter[str] = Counter()
-        for row in self._totals:
-            found["redelivered" if row.event == UNCERTAIN_REDELIVERY else row.event] += row.uncertain
-        return {event: count for event, count in found.items() if count}
 
     def paged(self) -> list[str]:
         """Queues that had something to tell of messages in pages: be they read back before anybody took a sample."""
@@ -733,7 +711,6 @@ class EventCounts:
             .agg(
                 F.sum("count").alias("count"),
                 F.sum("counted").alias("counted"),
-                F.sum("uncertain").alias("uncertain"),
                 F.max("in_page").alias("in_page"),
                 F.max("deliveries").alias("deliveries"),
             )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.backlog import Limit
@@ -120,3 +121,9 @@ def cutting(function, left, after):
         return result
 
     return called
+
+
+def rows(lake, table, version=None):
+    """What delta-rs reads, in an order that does not depend on that of the columns."""
+    found = DeltaTable(str(lake / table), version=version).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: repr(sorted(row.items())))

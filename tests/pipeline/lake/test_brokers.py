@@ -17,9 +17,8 @@ from stompring.store.datadir import read_ingested
 
 from ..broker_files import broker_files, write_files, write_identified
 from ..test_source_stream import write_segment
-from .ingesting import InProcess, ingest, run
+from .ingesting import InProcess, ingest, rows, run
 from .traffic import retained_messages
-from .version1_lake import first_version, rows
 
 pytestmark = pytest.mark.spark
 
@@ -159,21 +158,6 @@ def test_a_directory_of_format_1_goes_on_when_it_has_an_identity(tmp_path):
     assert ingest(data, lake) == 0
     assert Lake(str(lake)).brokers()["main"].identity == ONE.hex()
     refused(run("ingest", "--data", other, "--lake", lake), ONE.hex(), TWO.hex())
-
-
-def test_a_lake_of_version_1_learns_the_identity(tmp_path):
-    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=3), ONE)
-    lake = first_version(data, tmp_path / "lake")
-    other = write_identified(tmp_path / "other", broker_files(identity=TWO, count=2), TWO)
-    refused(run("ingest", "--data", other, "--lake", lake), "was created anew")
-    assert ingest(data, lake) == 0
-    known = Lake(str(lake)).brokers()["main"]
-    assert (known.identity, known.data, known.state, known.writer) == (
-        ONE.hex(),
-        str(data),
-        "",
-        "stompring-ingest",
-    )
 
 
 def test_a_file_of_another_directory_is_told_and_left_out(tmp_path):

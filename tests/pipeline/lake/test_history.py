@@ -1,7 +1,6 @@
 """Versions of a lake: reading and restoring them, and what an ingest does after a restore; changes by version."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
+from stompring.cli.lake import lake as command
 from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.lake import ingest as ingest_module
 from stompring.pipeline.lake.delta import LakeTable, commits
@@ -18,10 +18,9 @@ from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.storage import Folder
 from stompring.store.datadir import Position, read_ingested, record_ingested
 
-from ..broker_files import broker_files, write_identified
+from ..broker_files import broker_files, write_files, write_identified
 from ..test_source_stream import write_segment
-from .ingesting import cut_anywhere, done, ingest, run
-from .version1_lake import first_version, ordered, rows
+from .ingesting import cut_anywhere, done, ingest, rows, run
 
 pytestmark = pytest.mark.spark
 
@@ -196,32 +195,6 @@ def test_a_restore_that_is_cut_short_is_completed(three):
     assert copies == 2 * 7  # what is to be done, three tables, one broker, and that it is done
 
 
-def test_back_to_version_1_of_lakes(tmp_path):
-    """Its column comes again, and what has come since."""
-    every = broker_files(identity=ONE, count=3)
-    data = write_identified(tmp_path / "data", every, ONE)
-    lake = first_version(data, tmp_path / "lake")
-    before = {table: rows(lake, table) for table in TABLES}
-    ingest(data, lake)
-    number = max(int(Path(name).stem) for name in every if name.endswith(".journal"))
-    write_segment(data, number + 1, [1001, 1002])
-    since = versions(lake)["messages"] + 1
-    ingest(data, lake)
-    assert changes(lake, since) == [(since, "insert", 1001), (since, "insert", 1002)]
-    for _ in range(2):
-        done("restore", "--lake", lake, "--version", "1")
-        for table in TABLES:
-            now = rows(lake, table)
-            assert {row.pop("broker") for row in now} == {"main"}
-            for row in now:
-                row.pop("certain", None)
-            assert ordered(now) == before[table]
-        ingest(data, lake)
-        assert numbers(lake)[-2:] == [1001, 1002] and len(numbers(lake)) == len(before["messages"]) + 2
-    for table in TABLES:
-        assert DeltaTable(str(lake / table)).metadata().configuration["delta.enableChangeDataFeed"] == "true"
-
-
 # ---- changes
 
 
@@ -264,3 +237,38 @@ def test_tables_shows_what_the_delta_log_says(three):
 def test_messages_are_committed_last():
     """Copies are looked up in that table, and a version of it is one of the lake."""
     assert ingest_module._COMMIT_ORDER[-1] == "messages" and set(ingest_module._COMMIT_ORDER) == set(TABLES)
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        (
+            {"version": 4, "id": "x"},
+            "has version 4, this stompring supports version 3: use a newer stompring",
+        ),
+        (
+            {"version": 2, "id": "x"},
+            "supports version 3: export it with the version of stompring that wrote it",
+        ),
+        ({"version": 3}, "lake.json is damaged"),
+        ([], "lake.json is damaged"),
+    ],
+)
+def test_a_lake_of_another_version_is_refused_by_every_command(tmp_path, about, text):
+    data = write_files(tmp_path / "data", broker_files(count=1))
+    lake = tmp_path / "lake"
+    Lake(str(lake)).create()
+    (lake / "_stompring" / "lake.json").write_text(json.dumps(about))
+    before = sorted(str(path) for path in lake.rglob("*"))
+    more = {
+        "ingest": ["--data", str(data)],
+        "sql": ["select 1"],
+        "report": ["--out", str(tmp_path / "o.html")],
+    }
+    more |= {"replay": ["--dry-run"], "restore": ["--version", "0"]}
+    for name, one in command.commands.items():
+        if name != "view" and any(each.name == "lake" for each in one.params):
+            result = run(name, "--lake", lake, *more.get(name, []))
+            assert result.exit_code == 1 and text in result.output, (name, result.output)
+            assert "Traceback" not in result.output
+    assert sorted(str(path) for path in lake.rglob("*")) == before

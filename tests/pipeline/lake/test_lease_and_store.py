@@ -19,7 +19,7 @@ from stompring.pipeline.storage import (
     S3Config,
     resolve_location,
 )
-from stompring.store.datadir import Busy
+from stompring.store.datadir import Busy, Position
 
 from ...waiting import PATIENCE, until
 
@@ -299,13 +299,13 @@ def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(bucket):
 def test_batch_is_begun_by_one_process(bucket):
     states = [Folder(f"{bucket}/lake") for _ in range(2)]
     first, second = (IntentLog(state) for state in states)
-    begun = Intent(0, {}, {}, {"messages": 0})
+    begun = Intent(0, {}, {})
     first.write(begun)
     with pytest.raises(Busy, match="it started batch 0"):
-        second.write(Intent(0, {}, {}, {"messages": 1}))
+        second.write(Intent(0, {}, {"journal": Position(2, 0)}))
     assert second.last() == begun
-    second.write(Intent(1, {}, {}, {}))
-    assert first.last() == Intent(1, {}, {}, {})
+    second.write(Intent(1, {}, {}))
+    assert first.last() == Intent(1, {}, {})
 
 
 class Together(LakeTable):

@@ -226,18 +226,6 @@ def test_counters_that_a_crash_took_are_made_up_for_by_events():
     assert counted({}) == coverage([queue()], {}, {})
 
 
-def test_events_that_may_be_none_are_told():
-    counts = {"q": {"redelivered": 50, "dead-lettered": 4, "added": 100}}
-    steps = {"redelivered": {"q": np.full(4, 12.5)}, "dead-lettered": {"q": np.ones(4)}}
-    text = told(counts=counts, hot_steps=steps, uncertain={"redelivered": 30})
-    assert text.count("30 possible redeliveries are not counted") == 2  # in the summary too
-    assert "dead letters are uncertain" not in text
-    text = told(counts=counts, hot_steps=steps, uncertain={"dead-lettered": 3})
-    assert text.count("3 of 4 dead letters are uncertain: recorded by an older version") == 2
-    assert "possible redeliveries" not in text
-    assert "older version" not in told(counts=counts, hot_steps=steps)
-
-
 @pytest.mark.parametrize(
     ("before", "now", "told"),
     [

@@ -22,7 +22,7 @@ from stompring.pipeline.report import page as page_module
 from stompring.pipeline.report.findings import ReportRequest, gather
 from stompring.pipeline.report.page import HEADLINE, page, page_sections
 from stompring.pipeline.report.plots import MAX_LINES
-from stompring.pipeline.report.queries import UNCERTAIN_REDELIVERY, Period, select_rows
+from stompring.pipeline.report.queries import Period
 
 from .browser import Browser, chromium
 from .reference_broker import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated
@@ -141,24 +141,6 @@ def test_hot_spots(found, broker):
     for event in ("redelivered", "dead-lettered"):
         expected = Counter(second // found.grid.seconds for second, _ in broker.of(event, "orders"))
         assert found.hot_steps[event]["orders"].tolist() == [expected[at] for at in range(found.grid.count)]
-
-
-def test_what_may_never_have_come_back_is_not_counted(spark, lake):
-
-    rows = [("redelivered", True), ("redelivered", False), ("redelivered", None), ("acknowledged", True)]
-    others = ("timestamp'2026-01-01' as time", "'q' as queue", "1L as message_id", "null as page")
-    events = spark.createDataFrame(rows, "event string, certain boolean").selectExpr(
-        "*", *others, "1 as deliveries", "'c' as consumer"
-    )
-
-    def counted(events):
-        return sorted(
-            row.event
-            for row in select_rows(Lake(lake.messages, events, lake.samples), Period(), []).events.collect()
-        )
-
-    assert counted(events) == ["acknowledged", UNCERTAIN_REDELIVERY, UNCERTAIN_REDELIVERY, "redelivered"]
-    assert counted(events.drop("certain")) == ["acknowledged"] + ["redelivered"] * 3
 
 
 def test_a_queue_that_nobody_reads_gets_no_advice_for_a_larger_ring(found, broker):
@@ -289,9 +271,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake, found):
     queue = next(one for one in found.traffic if one.address not in paged and one.queue in found.counts)
     read_back = (F.col("queue") == queue.queue) & (F.col("broker") == "west")
     page = F.when(read_back, F.lit(7)).cast("bigint")
-    # The west has been reading files of an older version.
-    certain = (F.col("broker") == "east") | (F.col("event") != "redelivered")
-    events = both(lake.events).withColumns({"page": page, "certain": certain})
+    events = both(lake.events).withColumn("page", page)
     told = Lake(both(lake.messages), events, both(lake.samples))
     again = gather(told, ReportRequest(Period()), lambda stage: None)
     assert again is not None and again.brokers == ["east", "west"]
@@ -315,10 +295,8 @@ def test_of_two_brokers_each_has_its_own_queues(lake, found):
         2 * found.coverage.came,
         2 * found.coverage.missing,
     )
-    assert again.uncertain == {"redelivered": found.total("redelivered")}
-    assert again.total("redelivered") == found.total("redelivered")  # those of the east
-    assert set(again.hot_steps["redelivered"]) == {"east/orders"}
-    assert found.uncertain == {}
+    assert again.total("redelivered") == 2 * found.total("redelivered")
+    assert set(again.hot_steps["redelivered"]) == {"east/orders", "west/orders"}
     # More queues than there may be lines: the last line is the rest.
     assert len(again.series) >= MAX_LINES - 1
     deepest = sorted(again.traffic, key=lambda one: (-one.most, one.queue))
