@@ -27,9 +27,11 @@ from .output import (
     confirm,
     done,
     echo_json,
+    every,
     human_text,
     print_fields,
     print_table,
+    yes_option,
 )
 
 #: Names that a shell takes as they are: others are not offered, because a shell inserts them without quotes.
@@ -388,11 +390,11 @@ def list_contexts(as_json: bool) -> None:
         return
     columns = (
         Column("current", "", lambda current: "*" if current else " ", rank=0),
-        Column("name", "NAME", rank=0),
-        Column("server", "SERVER", rank=1),
-        Column("user", "USER", rank=2),
-        Column("broker", "BROKER", rank=3),
-        Column("ca", "CA", rank=4),
+        Column("name", rank=0),
+        Column("server", rank=1),
+        Column("user", rank=2),
+        Column("broker", rank=3),
+        Column("ca", rank=4),
     )
     print_table(rows, columns, empty="no contexts; add one with: stompring context add NAME --server URL")
 
@@ -418,7 +420,7 @@ def show(name: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(record)
     else:
-        print_fields(record, {"Context": {key: (key, human_text) for key in record}})
+        print_fields(record, {"Context": every(record)})
 
 
 @context.command()
@@ -449,7 +451,7 @@ def use(name: str | None, none: bool, as_json: bool) -> None:
 
 @context.command()
 @click.argument("name", shell_complete=context_names)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def delete(name: str, yes: bool, as_json: bool) -> None:
     """Delete the context NAME, with the password file that --save-password wrote.

@@ -29,6 +29,7 @@ from .output import (
     count_text,
     counted,
     echo_json,
+    every,
     human_text,
     is_terminal,
     number,
@@ -39,8 +40,9 @@ from .output import (
     progress,
     time_text,
     warn,
+    yes_option,
 )
-from .queue import bulk, name_argument, selection
+from .queue import bulk, detach_option, name_argument
 from .remote import Remote, remote_command
 
 #: Bytes of a body in a list on a terminal, and of one message.
@@ -51,15 +53,15 @@ UPLOAD_SIZE = 512 * 1024
 
 COLUMNS = (
     Column("messageID", "ID", rank=0),
-    Column("state", "STATE", rank=1),
+    Column("state", rank=1),
     Column("timestamp", "AGE", age_text, True, rank=2),
     number("priority", "PRIORITY", 6),
     number("deliveryCount", "DELIVERIES", 5),
     number("bodySize", "SIZE", 3, bytes_text),
     Column("dueTime", "DUE", time_text, rank=4),
     Column("expires", "EXPIRES", time_text, rank=7),
-    Column("user", "USER", rank=7),
-    Column("reason", "REASON", rank=5),
+    Column("user", rank=7),
+    Column("reason", rank=5),
     Column("originQueue", "FROM", rank=5),
     Column("body", "BODY", human_text, rank=3),
 )
@@ -77,9 +79,7 @@ def message() -> None:
     """
 
 
-def id_argument(command: Any) -> Any:
-    """One message."""
-    return click.argument("message_id", metavar="ID")(command)
+id_argument = click.argument("message_id", metavar="ID")
 
 
 @message.command()
@@ -144,13 +144,13 @@ def browse(
         click.echo(f"{count_text(left)} more (--limit)", err=True)
 
 
-_TEXTS = {
-    "timestamp": ("sent", time_text),
-    "expires": ("expires", time_text),
-    "dueTime": ("due", time_text),
-    "size": ("memory", bytes_text),
-    "bodySize": ("body size", bytes_text),
-}
+_FIELDS = (
+    Column("timestamp", "sent", time_text),
+    Column("expires", show=time_text),
+    Column("dueTime", "due", time_text),
+    Column("size", "memory", bytes_text),
+    Column("bodySize", "body size", bytes_text),
+)
 
 
 def _print_message(record: dict[str, Any]) -> None:
@@ -159,8 +159,8 @@ def _print_message(record: dict[str, Any]) -> None:
     fields = {name: value for name, value in record.items() if name not in hidden and value is not None}
     headers = {f"header.{name}": value for name, value in record["headers"].items()}
     sections = {
-        "Message": {name: _TEXTS.get(name, (name, human_text)) for name in fields},
-        "Headers": {name: (name.removeprefix("header."), human_text) for name in headers},
+        "Message": every(fields, _FIELDS),
+        "Headers": [Column(name, name.removeprefix("header.")) for name in headers],
     }
     print_fields({**fields, **headers}, sections)
     if not is_terminal():
@@ -360,10 +360,8 @@ def _selected(command: Any) -> Any:
         click.option("--filter", "selector", metavar="SELECTOR", help="Messages that match this selector."),
         click.option("--all", "everything", is_flag=True, help="All pending and scheduled messages."),
         click.option("--limit", metavar="N", type=click.IntRange(min=1), help="At most N messages."),
-        click.option(
-            "--detach", is_flag=True, help="Return at once; the broker continues (stompring task list)."
-        ),
-        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+        detach_option,
+        yes_option,
     )
     for option in reversed(options):
         command = option(command)
@@ -375,6 +373,7 @@ def _remove(
     operation: str,
     verb: str,
     name: str,
+    *,
     ids: tuple[str, ...],
     selector: str | None,
     everything: bool,
@@ -391,7 +390,16 @@ def _remove(
     else:
         which = "all messages" if everything else f"all messages that match {selector}"
     confirm(f"{operation.capitalize()} {which} of queue {name}?", yes)
-    bulk(remote, name, operation, f"{verb} queue {name}", selection(selector, ids, limit), detach)
+    bulk(
+        remote,
+        name,
+        operation,
+        f"{verb} queue {name}",
+        selector=selector,
+        messages=ids,
+        limit=limit,
+        detach=detach,
+    )
 
 
 @message.command()
@@ -401,12 +409,7 @@ def _remove(
 def delete(
     remote: Remote,
     name: str,
-    ids: tuple[str, ...],
-    selector: str | None,
-    everything: bool,
-    limit: int | None,
-    detach: bool,
-    yes: bool,
+    **selected: Any,
 ) -> None:
     """Delete messages of a queue, by ID, by a selector, or all. They count as acknowledged.
 
@@ -418,7 +421,7 @@ def delete(
       stompring message delete orders --filter "colour = 'red'" --limit 100 --yes
       stompring message delete orders --all --yes
     """
-    _remove(remote, "remove", "deleted from", name, ids, selector, everything, limit, detach, yes)
+    _remove(remote, "remove", "deleted from", name, **selected)
 
 
 @message.command()
@@ -428,12 +431,7 @@ def delete(
 def expire(
     remote: Remote,
     name: str,
-    ids: tuple[str, ...],
-    selector: str | None,
-    everything: bool,
-    limit: int | None,
-    detach: bool,
-    yes: bool,
+    **selected: Any,
 ) -> None:
     """Expire messages of a queue now: each goes to the expiry address, if there is one.
 
@@ -444,7 +442,7 @@ def expire(
       stompring message expire orders 7-1201
       stompring message expire orders --filter "day < 20" --yes
     """
-    _remove(remote, "expire", "expired in", name, ids, selector, everything, limit, detach, yes)
+    _remove(remote, "expire", "expired in", name, **selected)
 
 
 @message.command()

@@ -271,17 +271,29 @@ def limit_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: the field of the API, its title, how a value is shown to people.
+    """A column, or a field of one record: the field of the API, its title, how a value is shown to people.
 
+    Without a title it is the name of the field, in capitals above a column.
     On a terminal that is too narrow the columns with the highest ``rank`` are left out first; 0 is never left out.
     """
 
     field: str
-    title: str
+    title: str | None = None
     show: Callable[[Any], str] = human_text
     right: bool = False
     rank: int = 1
     style: Callable[[Any], str] | None = None
+
+    @property
+    def heading(self) -> str:
+        """What stands above the column."""
+        return self.field.upper() if self.title is None else self.title
+
+
+def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
+    """A column for each name of a field: one of the known ones, or one without a way to show it."""
+    by_field = {column.field: column for column in known}
+    return [by_field.get(name) or Column(name, name) for name in names]
 
 
 def number(field: str, title: str, rank: int = 1, show: Callable[[Any], str] = human_text) -> Column:
@@ -297,8 +309,7 @@ def print_table(
 ) -> None:
     """Rows as a table. ``selected``: the fields to show, in place of those that fit."""
     if selected:
-        known = {column.field: column for column in columns}
-        columns = [known.get(name) or Column(name, name) for name in selected]
+        columns = every(selected, columns)
         if unknown := [name for name in selected if rows and name not in rows[0]]:
             fields = ", ".join(sorted(rows[0]))
             raise click.UsageError(one_line(f"--columns: unknown field {unknown[0]!r}; fields: {fields}"))
@@ -328,7 +339,7 @@ def fitted_table(
     cells = {column.field: [_cell(column, row) for row in rows] for column in columns}
     widths = {
         column.field: max(
-            len(column.title), *(min(each.cell_len, _LONGEST) for each in cells[column.field]), 1
+            len(column.heading), *(min(each.cell_len, _LONGEST) for each in cells[column.field]), 1
         )
         for column in columns
     }
@@ -343,7 +354,7 @@ def fitted_table(
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in shown:
         table.add_column(
-            column.title,
+            column.heading,
             justify="right" if column.right else "left",
             no_wrap=column.rank > 0 or column.right,
             overflow="fold" if column.rank == 0 else "ellipsis",
@@ -370,9 +381,7 @@ def yes_style(style: str) -> Callable[[Any], str]:
     return lambda value: style if value is True else ""
 
 
-def print_fields(
-    record: Mapping[str, Any], sections: Mapping[str, Mapping[str, tuple[str, Callable[[Any], str]]]]
-) -> None:
+def print_fields(record: Mapping[str, Any], sections: Mapping[str, Iterable[Column]]) -> None:
     """One thing: on a terminal its fields by section, others at the end; in a pipe a line with tab per field."""
     if not is_terminal():
         for name, value in record.items():
@@ -387,14 +396,12 @@ def print_fields(
     grid.add_column(overflow="fold")
     shown: set[str] = set()
     for title, fields in sections.items():
-        present = [name for name in fields if name in record]
-        shown.update(fields)
+        present = [column for column in fields if column.field in record]
+        shown.update(column.field for column in present)
         if present:
             grid.add_row(Text(title, style="bold"), "")
-        for name in present:
-            label, show = fields[name]
-            value = record[name]
-            grid.add_row(f"  {label}", Text("-" if value is None else one_line(show(value))))
+        for column in present:
+            grid.add_row(f"  {column.title or column.field}", _cell(column, record))
     rest = [name for name in record if name not in shown]
     if rest:
         grid.add_row(Text("Other", style="bold"), "")
@@ -414,6 +421,8 @@ def warn(text: str) -> None:
 
 
 # ---- questions
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,23 +17,28 @@ from .output import (
     Column,
     CommandFailed,
     bytes_text,
-    confirm,
     counted,
     duration_text,
-    echo_json,
     human_text,
     limit_text,
     number,
     plain_text,
-    print_fields,
-    print_table,
     rate_text,
     yes_style,
 )
-from .remote import LONG_TIMEOUT, ListOptions, Remote, list_options, remote_command, run_list
+from .remote import (
+    LONG_TIMEOUT,
+    ListOptions,
+    Remote,
+    for_each,
+    list_options,
+    remote_command,
+    run_list,
+    without_none,
+)
 
 COLUMNS = (
-    Column("name", "NAME", rank=0),
+    Column("name", rank=0),
     number("messageCount", "MESSAGES", 0),
     number("consumerCount", "CONSUMERS", 1),
     number("deliveringCount", "DELIVERING", 3),
@@ -43,73 +48,73 @@ COLUMNS = (
     number("deliveredRate", "OUT", 2, rate_text),
     number("acknowledgedRate", "ACKED", 5, rate_text),
     number("ringSize", "RING", 4, limit_text),
-    Column("paused", "PAUSED", rank=5, style=yes_style("yellow")),
-    Column("address", "ADDRESS", rank=7),
+    Column("paused", rank=5, style=yes_style("yellow")),
+    Column("address", rank=7),
     Column("routingType", "TYPE", rank=8),
-    Column("filter", "FILTER", rank=9),
+    Column("filter", rank=9),
 )
 
 CONSUMERS = (
     Column("consumerID", "CONSUMER", rank=0),
-    Column("queue", "QUEUE", rank=1),
+    Column("queue", rank=1),
     Column("remoteAddress", "PEER", rank=1),
-    Column("user", "USER", rank=2),
+    Column("user", rank=2),
     Column("clientID", "CLIENT ID", rank=5),
-    Column("ack", "ACK", rank=3),
+    Column("ack", rank=3),
     number("deliveringCount", "DELIVERING", 1),
     number("credit", "CREDIT", 3),
     number("oldestDelivering", "OLDEST", 4, duration_text),
     number("deliveredRate", "OUT", 2, rate_text),
     number("acknowledgedRate", "ACKED", 4, rate_text),
-    Column("slow", "SLOW", rank=4, style=yes_style("red")),
-    Column("filter", "FILTER", rank=5),
-    Column("protocol", "PROTOCOL", rank=6),
-    Column("destination", "DESTINATION", rank=7),
-    Column("subscription", "SUBSCRIPTION", rank=8),
+    Column("slow", rank=4, style=yes_style("red")),
+    Column("filter", rank=5),
+    Column("protocol", rank=6),
+    Column("destination", rank=7),
+    Column("subscription", rank=8),
 )
 
 #: Sections of `queue show`: fields, their titles and how they are shown.
-SECTIONS: dict[str, dict[str, tuple[str, Callable[[Any], str]]]] = {
-    "Queue": {
-        "name": ("name", human_text),
-        "address": ("address", human_text),
-        "routingType": ("routing type", human_text),
-        "durable": ("durable", human_text),
-        "paused": ("paused", human_text),
-        "filter": ("filter", human_text),
-        "user": ("owner", human_text),
-    },
-    "Messages": {
-        "messageCount": ("messages", human_text),
-        "pendingCount": ("pending", human_text),
-        "deliveringCount": ("delivering", human_text),
-        "scheduledCount": ("scheduled", human_text),
-        "pagedCount": ("paged", human_text),
-        "persistentSize": ("memory", bytes_text),
-        "oldestMessageAge": ("age of the head", duration_text),
-        "oldestAge": ("age of the oldest", duration_text),
-    },
-    "Since the start of the broker": {
-        "messagesAdded": ("added", human_text),
-        "messagesAcknowledged": ("acknowledged", human_text),
-        "messagesExpired": ("expired", human_text),
-        "messagesKilled": ("killed", human_text),
-        "messagesReplaced": ("evicted by the ring", human_text),
-    },
-    "Rates": {
-        "addedRate": ("in", rate_text),
-        "deliveredRate": ("out", rate_text),
-        "acknowledgedRate": ("acknowledged", rate_text),
-        "redeliveredRate": ("redelivered", rate_text),
-        "expiredRate": ("expired", rate_text),
-        "evictedRate": ("evicted", rate_text),
-        "pagedRate": ("paged", rate_text),
-    },
-    "Ring": {
-        "ringSize": ("ring size", limit_text),
-        "ringPolicy": ("ring policy", human_text),
-        "ringCountsPaged": ("counts paged messages", human_text),
-    },
+SECTIONS: dict[str, Iterable[Column]] = {
+    "Queue": (
+        Column("name"),
+        Column("address"),
+        Column("routingType", "routing type"),
+        Column("durable"),
+        Column("paused"),
+        Column("filter"),
+        Column("user", "owner"),
+    ),
+    "Messages": (
+        Column("messageCount", "messages"),
+        Column("pendingCount", "pending"),
+        Column("deliveringCount", "delivering"),
+        Column("scheduledCount", "scheduled"),
+        Column("pagedCount", "paged"),
+        Column("persistentSize", "memory", bytes_text),
+        Column("oldestMessageAge", "age of the head", duration_text),
+        Column("oldestAge", "age of the oldest", duration_text),
+    ),
+    "Since the start of the broker": (
+        Column("messagesAdded", "added"),
+        Column("messagesAcknowledged", "acknowledged"),
+        Column("messagesExpired", "expired"),
+        Column("messagesKilled", "killed"),
+        Column("messagesReplaced", "evicted by the ring"),
+    ),
+    "Rates": (
+        Column("addedRate", "in", rate_text),
+        Column("deliveredRate", "out", rate_text),
+        Column("acknowledgedRate", "acknowledged", rate_text),
+        Column("redeliveredRate", "redelivered", rate_text),
+        Column("expiredRate", "expired", rate_text),
+        Column("evictedRate", "evicted", rate_text),
+        Column("pagedRate", "paged", rate_text),
+    ),
+    "Ring": (
+        Column("ringSize", "ring size", limit_text),
+        Column("ringPolicy", "ring policy"),
+        Column("ringCountsPaged", "counts paged messages"),
+    ),
 }
 
 Completed = names_of("queues")
@@ -127,16 +132,10 @@ def queue() -> None:
     """
 
 
-def name_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The queue."""
-    return click.argument("name", metavar="QUEUE", shell_complete=Completed)(command)
-
-
-def names_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One queue or several."""
-    return click.argument("names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=Completed)(
-        command
-    )
+name_argument = click.argument("name", metavar="QUEUE", shell_complete=Completed)
+names_argument = click.argument(
+    "names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=Completed
+)
 
 
 @queue.command("list")
@@ -171,15 +170,7 @@ def show(remote: Remote, name: str) -> None:
       stompring queue show orders
       stompring queue show orders --json | jq .messageCount
     """
-    record = remote.get("queues", name)
-    if remote.json:
-        echo_json(record)
-        return
-    consumers = record.get("consumers") or []
-    print_fields({field: value for field, value in record.items() if field != "consumers"}, SECTIONS)
-    if consumers:
-        click.echo()
-        print_table(consumers, CONSUMERS)
+    remote.print_record(remote.get("queues", name), SECTIONS, "consumers", CONSUMERS)
 
 
 @queue.command()
@@ -194,20 +185,17 @@ def consumers(remote: Remote, name: str) -> None:
       stompring queue consumers orders --json
     """
     answer = remote.pages("queues", name, "consumers")
-    if remote.json:
-        echo_json(answer)
-    else:
-        print_table(answer["data"], CONSUMERS, empty=f"queue {human_text(name)} has no consumers")
+    remote.print_table(answer, CONSUMERS, f"queue {human_text(name)} has no consumers")
 
 
 SETTINGS = (
     Column("element", "SETTING", rank=0),
     Column("value", "VALUE", plain_text, rank=0),
-    Column("unit", "UNIT", rank=1),
-    Column("source", "SOURCE", rank=0),
-    Column("match", "MATCH", rank=1),
-    Column("line", "LINE", rank=3),
-    Column("meaning", "MEANING", rank=2),
+    Column("unit", rank=1),
+    Column("source", rank=0),
+    Column("match", rank=1),
+    Column("line", rank=3),
+    Column("meaning", rank=2),
 )
 
 
@@ -222,15 +210,7 @@ def settings(remote: Remote, name: str) -> None:
       stompring queue settings orders
       stompring queue settings orders --json | jq '.data[] | select(.source != "default")'
     """
-    print_settings(remote, remote.get("queues", name, "settings"))
-
-
-def print_settings(remote: Remote, answer: Any) -> None:
-    """Settings with their origin."""
-    if remote.json:
-        echo_json(answer)
-    else:
-        print_table(answer["data"], SETTINGS)
+    remote.print_table(remote.get("queues", name, "settings"), SETTINGS)
 
 
 # ---- create and update: the options are those of the API
@@ -309,14 +289,8 @@ def create(
       stompring queue create prices --ring-size 1 --address market --routing-type MULTICAST
       stompring queue create red --address colours --filter "colour = 'red'" --no-durable
     """
-    body = {"name": name, **attributes_given(given)}
-    if address is not None:
-        body["address"] = address
-    if routing_type is not None:
-        body["routingType"] = routing_type.upper()
-    if paused:
-        body["paused"] = True
-    answer = remote.post("queues", body=body)
+    body = {"name": name, "address": address, "routingType": routing_type, "paused": paused or None}
+    answer = remote.post("queues", body={**without_none(body), **attributes_given(given)})
     remote.report(answer, f"queue {name} created on address {answer['address']}")
 
 
@@ -343,21 +317,9 @@ def update(remote: Remote, name: str, **given: Any) -> None:
     remote.report(answer, f"queue {name} changed: {text}")
 
 
-def for_each(remote: Remote, names: Sequence[str], act: Callable[[str], None]) -> None:
-    """Each of several queues or addresses; the first failure ends it, and says which were done."""
-    for index, name in enumerate(names):
-        try:
-            act(name)
-        except CommandFailed as fault:
-            left = names[index + 1 :]
-            rest = f"; not tried: {', '.join(left)}" if left else ""
-            raise CommandFailed(fault.message + rest, fault.exit_code) from None
-
-
 @queue.command()
-@names_argument
-@remote_command
-def pause(remote: Remote, names: tuple[str, ...]) -> None:
+@for_each(names_argument)
+def pause(remote: Remote, name: str) -> None:
     """Pause the delivery of queues to their consumers. Messages still enter them.
 
     \b
@@ -365,17 +327,12 @@ def pause(remote: Remote, names: tuple[str, ...]) -> None:
       stompring queue pause orders
       stompring queue pause orders invoices
     """
-
-    def act(name: str) -> None:
-        remote.report(remote.patch("queues", name, body={"paused": True}), f"queue {name} paused")
-
-    for_each(remote, names, act)
+    remote.report(remote.patch("queues", name, body={"paused": True}), f"queue {name} paused")
 
 
 @queue.command()
-@names_argument
-@remote_command
-def resume(remote: Remote, names: tuple[str, ...]) -> None:
+@for_each(names_argument)
+def resume(remote: Remote, name: str) -> None:
     """Resume the delivery of paused queues.
 
     \b
@@ -383,11 +340,7 @@ def resume(remote: Remote, names: tuple[str, ...]) -> None:
       stompring queue resume orders
       stompring queue list --where paused=true -q | xargs -r stompring queue resume
     """
-
-    def act(name: str) -> None:
-        remote.report(remote.patch("queues", name, body={"paused": False}), f"queue {name} resumed")
-
-    for_each(remote, names, act)
+    remote.report(remote.patch("queues", name, body={"paused": False}), f"queue {name} resumed")
 
 
 def delete_forced(remote: Remote, kind: str, name: str, force: bool) -> Any:
@@ -398,12 +351,18 @@ def delete_forced(remote: Remote, kind: str, name: str, force: bool) -> Any:
         raise CommandFailed(fault.message.replace("force=true", "--force"), fault.exit_code) from None
 
 
+def _deletion(remote: Remote, name: str, force: bool) -> str:
+    record = remote.get("queues", name)
+    count, users = record["messageCount"], record["consumerCount"]
+    has = f" with {counted(count, 'message')}" if count else ""
+    has += f" and {counted(users, 'consumer')}" if users else ""
+    return f"Delete queue {record['name']}{has}?"
+
+
 @queue.command()
-@names_argument
 @click.option("--force", is_flag=True, help="Delete it even if it has consumers; they get an ERROR.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@remote_command
-def delete(remote: Remote, names: tuple[str, ...], force: bool, yes: bool) -> None:
+@for_each(names_argument, _deletion)
+def delete(remote: Remote, name: str, force: bool) -> None:
     """Delete queues with their messages.
 
     \b
@@ -411,18 +370,7 @@ def delete(remote: Remote, names: tuple[str, ...], force: bool, yes: bool) -> No
       stompring queue delete orders.old
       stompring queue delete orders.old --force --yes
     """
-    records = [remote.get("queues", name) for name in names]
-    for record in records:
-        count, users = record["messageCount"], record["consumerCount"]
-        has = f" with {counted(count, 'message')}" if count else ""
-        has += f" and {counted(users, 'consumer')}" if users else ""
-        confirm(f"Delete queue {record['name']}{has}?", yes)
-
-    def act(name: str) -> None:
-        answer = delete_forced(remote, "queues", name, force)
-        remote.report(answer, f"queue {name} deleted")
-
-    for_each(remote, names, act)
+    remote.report(delete_forced(remote, "queues", name, force), f"queue {name} deleted")
 
 
 detach_option = click.option(
@@ -430,15 +378,20 @@ detach_option = click.option(
 )
 
 
+def _purge(remote: Remote, name: str, selector: str | None, detach: bool) -> str:
+    which = "all messages" if selector is None else f"all messages that match {selector}"
+    return (
+        f"Remove {which} of queue {name}, which has {human_text(remote.get('queues', name)['messageCount'])}?"
+    )
+
+
 @queue.command()
-@names_argument
 @click.option(
     "--filter", "selector", metavar="SELECTOR", help="Remove only messages that match this selector."
 )
 @detach_option
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@remote_command
-def purge(remote: Remote, names: tuple[str, ...], selector: str | None, detach: bool, yes: bool) -> None:
+@for_each(names_argument, _purge)
+def purge(remote: Remote, name: str, selector: str | None, detach: bool) -> None:
     """Remove the pending and scheduled messages of queues. Messages delivered to a consumer stay.
 
     Ctrl-C cancels the purge: removed messages stay removed.
@@ -448,23 +401,12 @@ def purge(remote: Remote, names: tuple[str, ...], selector: str | None, detach: 
       stompring queue purge orders
       stompring queue purge orders --filter "colour = 'red'" --yes
     """
-    which = "all messages" if selector is None else f"all messages that match {selector}"
-    for name in names:
-        count = remote.get("queues", name)["messageCount"]
-        confirm(f"Remove {which} of queue {name}, which has {human_text(count)}?", yes)
-
-    def act(name: str) -> None:
-        body = {} if selector is None else {"filter": selector}
-        bulk(remote, name, "purge", f"removed from queue {name}", body, detach)
-
-    for_each(remote, names, act)
+    bulk(remote, name, "purge", f"removed from queue {name}", detach=detach, selector=selector)
 
 
 @queue.command()
-@names_argument
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@remote_command
-def trim(remote: Remote, names: tuple[str, ...], yes: bool) -> None:
+@for_each(names_argument, lambda remote, name: f"Evict all messages of queue {name} beyond its ring size?")
+def trim(remote: Remote, name: str) -> None:
     """Evict messages until each queue fits its ring size.
 
     \b
@@ -472,21 +414,14 @@ def trim(remote: Remote, names: tuple[str, ...], yes: bool) -> None:
       stompring queue update prices --ring-size 10
       stompring queue trim prices --yes
     """
-    for name in names:
-        confirm(f"Evict all messages of queue {name} beyond its ring size?", yes)
-
-    def act(name: str) -> None:
-        answer = remote.post("queues", name, "trim", timeout=LONG_TIMEOUT)
-        remote.report(answer, f"{counted(answer['replaced'], 'message')} evicted from queue {name}")
-
-    for_each(remote, names, act)
+    answer = remote.post("queues", name, "trim", timeout=LONG_TIMEOUT)
+    remote.report(answer, f"{counted(answer['replaced'], 'message')} evicted from queue {name}")
 
 
 @queue.command("reset-groups")
-@names_argument
 @click.option("--group", metavar="ID", help="Only this group (JMSXGroupID).")
-@remote_command
-def reset_groups(remote: Remote, names: tuple[str, ...], group: str | None) -> None:
+@for_each(names_argument)
+def reset_groups(remote: Remote, name: str, group: str | None) -> None:
     """Unpin message groups from their consumers.
 
     The next message of a group selects its consumer anew. Messages in delivery stay with their consumers.
@@ -496,13 +431,8 @@ def reset_groups(remote: Remote, names: tuple[str, ...], group: str | None) -> N
       stompring queue reset-groups orders
       stompring queue reset-groups orders --group customer-7
     """
-
-    def act(name: str) -> None:
-        body = {} if group is None else {"group": group}
-        answer = remote.post("queues", name, "groups", "reset", body=body)
-        remote.report(answer, f"{counted(answer['reset'], 'group')} of queue {name} unpinned")
-
-    for_each(remote, names, act)
+    answer = remote.post("queues", name, "groups", "reset", body=without_none({"group": group}))
+    remote.report(answer, f"{counted(answer['reset'], 'group')} of queue {name} unpinned")
 
 
 # ---- messages to another place
@@ -529,31 +459,31 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def selection(selector: str | None, messages: Sequence[str], limit: int | None) -> dict[str, Any]:
-    """The body of a bulk request."""
-    if messages and selector is not None:
-        raise click.UsageError("--message and --filter are mutually exclusive")
-    body: dict[str, Any] = {}
-    if messages:
-        body["messages"] = list(messages)
-    if selector is not None:
-        body["filter"] = selector
-    if limit is not None:
-        body["limit"] = limit
-    return body
-
-
 def target(to: str) -> dict[str, str]:
     """``ADDRESS`` or ``ADDRESS::QUEUE``."""
     address, _, name = to.partition("::")
     if not (address or name):
         raise click.BadParameter("it is empty", param_hint="TO")
-    found = {"address": address, "queue": name}
-    return {field: value for field, value in found.items() if value}
+    return without_none({"address": address or None, "queue": name or None})
 
 
-def bulk(remote: Remote, name: str, operation: str, verb: str, body: dict[str, Any], detach: bool) -> None:
-    """Run a bulk operation with progress and report it."""
+def bulk(
+    remote: Remote,
+    name: str,
+    operation: str,
+    verb: str,
+    body: Mapping[str, Any] | None = None,
+    *,
+    selector: str | None = None,
+    messages: Sequence[str] = (),
+    limit: int | None = None,
+    detach: bool = False,
+) -> None:
+    """Run a bulk operation on the messages that `selection_options` select, with progress, and report it."""
+    if messages and selector is not None:
+        raise click.UsageError("--message and --filter are mutually exclusive")
+    chosen = {"messages": list(messages) or None, "filter": selector, "limit": limit}
+    body = {**(body or {}), **without_none(chosen)}
     task = remote.run_task(f"{operation} {name}", ("queues", name, operation), body, detach)
     if detach:
         remote.report(task, f"task {task['taskID']} started; see: stompring task show {task['taskID']}")
@@ -578,10 +508,7 @@ def move(
     remote: Remote,
     name: str,
     to: str,
-    selector: str | None,
-    messages: tuple[str, ...],
-    limit: int | None,
-    detach: bool,
+    **selected: Any,
 ) -> None:
     """Move messages of a queue to an address, or to one queue of it.
 
@@ -594,8 +521,7 @@ def move(
       stompring queue move orders.DLQ orders::orders --filter "colour = 'red'" --limit 100
       stompring queue move orders orders.archive --message 7-1234 --message 7-1235
     """
-    body = {**target(to), **selection(selector, messages, limit)}
-    bulk(remote, name, "move", f"moved from {name} to {to}", body, detach)
+    bulk(remote, name, "move", f"moved from {name} to {to}", target(to), **selected)
 
 
 @queue.command()
@@ -607,10 +533,7 @@ def copy(
     remote: Remote,
     name: str,
     to: str,
-    selector: str | None,
-    messages: tuple[str, ...],
-    limit: int | None,
-    detach: bool,
+    **selected: Any,
 ) -> None:
     """Copy messages of a queue to an address, or to one queue of it.
 
@@ -621,8 +544,7 @@ def copy(
       stompring queue copy orders orders.test --limit 100
       stompring queue copy orders orders.test --filter "priority > 4"
     """
-    body = {**target(to), **selection(selector, messages, limit)}
-    bulk(remote, name, "copy", f"copied from {name} to {to}", body, detach)
+    bulk(remote, name, "copy", f"copied from {name} to {to}", target(to), **selected)
 
 
 @queue.command()
@@ -632,10 +554,7 @@ def copy(
 def retry(
     remote: Remote,
     name: str,
-    selector: str | None,
-    messages: tuple[str, ...],
-    limit: int | None,
-    detach: bool,
+    **selected: Any,
 ) -> None:
     """Move dead letters and expired messages of a queue back to where each came from.
 
@@ -647,4 +566,4 @@ def retry(
       stompring queue retry DLQ
       stompring queue retry DLQ --filter "_AMQ_ORIG_QUEUE = 'orders'" --limit 10
     """
-    bulk(remote, name, "retry", f"moved back from {name}", selection(selector, messages, limit), detach)
+    bulk(remote, name, "retry", f"moved back from {name}", **selected)

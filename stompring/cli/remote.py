@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import wraps
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
@@ -37,10 +37,13 @@ from .output import (
     Column,
     CommandFailed,
     Interrupted,
+    confirm,
     counted,
     echo_json,
+    print_fields,
     print_table,
     progress,
+    yes_option,
 )
 from .output import one_line as printable
 
@@ -115,6 +118,50 @@ def list_options(key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         for option in reversed(options):
             called = option(called)
         return called
+
+    return decorate
+
+
+def list_command(
+    group: click.Group, kind: str, key: str, columns: Sequence[Column], empty: str | None = None
+) -> Callable[[Callable[[], None]], click.Command]:
+    """Adds ``list`` to a group: the list at ``kind`` of the API. The function has its help only."""
+
+    def decorate(command: Callable[[], None]) -> click.Command:
+        @wraps(command)
+        def called(remote: Remote, options: ListOptions) -> None:
+            run_list(remote, [kind], options, columns, empty or f"no {kind}")
+
+        return group.command("list")(list_options(key)(remote_command(called)))
+
+    return decorate
+
+
+def for_each(
+    argument: Callable[[Any], Any], question: Callable[..., str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A `remote_command` that is called with each of the names of ``argument``; the first failure ends it.
+
+    All questions are asked before the first of them is worked on; ``--yes`` answers them. The failure says which were
+    not tried.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def called(remote: Remote, names: Sequence[str], yes: bool = True, **given: Any) -> None:
+            if question is not None:
+                for text in [question(remote, name, **given) for name in names]:
+                    confirm(text, yes)
+            for index, name in enumerate(names):
+                try:
+                    command(remote, name, **given)
+                except CommandFailed as fault:
+                    left = names[index + 1 :]
+                    rest = f"; not tried: {', '.join(left)}" if left else ""
+                    raise CommandFailed(fault.message + rest, fault.exit_code) from None
+
+        whole = remote_command(called)
+        return cast("Callable[..., None]", argument(whole if question is None else yes_option(whole)))
 
     return decorate
 
@@ -534,6 +581,30 @@ class Remote:
         else:
             done(text)
 
+    def print_table(self, answer: Any, columns: Sequence[Column], empty: str = "nothing found") -> None:
+        """The API's JSON of a list with --json, otherwise a table."""
+        if self.json:
+            echo_json(answer)
+        else:
+            print_table(answer["data"], columns, empty=empty)
+
+    def print_record(
+        self,
+        record: dict[str, Any],
+        sections: Mapping[str, Iterable[Column]],
+        inner: str = "",
+        columns: Sequence[Column] = (),
+    ) -> None:
+        """The API's JSON of a record with --json, otherwise its fields, and the list in its field ``inner``."""
+        if self.json:
+            echo_json(record)
+            return
+        rows = record.pop(inner, None)
+        print_fields(record, sections)
+        if rows:
+            click.echo()
+            print_table(rows, columns)
+
     def run_task(self, title: str, path: tuple[str, ...], body: Mapping[str, Any], detach: bool) -> Any:
         """Start a task, show its progress until it ends, and return it; with ``detach`` return it at once.
 
@@ -631,6 +702,11 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
         yield heed
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are given."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _parameter(value: object) -> str:

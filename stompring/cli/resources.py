@@ -13,8 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
 
 import click
 
@@ -29,52 +28,62 @@ from .output import (
     counted,
     done,
     echo_json,
+    every,
     human_text,
     number,
     plain_text,
     print_fields,
-    print_table,
     rate_text,
     time_text,
+    yes_option,
     yes_style,
 )
-from .queue import CONSUMERS, delete_forced, for_each, print_settings
-from .remote import ListOptions, Remote, list_options, remote_command, run_list
+from .queue import CONSUMERS, SETTINGS, delete_forced
+from .remote import (
+    ListOptions,
+    Remote,
+    for_each,
+    list_command,
+    list_options,
+    remote_command,
+    run_list,
+    without_none,
+)
 
 ADDRESS_COLUMNS = (
-    Column("name", "NAME", rank=0),
+    Column("name", rank=0),
     number("messageCount", "MESSAGES", 0),
     number("queueCount", "QUEUES", 1),
     number("addedRate", "IN", 2, rate_text),
     number("addressSize", "MEMORY", 2, bytes_text),
-    Column("paging", "PAGING", rank=3, style=yes_style("yellow")),
+    Column("paging", rank=3, style=yes_style("yellow")),
     number("numberOfPages", "PAGES", 5),
     number("limitPercent", "LIMIT %", 4),
     number("blockedProducers", "BLOCKED", 4),
-    Column("paused", "PAUSED", rank=5, style=yes_style("yellow")),
+    Column("paused", rank=5, style=yes_style("yellow")),
     Column("routingTypes", "TYPES", rank=6),
     number("unRoutedMessageCount", "UNROUTED", 7),
     number("droppedMessageCount", "DROPPED", 7),
-    Column("policies", "POLICIES", rank=8),
+    Column("policies", rank=8),
 )
 
-SECTIONS: dict[str, dict[str, tuple[str, Callable[[Any], str]]]] = {
-    "Address": {
-        "name": ("name", human_text),
-        "routingTypes": ("routing types", human_text),
-        "queues": ("queues", human_text),
-        "policies": ("policies", human_text),
-        "paused": ("paused", human_text),
-    },
-    "Messages": {
-        "messageCount": ("messages", human_text),
-        "addressSize": ("memory", bytes_text),
-        "limitPercent": ("limit used, %", human_text),
-        "paging": ("paging", human_text),
-        "numberOfPages": ("pages", human_text),
-        "pagesSize": ("size of pages", bytes_text),
-        "blockedProducers": ("blocked producers", human_text),
-    },
+SECTIONS: dict[str, Iterable[Column]] = {
+    "Address": (
+        Column("name"),
+        Column("routingTypes", "routing types"),
+        Column("queues"),
+        Column("policies"),
+        Column("paused"),
+    ),
+    "Messages": (
+        Column("messageCount", "messages"),
+        Column("addressSize", "memory", bytes_text),
+        Column("limitPercent", "limit used, %"),
+        Column("paging"),
+        Column("numberOfPages", "pages"),
+        Column("pagesSize", "size of pages", bytes_text),
+        Column("blockedProducers", "blocked producers"),
+    ),
 }
 
 Completed = names_of("addresses")
@@ -92,22 +101,14 @@ def address() -> None:
     """
 
 
-def name_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The address."""
-    return click.argument("name", metavar="ADDRESS", shell_complete=Completed)(command)
+name_argument = click.argument("name", metavar="ADDRESS", shell_complete=Completed)
+names_argument = click.argument(
+    "names", metavar="ADDRESS...", nargs=-1, required=True, shell_complete=Completed
+)
 
 
-def names_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One address or several."""
-    return click.argument("names", metavar="ADDRESS...", nargs=-1, required=True, shell_complete=Completed)(
-        command
-    )
-
-
-@address.command("list")
-@list_options("name")
-@remote_command
-def list_addresses(remote: Remote, options: ListOptions) -> None:
+@list_command(address, "addresses", "name", ADDRESS_COLUMNS)
+def list_addresses() -> None:
     """List addresses.
 
     \b
@@ -116,7 +117,6 @@ def list_addresses(remote: Remote, options: ListOptions) -> None:
       stompring address list --where paging=true
       stompring address list --sort=-addressSize --limit 10 --columns name,addressSize
     """
-    run_list(remote, ["addresses"], options, ADDRESS_COLUMNS, "no addresses")
 
 
 @address.command("show")
@@ -136,11 +136,9 @@ def show_address(remote: Remote, name: str) -> None:
         return
     settings = record.pop("settings", {})
     flat = {**record, **{f"settings.{key}": value for key, value in settings.items()}}
-    named: dict[str, tuple[str, Callable[[Any], str]]]
-    named = {f"settings.{key}": (key, plain_text) for key, value in settings.items()}
-    others: dict[str, tuple[str, Callable[[Any], str]]]
-    known = {field for fields in SECTIONS.values() for field in fields}
-    others = {key: (key, human_text) for key in record if key not in known}
+    known = {column.field for columns in SECTIONS.values() for column in columns}
+    others = every(key for key in record if key not in known)
+    named = [Column(f"settings.{key}", key, plain_text) for key in settings]
     print_fields(flat, {**SECTIONS, "Other": others, "Address settings": named})
 
 
@@ -154,7 +152,7 @@ def settings(remote: Remote, name: str) -> None:
     Examples:
       stompring address settings orders
     """
-    print_settings(remote, remote.get("addresses", name, "settings"))
+    remote.print_table(remote.get("addresses", name, "settings"), SETTINGS)
 
 
 TYPES = click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False)
@@ -173,12 +171,8 @@ def create(remote: Remote, name: str, types: tuple[str, ...], paused: bool) -> N
       stompring address create market --routing-type MULTICAST
       stompring address create jobs --routing-type ANYCAST --paused
     """
-    body: dict[str, Any] = {"name": name}
-    if types:
-        body["routingTypes"] = sorted(set(types))
-    if paused:
-        body["paused"] = True
-    answer = remote.post("addresses", body=body)
+    body = {"name": name, "routingTypes": sorted(set(types)) or None, "paused": paused or None}
+    answer = remote.post("addresses", body=without_none(body))
     remote.report(answer, f"address {name} created: {', '.join(answer['routingTypes'])}")
 
 
@@ -205,45 +199,40 @@ def update(remote: Remote, name: str, types: tuple[str, ...]) -> None:
 
 
 @address.command()
-@names_argument
-@remote_command
-def pause(remote: Remote, names: tuple[str, ...]) -> None:
+@for_each(names_argument)
+def pause(remote: Remote, name: str) -> None:
     """Pause all queues of addresses. New queues of a paused address start paused.
 
     \b
     Examples:
       stompring address pause orders
     """
-
-    def act(name: str) -> None:
-        remote.report(remote.patch("addresses", name, body={"paused": True}), f"address {name} paused")
-
-    for_each(remote, names, act)
+    remote.report(remote.patch("addresses", name, body={"paused": True}), f"address {name} paused")
 
 
 @address.command()
-@names_argument
-@remote_command
-def resume(remote: Remote, names: tuple[str, ...]) -> None:
+@for_each(names_argument)
+def resume(remote: Remote, name: str) -> None:
     """Resume all queues of addresses.
 
     \b
     Examples:
       stompring address resume orders
     """
+    remote.report(remote.patch("addresses", name, body={"paused": False}), f"address {name} resumed")
 
-    def act(name: str) -> None:
-        remote.report(remote.patch("addresses", name, body={"paused": False}), f"address {name} resumed")
 
-    for_each(remote, names, act)
+def _deletion(remote: Remote, name: str, force: bool) -> str:
+    record = remote.get("addresses", name)
+    count, messages = record["queueCount"], record["messageCount"]
+    has = f" with {counted(count, 'queue')} and {counted(messages, 'message')}" if count else ""
+    return f"Delete address {record['name']}{has}?"
 
 
 @address.command()
-@names_argument
 @click.option("--force", is_flag=True, help="Delete its queues with their messages and consumers too.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@remote_command
-def delete(remote: Remote, names: tuple[str, ...], force: bool, yes: bool) -> None:
+@for_each(names_argument, _deletion)
+def delete(remote: Remote, name: str, force: bool) -> None:
     """Delete addresses.
 
     \b
@@ -251,21 +240,12 @@ def delete(remote: Remote, names: tuple[str, ...], force: bool, yes: bool) -> No
       stompring address delete orders.old
       stompring address delete orders.old --force --yes
     """
-    for record in [remote.get("addresses", name) for name in names]:
-        count, messages = record["queueCount"], record["messageCount"]
-        has = f" with {counted(count, 'queue')} and {counted(messages, 'message')}" if count else ""
-        confirm(f"Delete address {record['name']}{has}?", yes)
-
-    def act(name: str) -> None:
-        answer = delete_forced(remote, "addresses", name, force)
-        remote.report(answer, f"address {name} deleted")
-
-    for_each(remote, names, act)
+    remote.report(delete_forced(remote, "addresses", name, force), f"address {name} deleted")
 
 
 @address.command("forget-duplicates")
 @name_argument
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @remote_command
 def forget_duplicates(remote: Remote, name: str, yes: bool) -> None:
     """Forget the duplicate ids (_AMQ_DUPL_ID) of an address permanently, so that messages with them can be sent again.
@@ -282,7 +262,7 @@ def forget_duplicates(remote: Remote, name: str, yes: bool) -> None:
 CONNECTION_COLUMNS = (
     Column("connectionID", "CONNECTION", rank=0),
     Column("remoteAddress", "PEER", rank=1),
-    Column("user", "USER", rank=2),
+    Column("user", rank=2),
     Column("clientID", "CLIENT ID", rank=4),
     Column("creationTime", "AGE", age_text, True, rank=3),
     number("subscriptionCount", "SUBSCRIPTIONS", 5),
@@ -291,20 +271,20 @@ CONNECTION_COLUMNS = (
     number("deliveredRate", "OUT", 4, rate_text),
     number("messagesSent", "SENT", 6),
     number("messagesDelivered", "DELIVERED", 6),
-    Column("slow", "SLOW", rank=3, style=yes_style("red")),
-    Column("blocked", "BLOCKED", rank=3, style=yes_style("yellow")),
+    Column("slow", rank=3, style=yes_style("red")),
+    Column("blocked", rank=3, style=yes_style("yellow")),
     number("outgoingBytes", "OUTGOING", 7, bytes_text),
-    Column("protocol", "PROTOCOL", rank=7),
-    Column("acceptor", "ACCEPTOR", rank=8),
-    Column("queues", "QUEUES", rank=8),
+    Column("protocol", rank=7),
+    Column("acceptor", rank=8),
+    Column("queues", rank=8),
 )
 
-TEXTS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "creationTime": ("connected", time_text),
-    "outgoingBytes": ("outgoing", bytes_text),
-    "sentRate": ("in", rate_text),
-    "deliveredRate": ("out", rate_text),
-}
+CONNECTION_FIELDS = (
+    Column("creationTime", "connected", time_text),
+    Column("outgoingBytes", "outgoing", bytes_text),
+    Column("sentRate", "in", rate_text),
+    Column("deliveredRate", "out", rate_text),
+)
 
 
 @click.group()
@@ -319,10 +299,8 @@ def connection() -> None:
     """
 
 
-@connection.command("list")
-@list_options("connectionID")
-@remote_command
-def list_connections(remote: Remote, options: ListOptions) -> None:
+@list_command(connection, "connections", "connectionID", CONNECTION_COLUMNS)
+def list_connections() -> None:
     """List STOMP connections.
 
     \b
@@ -331,7 +309,6 @@ def list_connections(remote: Remote, options: ListOptions) -> None:
       stompring connection list --where user=ada --where blocked=true
       stompring connection list --where queues=orders
     """
-    run_list(remote, ["connections"], options, CONNECTION_COLUMNS, "no connections")
 
 
 @connection.command("show")
@@ -345,21 +322,18 @@ def show_connection(remote: Remote, connection_id: str) -> None:
       stompring connection show 1a2068-12
     """
     record = remote.get("connections", connection_id)
-    if remote.json:
-        echo_json(record)
-        return
-    subscriptions = record.pop("subscriptions", None) or []
-    print_fields(record, {"Connection": {name: TEXTS.get(name, (name, human_text)) for name in record}})
-    if subscriptions:
-        click.echo()
-        print_table(subscriptions, CONSUMERS)
+    remote.print_record(record, {"Connection": every(record, CONNECTION_FIELDS)}, "subscriptions", CONSUMERS)
+
+
+def _closing(remote: Remote, name: str) -> str:
+    record = remote.get("connections", name)
+    user = f" of user {record['user']}" if record.get("user") else ""
+    return f"Close connection {record['connectionID']} from {record['remoteAddress']}{user}?"
 
 
 @connection.command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@remote_command
-def close(remote: Remote, ids: tuple[str, ...], yes: bool) -> None:
+@for_each(click.argument("names", metavar="ID...", nargs=-1, required=True), _closing)
+def close(remote: Remote, name: str) -> None:
     """Close connections. The client gets an ERROR; its unacknowledged messages return to their queues.
 
     \b
@@ -367,14 +341,7 @@ def close(remote: Remote, ids: tuple[str, ...], yes: bool) -> None:
       stompring connection close 1a2068-12
       stompring connection list --where slow=true -q | xargs -r stompring connection close --yes
     """
-    for record in [remote.get("connections", each) for each in ids]:
-        user = f" of user {record['user']}" if record.get("user") else ""
-        confirm(f"Close connection {record['connectionID']} from {record['remoteAddress']}{user}?", yes)
-
-    def act(name: str) -> None:
-        remote.report(remote.delete("connections", name), f"connection {name} closed")
-
-    for_each(remote, ids, act)
+    remote.report(remote.delete("connections", name), f"connection {name} closed")
 
 
 @click.group()
@@ -412,7 +379,7 @@ def list_consumers(remote: Remote, options: ListOptions, queue: str | None) -> N
 
 LOGGER_COLUMNS = (
     Column("name", "LOGGER", rank=0),
-    Column("level", "LEVEL", rank=0),
+    Column("level", rank=0),
     Column("effectiveLevel", "EFFECTIVE", rank=0),
     Column("configured", "AS STARTED", rank=1),
 )
@@ -429,10 +396,8 @@ def logger() -> None:
     """
 
 
-@logger.command("list")
-@list_options("name")
-@remote_command
-def list_loggers(remote: Remote, options: ListOptions) -> None:
+@list_command(logger, "loggers", "name", LOGGER_COLUMNS)
+def list_loggers() -> None:
     """List loggers with their levels.
 
     \b
@@ -440,7 +405,6 @@ def list_loggers(remote: Remote, options: ListOptions) -> None:
       stompring logger list
       stompring logger list --search store
     """
-    run_list(remote, ["loggers"], options, LOGGER_COLUMNS, "no loggers")
 
 
 @logger.command("set")
@@ -464,19 +428,19 @@ def set_level(remote: Remote, name: str, level: str) -> None:
 
 
 ANSWERS = (
-    Column("permission", "PERMISSION", rank=0),
-    Column("allowed", "ALLOWED", rank=0, style=lambda value: "green" if value else "red"),
+    Column("permission", rank=0),
+    Column("allowed", rank=0, style=lambda value: "green" if value else "red"),
     Column("allowedOverHTTP", "OVER HTTP", rank=3),
     Column("match", "BY RULE", rank=1),
-    Column("roles", "ROLES", rank=2),
-    Column("reason", "REASON", rank=2),
+    Column("roles", rank=2),
+    Column("reason", rank=2),
 )
 
 MATRIX = (
-    Column("match", "MATCH", rank=0),
-    Column("permission", "PERMISSION", rank=0),
-    Column("roles", "ROLES", rank=0),
-    Column("line", "LINE", rank=1),
+    Column("match", rank=0),
+    Column("permission", rank=0),
+    Column("roles", rank=0),
+    Column("line", rank=1),
 )
 
 
@@ -509,17 +473,13 @@ def check(remote: Remote, who: str | None, address: str | None, queue: str | Non
       stompring permission check --of bob --address orders
       stompring permission check --queue orders
     """
-    answer = remote.get("permissions", user=who, address=address, queue=queue)
-    if remote.json:
-        echo_json(answer)
-    else:
-        print_table(answer["data"], ANSWERS)
+    remote.print_table(remote.get("permissions", user=who, address=address, queue=queue), ANSWERS)
 
 
-@permission.command("list")
-@list_options("match")
-@remote_command
-def list_permissions(remote: Remote, options: ListOptions) -> None:
+@list_command(
+    permission, "security-settings", "match", MATRIX, "no security-settings: no user has any permission"
+)
+def list_permissions() -> None:
     """List the security-settings: which roles have which permission.
 
     \b
@@ -527,9 +487,6 @@ def list_permissions(remote: Remote, options: ListOptions) -> None:
       stompring permission list
       stompring permission list --where permission=send
     """
-    run_list(
-        remote, ["security-settings"], options, MATRIX, "no security-settings: no user has any permission"
-    )
 
 
 @permission.command()
@@ -548,25 +505,21 @@ def whoami(remote: Remote) -> None:
         return
     flat = {name: value for name, value in found.items() if name != "permissions"}
     permissions = {f"may {name}": value for name, value in found["permissions"].items()}
-    fields = {"User": flat, "Permissions": permissions}
-    print_fields(
-        {**flat, **permissions},
-        {title: {name: (name, human_text) for name in part} for title, part in fields.items()},
-    )
+    print_fields({**flat, **permissions}, {"User": every(flat), "Permissions": every(permissions)})
 
 
 TASK_COLUMNS = (
     Column("taskID", "TASK", rank=0),
-    Column("operation", "OPERATION", rank=0),
-    Column("queue", "QUEUE", rank=1),
-    Column("state", "STATE", rank=0),
+    Column("operation", rank=0),
+    Column("queue", rank=1),
+    Column("state", rank=0),
     number("done", "DONE", 1),
     number("total", "TOTAL", 2),
     number("skipped", "SKIPPED", 4),
     number("failed", "FAILED", 3),
     Column("started", "STARTED", age_text, True, rank=4),
-    Column("user", "USER", rank=5),
-    Column("error", "ERROR", rank=6),
+    Column("user", rank=5),
+    Column("error", rank=6),
 )
 
 
@@ -582,10 +535,8 @@ def task() -> None:
     """
 
 
-@task.command("list")
-@list_options("taskID")
-@remote_command
-def list_tasks(remote: Remote, options: ListOptions) -> None:
+@list_command(task, "tasks", "taskID", TASK_COLUMNS)
+def list_tasks() -> None:
     """List the tasks that run, and the last 100 that have ended.
 
     \b
@@ -593,7 +544,6 @@ def list_tasks(remote: Remote, options: ListOptions) -> None:
       stompring task list
       stompring task list --where state=failed
     """
-    run_list(remote, ["tasks"], options, TASK_COLUMNS, "no tasks")
 
 
 @task.command("show")
@@ -607,11 +557,8 @@ def show_task(remote: Remote, task_id: str) -> None:
       stompring task show 12
     """
     record = remote.get("tasks", task_id)
-    if remote.json:
-        echo_json(record)
-        return
-    texts = {"started": ("started", time_text), "ended": ("ended", time_text)}
-    print_fields(record, {"Task": {name: texts.get(name, (name, human_text)) for name in record}})
+    times = (Column("started", show=time_text), Column("ended", show=time_text))
+    remote.print_record(record, {"Task": every(record, times)})
 
 
 @task.command()
@@ -644,14 +591,14 @@ def cancel(remote: Remote, task_id: str) -> None:
 # ---- dead letters
 
 GROUPS = (
-    Column("queue", "QUEUE", rank=0),
+    Column("queue", rank=0),
     Column("originQueue", "FROM QUEUE", rank=0),
     Column("originAddress", "FROM ADDRESS", rank=3),
-    Column("reason", "REASON", rank=1),
+    Column("reason", rank=1),
     number("count", "MESSAGES", 0),
     Column("oldest", "OLDEST", age_text, True, rank=2),
     Column("newest", "NEWEST", age_text, True, rank=2),
-    Column("complete", "COMPLETE", rank=4),
+    Column("complete", rank=4),
 )
 
 
@@ -694,11 +641,7 @@ def list_dead_letters(remote: Remote) -> None:
       stompring dead-letters list
       stompring dead-letters list --json | jq '.data[] | select(.reason == "expired")'
     """
-    answer = remote.pages("dead-letters")
-    if remote.json:
-        echo_json(answer)
-    else:
-        print_table(answer["data"], GROUPS, empty="no dead letters")
+    remote.print_table(remote.pages("dead-letters"), GROUPS, "no dead letters")
 
 
 @dead_letters.command()
@@ -735,7 +678,7 @@ def retry(
     failed = 0
     for group in groups:
         name, source = group["queue"], group.get("originQueue") or group.get("originAddress")
-        body = {} if group.get("filter") is None else {"filter": group["filter"]}
+        body = without_none({"filter": group.get("filter")})
         task = remote.run_task(f"retry {source}", ("queues", name, "retry"), body, False)
         results.append(task)
         failed += task.get("failed") or 0

@@ -24,6 +24,7 @@ from .output import (
     progress,
     rate_text,
     warn,
+    yes_option,
 )
 from .output import one_line as printable
 from .remote import ApiError, Remote, remote_command
@@ -249,7 +250,7 @@ def reload(remote: Remote, dry_run: bool) -> None:
 @click.option(
     "--timeout", type=Duration(), metavar="DURATION", help="End the wait after so long, with exit status 1."
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @remote_command
 def drain(remote: Remote, waiting: bool, timeout: float | None, yes: bool) -> None:
     """Refuse new STOMP connections and report not ready, while existing clients continue.

@@ -399,7 +399,7 @@ def _list_remote(remote: Remote) -> None:
     if _wants_json():
         echo_json(answer)
     else:
-        print_table(answer["data"], (Column("name", "NAME", rank=0), Column("roles", "ROLES", rank=0)))
+        print_table(answer["data"], (Column("name", rank=0), Column("roles", rank=0)))
 
 
 def _check_member(name: str) -> None:
