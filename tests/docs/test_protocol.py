@@ -7,13 +7,6 @@ import pytest
 from stompring.broker.directory import MAX_NAME
 from stompring.server.authentication import Logins
 from stompring.server.protocol import LINGER
-from stompring.server.websocket import (
-    MAX_CONTROL_FRAMES,
-    MAX_FRAME_BEFORE_CONNECT,
-    MAX_REQUEST_SIZE,
-    MAX_SHORT_FRAGMENTS,
-    SHORT_FRAGMENT,
-)
 from stompring.session.connect import VERSIONS
 from stompring.session.outbox import MAX_INTERVAL, MIN_BEAT, ROOM, SUBPROTOCOLS, HandshakeRejected, agree
 from stompring.session.send import NOT_PASSED_ON, SCHEDULING
@@ -21,6 +14,13 @@ from stompring.session.session import VERBS
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 
+from ..server.test_websocket import (
+    MAX_CONTROL_FRAMES,
+    MAX_FRAME_BEFORE_CONNECT,
+    MAX_REQUEST_SIZE,
+    MAX_SHORT_FRAGMENTS,
+    SHORT_FRAGMENT,
+)
 from .source import (
     PACKAGE,
     ROOT,
