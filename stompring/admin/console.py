@@ -133,16 +133,17 @@ class ConsoleFiles:
         return known
 
 
-FILES = ConsoleFiles()
-
-
 def is_console(segments: Sequence[str]) -> bool:
     """Whether a path, in its segments, is one of the console: ``/``, ``/console/…``."""
     return list(segments) == [""] or (bool(segments) and segments[0] == PREFIX)
 
 
 def console_answer(
-    context: AdminContext, method: str, segments: Sequence[str], headers: Mapping[str, str | None]
+    context: AdminContext,
+    files: ConsoleFiles,
+    method: str,
+    segments: Sequence[str],
+    headers: Mapping[str, str | None],
 ) -> Answer:
     """A file of the console. ``headers`` has ``host``, ``accept-encoding`` and ``if-none-match``.
 
@@ -159,7 +160,7 @@ def console_answer(
             status=308, content_type=None, headers={"Location": "./" if len(segments) == 1 else "../"}
         )
     page = list(segments) == [""]
-    file = FILES.find((PAGE,) if page else segments[1:])
+    file = files.find((PAGE,) if page else segments[1:])
     if file is None and page:
         raise NotFound(
             "The console is not installed: the package has no console/index.html. The API is below /api/v1"

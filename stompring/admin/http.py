@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
@@ -73,7 +74,7 @@ from .api import (
     problem_answer,
     read_object,
 )
-from .console import CHALLENGE, REQUESTED_WITH, console_answer, is_console
+from .console import CHALLENGE, DIRECTORY, REQUESTED_WITH, ConsoleFiles, console_answer, is_console
 from .context import AdminContext, CooperativeTask
 from .request_log import READ_METHODS, RequestLog
 
@@ -378,10 +379,16 @@ class RequestHandler:
     """Handles one request: checks, login, route, answer. Every error becomes an answer."""
 
     def __init__(
-        self, request: Request, context: AdminContext, routes: Routes, cooperator: Cooperator
+        self,
+        request: Request,
+        context: AdminContext,
+        console: ConsoleFiles,
+        routes: Routes,
+        cooperator: Cooperator,
     ) -> None:
         self._request = request
         self._context = context
+        self._console = console
         self._routes = routes
         self._cooperator = cooperator
         self._method = request.method.decode("latin-1")
@@ -423,7 +430,7 @@ class RequestHandler:
 
     def _console_answer(self, segments: list[str]) -> Answer:
         headers = {name: self._header(name) for name in ("host", "accept-encoding", "if-none-match")}
-        return console_answer(self._context, self._method, segments, headers)
+        return console_answer(self._context, self._console, self._method, segments, headers)
 
     def _segments(self) -> list[str]:
         """The decoded segments of the path. Raises 400, and 403 for a page of another site."""
@@ -640,9 +647,10 @@ class AdminResource(Resource):
 
     isLeaf = True
 
-    def __init__(self, context: AdminContext, routes: Routes) -> None:
+    def __init__(self, context: AdminContext, console: ConsoleFiles, routes: Routes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._context = context
+        self._console = console
         self._routes = routes
         self._cooperator = context.tasks.cooperator
 
@@ -650,7 +658,7 @@ class AdminResource(Resource):
         """Handle a request of any path."""
         for name, value in ANSWER_HEADERS.items():
             request.setHeader(name, value)
-        RequestHandler(request, self._context, self._routes, self._cooperator).handle()
+        RequestHandler(request, self._context, self._console, self._routes, self._cooperator).handle()
         return NOT_DONE_YET
 
 
@@ -692,9 +700,9 @@ def admin_routes() -> Routes:
     return Routes(openapi.with_document([route for part in parts for route in part.ROUTES]))
 
 
-def admin_site(service: AdminContext) -> AdminSite:
-    """The site of an HTTP acceptor."""
-    resource = AdminResource(service, admin_routes())
+def admin_site(service: AdminContext, console: Path = DIRECTORY) -> AdminSite:
+    """The site of an HTTP acceptor, with the files of the ``console`` in a directory."""
+    resource = AdminResource(service, ConsoleFiles(console), admin_routes())
     site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
     site.connection_limit = HttpConnectionLimit(service.broker.rejections.add, service.broker.unfinished)
     return site

@@ -100,12 +100,12 @@ def _rate_of(index: int) -> Callable[[Sampled], float | None]:
 
 
 class Sampler:
-    """Writes the histories of a broker's things. ``seconds`` measures slices."""
+    """Writes the histories of a broker's things."""
 
-    def __init__(self, context: AdminContext, seconds: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._broker = context.broker
-        self._seconds = seconds
+        self.seconds: Callable[[], float] = time.perf_counter  # measures slices
         self.memory = HistoryMemory()
         self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # of consumers: for their rates only
         self.history: History | None = None  # of the broker as a whole
@@ -189,10 +189,10 @@ class Sampler:
         work = self._round
         if work is None:
             return
-        begun = now = self._seconds()
+        begun = now = self.seconds()
         try:
             for _ in work:
-                now = self._seconds()
+                now = self.seconds()
                 if now >= begun + TIME_SLICE:
                     self._spent += now - begun
                     self._broker.clock.soon(self._run)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -194,13 +193,11 @@ def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
 class ListenerStack:
     """The layers of all acceptors: PROXY protocol, TLS. Counts by acceptor since the start."""
 
-    def __init__(
-        self, configuration: BrokerConfiguration, reactor: Any, now: Callable[[], float] = time.time
-    ) -> None:
-        """Reads all certificates. ``now`` returns epoch seconds. Raises `ConfigurationError`."""
+    def __init__(self, configuration: BrokerConfiguration, reactor: Any) -> None:
+        """Reads all certificates. Raises `ConfigurationError`."""
         self._file = configuration.file
         self._reactor = reactor
-        self._now = now
+        self._now: Callable[[], float] = getattr(reactor, "wall_seconds", reactor.seconds)
         self._secured = tls_acceptors(configuration)
         self._stamps: dict[str, FileStamp] = {one.name: _file_stamp(one) for one in self._watched()}
         self._contexts = self.read()

@@ -49,19 +49,6 @@ def use_reactor(kind: str) -> str | None:
     return None
 
 
-def call_at_round_end(reactor: Any, call: Callable[[], object]) -> None:
-    """Call ``call`` once, after all events of this round were handled and before its writes go to the sockets.
-
-    A round is one poll with the handling of its events, or the timers and the calls from threads that were due. On a
-    reactor without rounds ``call`` is called in the next iteration.
-    """
-    own: Callable[[Callable[[], object]], None] | None = getattr(reactor, "call_at_round_end", None)
-    if own is not None:
-        own(call)
-    else:
-        reactor.callLater(0, call)
-
-
 def call_before_rounds(reactor: Any, call: Callable[[], object]) -> None:
     """Call ``call`` after each poll, before what it found is handled, and before timers, from now on.
 

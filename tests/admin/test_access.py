@@ -1,17 +1,16 @@
 """Pages of other sites, names that are not ours, and logins."""
 
 import base64
-from types import SimpleNamespace
 
 import pytest
 
 from stompring.admin.api import check_host, check_origin
 from stompring.admin.http import admin_routes
-from stompring.admin.standby import StandbySite
 from stompring.errors import Refused
 from stompring.settings.model import PermissionType
 
 from .admin_server import AdminServer
+from .test_ha import standby
 from .test_permissions import basic, server_where
 
 
@@ -120,15 +119,8 @@ def test_link_of_another_site_opens_the_console(server):
         ("/", "cross-site", 503),  # of the console, once this broker is active
     ],
 )
-def test_standby_has_the_same_rules(server, path, site, status):
-    server.serve(
-        StandbySite(
-            SimpleNamespace(
-                reactor=server.reactor, node=None, security=None, reason="waiting", acceptor_names=[]
-            )
-        )
-    )
-    reply = server.ask("GET", path, headers={"Sec-Fetch-Site": site})
+def test_standby_has_the_same_rules(tmp_path, path, site, status):
+    reply = standby(tmp_path).ask("GET", path, headers={"Sec-Fetch-Site": site})
     assert reply.status == status
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
 

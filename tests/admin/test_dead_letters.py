@@ -2,7 +2,6 @@
 
 import pytest
 
-from stompring.admin import queues
 from stompring.settings.model import RingPolicy, RoutingType
 
 from .admin_server import BEGIN, AdminServer, pick
@@ -86,13 +85,13 @@ def test_evicted_messages_are_a_group(server):
     assert groups(server) == [("graves", "ring", "evicted", 1)]
 
 
-def test_only_the_first_messages_of_a_queue_are_counted(server, monkeypatch):
-    monkeypatch.setattr(queues, "MAX_EXAMINED", 3)
-    client = server.stomp()
-    send(client, *[b"x"] * 5)
-    reject(server, number=5)
-    (group,) = server.get(GROUPS)["data"]
-    assert pick(group, "count", "complete") == (3, False)
+def test_only_the_first_messages_of_a_queue_are_counted(server, client):
+    letter = b"SEND\ndestination:/queue/graves\n_AMQ_ORIG_ADDRESS:q\n_AMQ_ORIG_QUEUE:q\nstompring-imported:true\n\n\0"
+    for number, complete in ((10_000, True), (1, False)):
+        client.protocol.dataReceived(letter * number)
+        server.advance(1, 20)
+        (group,) = server.get(GROUPS)["data"]
+        assert pick(group, "count", "complete") == (10_000, complete)
 
 
 def test_a_letter_of_an_earlier_version_has_no_reason(client, server):

@@ -5,13 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from stompring.admin import standby
-from stompring.admin.ha import HA, describe, ha_families, without_log
 from stompring.replication.log import Beat, LogStatus
 from stompring.replication.role import NodeStatus, Role, Takeover
-from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
+from stompring.server.service import BrokerRun
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor, ReplicatedLogSettings
 
-from .admin_server import BEGIN, AdminServer, pick
+from .admin_server import BEGIN, HTTP_PORT, AdminServer, pick
 
 NOW = BEGIN * 1000
 
@@ -63,7 +62,11 @@ STANDBY = replace(
 )
 
 SETTINGS = ReplicatedLogSettings("nats://n1", "orders", "b1", user="u", password="hills")
-CONFIGURATION = BrokerConfiguration(replicated_log=SETTINGS)
+CONFIGURATION = BrokerConfiguration(
+    security_enabled=False,
+    replicated_log=SETTINGS,
+    http_acceptors=(HttpAcceptor("http", "127.0.0.1", HTTP_PORT),),
+)
 
 
 def node_with(status):
@@ -73,6 +76,17 @@ def node_with(status):
 def server_with(status):
     server = AdminServer(replicated_log=SETTINGS)
     server.service.node = node_with(status)
+    return server
+
+
+def standby(directory, status=None):
+    """A server where a standby answers, which waits for a data directory that is not there."""
+    server = AdminServer()
+    process = BrokerRun(CONFIGURATION, str(directory / "none"), server.reactor, 0)
+    process.wait_for_lock()
+    process.standby.start()
+    process.standby.node = status and node_with(status)
+    server.serve(server.reactor.tcpServers[-1][1])
     return server
 
 
@@ -107,7 +121,7 @@ def test_active_broker_shows_its_log():
 
 
 def test_standby_shows_how_far_it_is_behind():
-    found = describe(STANDBY, CONFIGURATION)
+    found = server_with(STANDBY).get("/api/v1/ha")
     assert pick(found, "lagEntries", "lagBytes", "lagTime") == (30, 4000, 1250)
     assert pick(found, "rebuilding", "rebuiltBytes", "rebuildBytes") == (True, 1000, 5000)
     assert pick(found, "rebuiltPercent", "rebuiltEntries", "rebuildEntries") == (25, 10, 40)
@@ -133,39 +147,25 @@ def test_metrics_have_the_numbers_in_base_units():
 
 def test_every_number_is_read_also_before_the_engine_has_answered():
     status = replace(STANDBY, log=None, active=None, active_time=0, role=Role.CONNECTING, fault="no answer")
-    shown = {family.name for family in ha_families(status)}
+    shown = scraped(status)
     assert "stompring_ha_log_bytes" not in shown and "stompring_ha_lag_entries" in shown
-    found = describe(status, CONFIGURATION)
+    found = server_with(status).get("/api/v1/ha")
     assert found["fault"] == "no answer" and found["logSize"] is None and found["lastBeat"] is None
 
 
-def test_each_metric_is_there_with_a_log():
-    found = scraped(ACTIVE)
-    assert {name for name in found if "{" not in name} == {counter.metric for counter in HA}
+def test_standby_site_answers_with_its_log(tmp_path):
+    server = standby(tmp_path, STANDBY)
+    assert server.get("/api/v1/ha") == server_with(STANDBY).get("/api/v1/ha")
+    assert samples(server.ask("GET", "/metrics").text) == scraped(STANDBY)
 
 
-def context(status):
-    return SimpleNamespace(
-        node=None if status is None else node_with(status),
-        reason="waiting",
-        configuration=CONFIGURATION,
-    )
-
-
-def test_standby_site_answers_with_its_log():
-    body = standby.show(context(STANDBY)).body
-    assert b'"role": "standby"' in body.replace(b'":"', b'": "')
-    metrics = standby.scrape("text/plain", context(STANDBY).node).body
-    assert samples(metrics.decode())["stompring_ha_lag_entries"] == 30
-
-
-def test_standby_that_waits_for_a_lock_says_what_for():
-    body = standby.show(context(None)).body
-    assert b"waiting" in body
-    metrics = standby.scrape("text/plain").body
-    found = samples(metrics.decode())
+def test_standby_that_waits_for_a_lock_says_what_for(tmp_path):
+    server = standby(tmp_path)
+    shown = server.get("/api/v1/ha")
+    assert shown["role"] == "standby" and "waiting for the data directory" in shown["fault"]
+    found = samples(server.ask("GET", "/metrics").text)
     assert found['stompring_ha_role{role="standby"}'] == 1 and len(found) == len(Role)
 
 
-def test_fields_without_a_log_are_those_with_one():
-    assert list(without_log()) == list(describe(ACTIVE, CONFIGURATION))
+def test_fields_without_a_log_are_those_with_one(server):
+    assert list(server.get("/api/v1/ha")) == list(server_with(ACTIVE).get("/api/v1/ha"))

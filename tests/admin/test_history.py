@@ -4,8 +4,6 @@ from itertools import count
 
 import pytest
 
-from stompring.admin.sampler import Sampler
-
 from .admin_server import BEGIN, MULTICAST, AdminServer, TestReactor, path, pick
 
 #: Milliseconds at which the sampler begins.
@@ -206,14 +204,6 @@ def test_invalid_parameters_get_400(server, query):
     server.refused(400, "GET", f"/api/v1/broker/history?{query}")
 
 
-def sampling(server, look):
-    """Sample by another clock for the slices; ``look`` is a look at it."""
-    server.service.sampler.stop()
-    server.service.sampler = sampler = Sampler(server.service, look)
-    sampler.start()
-    return sampler
-
-
 def test_rounds_are_made_in_slices(client, server):
     queues, sampled = [], []
 
@@ -221,7 +211,7 @@ def test_rounds_are_made_in_slices(client, server):
         sampled.append(sum(queue.history is not None for queue in queues))
         return float(len(sampled))  # each look ends a slice
 
-    sampling(server, look)
+    server.service.sampler.seconds = look
     queues += [server.queue(f"q{number}") for number in range(300)]
     send(client, 1, "/queue/q299")
     seconds(server)
@@ -245,14 +235,14 @@ def test_the_memory_of_all_histories_is_limited(server):
 
 def test_rounds_that_take_long_are_made_less_often(client, server):
     now = count()
-    sampler = sampling(server, lambda: next(now) / 50)  # a look at the clock takes 20 ms
+    server.service.sampler.seconds = lambda: next(now) / 50  # a look at the clock takes 20 ms
     for number in range(100):
         server.queue(f"q{number}")
     sampled = []
     for _ in range(12):
         send(client, 2, "/queue/q99")
         seconds(server)
-        sampled.append(sampler.memory.second - BEGIN)
+        sampled.append(server.service.sampler.memory.second - BEGIN)
     assert sampled == [1, 1, 1, 1, 1, 6, 6, 6, 6, 6, 11, 11]
     assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
 
@@ -312,7 +302,7 @@ def test_a_round_that_fails_leaves_a_gap_and_is_logged(client, server, caplog):
     server.queue()
     seconds(server)
     looks += [0, 0]
-    sampling(server, look)
+    server.service.sampler.seconds = look
     seconds(server)
     looks.clear()
     send(client, 2)

@@ -4,22 +4,20 @@ import logging
 
 import pytest
 
-from stompring.admin import settings
-
 from .admin_server import AdminServer, path
 
 NAME = "stompring.broker.address"
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(settings, "_configured", {})
-    levels = {name: each.logger.level for name, each in settings.loggers().items()}
+def server():
+    server = AdminServer()
+    levels = {name: logging.getLogger(name).level for name in listed(server)}
     for name in levels.keys() - {"root"}:  # a broker of this process may have set some
-        settings.loggers()[name].logger.setLevel(logging.NOTSET)
-    yield AdminServer()
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    yield server
     for name, level in levels.items():
-        settings.loggers()[name].logger.setLevel(level)
+        logging.getLogger(name).setLevel(level)
 
 
 def listed(server):
@@ -29,7 +27,7 @@ def listed(server):
 def test_loggers_are_those_of_the_broker(server):
     found = listed(server)
     assert {"root", "stompring", "twisted", NAME} <= found.keys()
-    assert all(name == "root" or name.split(".")[0] in settings.PACKAGES for name in found)
+    assert {name.split(".")[0] for name in found} == {"root", "stompring", "twisted", "websockets"}
     assert found[NAME]["level"] is None and found[NAME]["configured"] is True
 
 

@@ -6,7 +6,6 @@ import pytest
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
-from stompring.admin.context import TaskState
 from stompring.admin.http import SYNC_TIME
 from stompring.settings.model import (
     AddressSettingEntry,
@@ -57,9 +56,8 @@ class Scene:
         transformer = TransformerConfiguration((Property("k", "v"),), ("x",))
         divert = DivertConfiguration("d", "elsewhere", ("b", "c"), "k = '1'", transformer=transformer)
         self.server.broker.diverts.add(divert)
-        tasks = self.server.service.tasks
-        tasks.new("move", "q", None)
-        tasks.new("move", "q", None).end(TaskState.COMPLETED, 0)
+        self.server.service.tasks.new("move", "q", None)
+        self.server.done("POST", "/api/v1/queues/q/remove", {"filter": "colour = 'x'"})
 
     def path(self, key):
         """The route's path with names of things that are there."""

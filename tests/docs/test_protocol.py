@@ -5,15 +5,7 @@ import re
 import pytest
 
 from stompring.broker.directory import MAX_NAME
-from stompring.server.authentication import Logins
 from stompring.server.protocol import LINGER
-from stompring.server.websocket import (
-    MAX_CONTROL_FRAMES,
-    MAX_FRAME_BEFORE_CONNECT,
-    MAX_REQUEST_SIZE,
-    MAX_SHORT_FRAGMENTS,
-    SHORT_FRAGMENT,
-)
 from stompring.session.connect import VERSIONS
 from stompring.session.outbox import MAX_INTERVAL, MIN_BEAT, ROOM, SUBPROTOCOLS, HandshakeRejected, agree
 from stompring.session.send import NOT_PASSED_ON, SCHEDULING
@@ -21,6 +13,13 @@ from stompring.session.session import VERBS
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 
+from ..server.test_websocket import (
+    MAX_CONTROL_FRAMES,
+    MAX_FRAME_BEFORE_CONNECT,
+    MAX_REQUEST_SIZE,
+    MAX_SHORT_FRAGMENTS,
+    SHORT_FRAGMENT,
+)
 from .source import (
     PACKAGE,
     ROOT,
@@ -108,10 +107,11 @@ def errors_in_source():
     """Every text of an ERROR, management's included."""
     paths = modules("session", "stomp", "broker", "server", "policy")
     found = [text for path in paths for text in texts_of_calls(path, error_names())]
+    found += [text for path in modules("server") for text in returned_texts(path, "authenticate")]
     found += returned_texts(PACKAGE / "broker" / "address.py", "describe_full")
     found += returned_texts(PACKAGE / "broker" / "publish.py", "describe")
     found += returned_texts(PACKAGE / "broker" / "publish.py", "describe_page_limit")
-    return {*found, *returned_texts(source_of(Logins), "authenticate")}
+    return set(found)
 
 
 # ---- headers

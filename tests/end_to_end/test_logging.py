@@ -9,10 +9,9 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from stompring.broker.limits import LINES
-from stompring.server.logs import FIELDS
 
 from ..broker_document import EVERYBODY
-from ..broker_process import BrokerProcess
+from ..broker_process import ROOT, BrokerProcess
 from ..management import Answered, Management
 from ..wire import SocketWire
 from .steps import begin, connected, written
@@ -20,6 +19,20 @@ from .test_permissions import add
 from .test_security import login
 
 STORM = 1000
+
+#: Those of the JSON format that docs/logging.md names.
+FIELDS = re.findall(
+    r"^\| `(\w+)` \| (?:text|number|object) \|", (ROOT / "docs/logging.md").read_text(), re.MULTILINE
+)
+
+#: Logs a line with every field when it is loaded.
+PLUGIN = f"""
+import logging
+from stompring.policy import AddressPolicy
+logging.getLogger(__name__).warning("every field", extra=dict.fromkeys({FIELDS[::-1]}, 1))
+class Loud(AddressPolicy):
+    pass
+"""
 
 
 class Logged:
@@ -57,7 +70,10 @@ class Logged:
 
 
 def run(directory, style):
-    config = written(directory, secure=True)
+    core = '<broker-plugins><broker-plugin name="loud"/></broker-plugins>'
+    config = written(directory, secure=True, core=core)
+    (directory / "plugins").mkdir()
+    (directory / "plugins" / "loud.py").write_text(PLUGIN)
     add(config, "ada", EVERYBODY)
     return BrokerProcess(config, options=("--log-format", style))
 
@@ -82,6 +98,11 @@ def records(brokers):
 
 def peer_of(client):
     return "{}:{}".format(*client.socket.getsockname())
+
+
+def test_every_documented_field_is_written_in_that_order(brokers):
+    found = json.loads(brokers["json"].wait_for_log("every field"))
+    assert list(found) == ["time", "level", "logger", "message", *FIELDS]
 
 
 # ---- connections

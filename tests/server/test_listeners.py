@@ -14,13 +14,18 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from stompring.errors import ConfigurationError
-from stompring.server.listeners import DAY, FILE_CHECK_INTERVAL, ListenerStack
 from stompring.server.protocol import TLS_HANDSHAKE_FAILURE
+from stompring.server.service import BrokerService
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, ProxyProtocol, StompAcceptor, Tls
 
 from ..certificates import Authority
 
 LOST = Failure(ConnectionDone())
+DAY = 86_400
+
+#: Seconds between two looks at the files of certificates.
+FILE_CHECK_INTERVAL = 5
+
 HEADER = b"PROXY TCP4 192.0.2.1 10.0.0.1 40000 61613\r\n"
 
 
@@ -64,14 +69,22 @@ class Transport(StringTransport):
         self.aborted = True
 
 
+def service_of(acceptor, clock, file=None):
+    """A broker with this acceptor."""
+    kind = "http_acceptors" if isinstance(acceptor, HttpAcceptor) else "stomp_acceptors"
+    configuration = BrokerConfiguration(
+        file=file, persistence_enabled=False, security_enabled=False, **{kind: (acceptor,)}
+    )
+    return BrokerService(configuration, clock)
+
+
 class Door:
     """One acceptor's door, and words for what comes through it."""
 
     def __init__(self, acceptor):
         self.clock = Clock()
         self.clock.advance(time.time())
-        kind = "http_acceptors" if isinstance(acceptor, HttpAcceptor) else "stomp_acceptors"
-        self.stack = ListenerStack(BrokerConfiguration(**{kind: (acceptor,)}), self.clock, self.clock.seconds)
+        self.stack = service_of(acceptor, self.clock).listener_stack
         self.inner = InnerFactory()
         self.factory = self.stack.wrap(acceptor, self.inner)
 
@@ -345,7 +358,7 @@ def test_what_is_wrong_names_the_acceptor(tmp_path):
     tls = Tls((str(tmp_path / "b.pem"),))
     acceptor = StompAcceptor("s", "127.0.0.1", 0, tls=tls)
     with pytest.raises(ConfigurationError) as caught:
-        ListenerStack(BrokerConfiguration(file="etc/broker.xml", stomp_acceptors=(acceptor,)), Clock())
+        service_of(acceptor, Clock(), "etc/broker.xml")
     assert str(caught.value) == (
         f"etc/broker.xml: acceptor 's': {tmp_path / 'b.pem'}: cannot be read: No such file or directory"
     )

@@ -2,24 +2,26 @@
 
 import ast
 import inspect
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from twisted.internet import error, protocol
-from twisted.internet.task import Clock
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python import log as twisted_log
 from twisted.python.failure import Failure
 
-from stompring.server import reactor as reactors
-from stompring.server import rounds, tls
-from stompring.server.reactor import call_at_round_end, make_reactor, reactor_name, use_reactor
+from stompring.server import rounds
 from stompring.server.rounds import RoundsConnection, RoundsReactor
+
+from ..broker_document import broker_xml
+from ..docs.source import modules, parsed
 
 #: Seconds after which a test has failed: everything in here takes milliseconds.
 PATIENCE = 30.0
@@ -64,7 +66,7 @@ class Test:
     __test__ = False
 
     def __init__(self):
-        self.reactor = make_reactor()
+        self.reactor = RoundsReactor()
         self.peers = []
         self.made = lambda peer: None
         self.read = lambda peer, data: None
@@ -181,7 +183,7 @@ def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test):
         happened.append(f"read {data.decode()}")
         peer.transport.write(data)
         if len(happened) == 1:
-            call_at_round_end(test.reactor, at_end)
+            test.reactor.call_at_round_end(at_end)
 
     test.read = read
     for client in clients:
@@ -250,14 +252,6 @@ def test_a_call_from_a_thread_ends_the_poll(test):
     test.reactor.callWhenRunning(thread.start)
     test.run()
     thread.join()
-
-
-def test_without_rounds_the_call_comes_with_the_next_iteration():
-    clock, calls = Clock(), list[int]()
-    call_at_round_end(clock, lambda: calls.append(1))
-    assert calls == []
-    clock.advance(0)
-    assert calls == [1]
 
 
 @pytest.mark.parametrize(("number", "most"), [(4, 32_768), (8, 16_384), (12, 16_384)])
@@ -378,39 +372,40 @@ def test_only_bytes_are_written(test):
 
 
 def test_every_private_name_is_needed():
-    source = ast.parse(Path(rounds.__file__).read_text())
-    used = {node.attr for node in ast.walk(source) if isinstance(node, ast.Attribute) and private(node.attr)}
-    assert used == set(rounds.PRIVATE_NAMES)
+    own, used = private_names(Path(rounds.__file__))
+    assert used - own == set(rounds.PRIVATE_NAMES)
 
 
-def test_no_other_module_of_the_reactor_uses_private_names_of_twisted():
-    for module in (rounds, reactors):
-        tree = ast.parse(Path(module.__file__ or "").read_text())
-        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-        own = {
-            node.attr
-            for node in attributes
-            if isinstance(node.ctx, ast.Store)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "self"
-        } | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        assert {node.attr for node in attributes if private(node.attr)} <= own
-        inherited = {
-            name
-            for kind in (RoundsReactor, RoundsConnection)
-            for base in kind.__mro__[1:]
-            for name in vars(base)
-        }
-        assert not {name for name in own if private(name)} & inherited, (
-            "a private name of Twisted is overridden"
-        )
+def test_no_other_private_name_of_twisted_is_used_or_overridden():
+    allowed = {*rounds.PRIVATE_NAMES, *rounds.TLS_NAMES, "_exit"}
+    for path in modules("server"):
+        own, used = private_names(path)
+        assert used - own <= allowed, path
+    own, _ = private_names(Path(rounds.__file__))
+    inherited = {
+        name for kind in (RoundsReactor, RoundsConnection) for base in kind.__mro__[1:] for name in vars(base)
+    }
+    assert not own & inherited, "a private name of Twisted is overridden"
+
+
+def private_names(path):
+    """Private names that a module sets or defines, and those that it uses."""
+    tree = parsed(path)
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store) and is_self(node.value)}
+    return set(filter(private, own)), {node.attr for node in attributes if private(node.attr)}
+
+
+def is_self(node):
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def test_every_private_name_that_tls_uses_is_listed_and_there():
-    tree = ast.parse(Path(tls.__file__).read_text())
-    (connection,) = [
-        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "TlsConnection"
+    classes = [
+        node for path in modules("server") for node in parsed(path).body if isinstance(node, ast.ClassDef)
     ]
+    (connection,) = [node for node in classes if node.name == "TlsConnection"]
     own = {"_read", "_end", "_why", "_first_bytes", "_ended", "_timer"}
     used = {
         node.attr for node in ast.walk(connection) if isinstance(node, ast.Attribute) and private(node.attr)
@@ -427,36 +422,30 @@ def private(name):
 
 
 @pytest.mark.parametrize("name", rounds.PRIVATE_NAMES)
-def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypatch):
-    class Other(RoundsReactor):
-        def __getattribute__(self, attribute):
-            if attribute == name and checking:
-                raise AttributeError(attribute)
-            return super().__getattribute__(attribute)
-
-    checking = []
-    check = rounds.check_names
-
-    def checked(reactor):
-        checking.append(1)
-        try:
-            check(reactor)
-        finally:
-            checking.clear()
-            rounds.close_descriptors(reactor)
-
-    monkeypatch.setattr(rounds, "check_names", checked)
-    monkeypatch.setattr(rounds, "RoundsReactor", Other)
-    monkeypatch.delitem(sys.modules, "twisted.internet.reactor", raising=False)
-    reason = use_reactor("stompring")
-    assert reason.startswith("Twisted ")
-    assert reason.endswith(f"lacks {name}")
-    assert "twisted.internet.reactor" not in sys.modules
+def test_each_private_name_is_looked_for(test, name):
+    others = {each: getattr(test.reactor, each) for each in rounds.PRIVATE_NAMES if each != name}
+    with pytest.raises(rounds.UnknownTwisted, match=f"^Twisted .* lacks {name}$"):
+        rounds.check_names(SimpleNamespace(**others))
 
 
-def test_the_names_of_reactors(test):
-    assert reactor_name(test.reactor) == "stompring"
-    assert reactor_name(Clock()) == "Clock"
+def test_a_twisted_without_a_private_name_means_the_stock_reactor(tmp_path):
+    taken = socket.create_server(("127.0.0.1", 0))
+    acceptor = f'<acceptor name="taken">tcp://127.0.0.1:{taken.getsockname()[1]}</acceptor>'
+    (tmp_path / "broker.xml").write_text(broker_xml(acceptors=acceptor))
+    program = (
+        "from twisted.internet.posixbase import _DisconnectSelectableMixin as kind; del kind._disconnectSelectable;"
+        "from stompring.cli.main import main; main(['run', '--config', 'broker.xml', '--data', 'data'])"
+    )
+    with taken:
+        ran = in_python(program, tmp_path)
+    assert ran.returncode == 1 and "cannot listen on" in ran.stderr
+    assert re.search("stock reactor: .* Twisted [0-9.]+ lacks _disconnectSelectable\n", ran.stderr)
+    assert "reactor: EPollReactor\n" in ran.stderr
+
+
+def in_python(program, directory):
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=4 * PATIENCE)
 
 
 #: A trial test in a process whose reactor is the broker's: a timer, a thread, a signal, a connection of its own.
@@ -509,12 +498,11 @@ class Once(protocol.Protocol):
 def test_trial_runs_on_it(tmp_path):
     (tmp_path / "test_on_rounds.py").write_text(TRIAL)
     program = (
-        "import sys; from stompring.server.reactor import use_reactor; assert use_reactor('stompring') is None;"
+        "import sys; from twisted.internet.main import installReactor;"
+        "from stompring.server.rounds import RoundsReactor; installReactor(RoundsReactor());"
         "sys.argv = ['trial', 'test_on_rounds']; from twisted.scripts.trial import run; run()"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=4 * PATIENCE
-    )
+    ran = in_python(program, tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "successes=4" in ran.stdout
 
@@ -526,7 +514,7 @@ def test_call_before_rounds_comes_before_events_and_timers(test):
     order = []
     test.read = lambda peer, data: order.append("read")
     client, _ = test.pair()
-    reactors.call_before_rounds(test.reactor, lambda: order.append("check"))
+    test.reactor.call_before_rounds(lambda: order.append("check"))
     client.sendall(b"x")
     test.until(lambda: "read" in order)
     assert order[order.index("read") - 1] == "check"
@@ -548,7 +536,7 @@ def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event():
             order.append("timers")
 
     stock = Stock()
-    reactors.call_before_rounds(stock, lambda: order.append("check"))
+    rounds.call_before_events(stock, lambda: order.append("check"))
     assert stock._doReadOrWrite(1, 2) == "handled"
     stock.runUntilCurrent()
     assert order == ["check", "event (1, 2)", "check", "timers"]

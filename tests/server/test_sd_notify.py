@@ -7,10 +7,8 @@ import socket
 import time
 
 import pytest
-from twisted.internet.task import Clock
 
-from stompring.server.sd_notify import SystemdNotifier
-
+from ..admin.admin_server import AdminServer
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 
@@ -48,8 +46,19 @@ class Listening:
 READY = [["READY=1", "STATUS=ready"]]
 
 
-def notifier(listening, clock=None, **environment):
-    return SystemdNotifier(clock or Clock(), {"NOTIFY_SOCKET": listening.address, **environment})
+@pytest.fixture
+def notifier(monkeypatch):
+    """Of a broker in this environment, and its clock."""
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(address, **environment):
+        for name, value in {"NOTIFY_SOCKET": address, **environment}.items():
+            monkeypatch.setenv(name, value)
+        server = AdminServer()
+        return server.service.systemd, server.reactor
+
+    return make
 
 
 def reload(supervisor):
@@ -65,8 +74,8 @@ def listening(request, tmp_path):
     found.close()
 
 
-def test_ready_reloading_stopping(listening):
-    supervisor = notifier(listening)
+def test_ready_reloading_stopping(notifier, listening):
+    supervisor, _ = notifier(listening.address)
     reload(supervisor)
     assert listening.heard() == [], "it is not ready, whoever asks for a reload"
     supervisor.ready()
@@ -84,9 +93,8 @@ def test_ready_reloading_stopping(listening):
 
 
 @pytest.mark.parametrize("pid", [{}, {"WATCHDOG_PID": str(os.getpid())}])
-def test_signs_of_life_come_at_half_of_the_time(listening, pid):
-    clock = Clock()
-    supervisor = notifier(listening, clock, WATCHDOG_USEC="30000000", **pid)
+def test_signs_of_life_come_at_half_of_the_time(notifier, listening, pid):
+    supervisor, clock = notifier(listening.address, WATCHDOG_USEC="30000000", **pid)
     clock.advance(60)
     assert listening.heard() == []
     supervisor.ready()
@@ -114,22 +122,21 @@ def test_signs_of_life_come_at_half_of_the_time(listening, pid):
         {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"},
     ],
 )
-def test_nobody_watches(listening, watch):
-    clock = Clock()
-    notifier(listening, clock, **watch).ready()
+def test_nobody_watches(notifier, listening, watch):
+    supervisor, clock = notifier(listening.address, **watch)
+    supervisor.ready()
     assert listening.heard() == READY and clock.calls == []
 
 
-def test_without_a_manager():
-    clock = Clock()
-    supervisor = SystemdNotifier(clock, {"WATCHDOG_USEC": "30000000"})
+def test_without_a_manager(notifier):
+    supervisor, clock = notifier("", WATCHDOG_USEC="30000000")
     supervisor.ready()
     supervisor.stopping()
     assert clock.calls == []
 
 
-def test_a_socket_that_is_not_there_is_a_warning(tmp_path, caplog):
-    supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "none")})
+def test_a_socket_that_is_not_there_is_a_warning(notifier, tmp_path, caplog):
+    supervisor, _ = notifier(str(tmp_path / "none"))
     with caplog.at_level(logging.WARNING):
         supervisor.ready()
         supervisor.stopping()
@@ -155,9 +162,9 @@ def test_a_broker_tells_it(tmp_path, monkeypatch):
     listening.close()
 
 
-def test_standby_is_started_and_the_watchdog_is_served_during_recovery(tmp_path):
+def test_standby_is_started_and_the_watchdog_is_served_during_recovery(notifier, tmp_path):
     listening = Listening(str(tmp_path / "notify"))
-    supervisor = notifier(listening, WATCHDOG_USEC="40000")
+    supervisor, _ = notifier(listening.address, WATCHDOG_USEC="40000")
     supervisor.standby("waiting for\nthe lock")
     assert listening.heard()[0] == ["READY=1", "STATUS=standby: waiting for the lock"]
     reload(supervisor)
@@ -172,9 +179,9 @@ def test_standby_is_started_and_the_watchdog_is_served_during_recovery(tmp_path)
     listening.close()
 
 
-def test_recovery_before_the_start_sends_nothing(tmp_path):
+def test_recovery_before_the_start_sends_nothing(notifier, tmp_path):
     listening = Listening(str(tmp_path / "notify"))
-    supervisor = notifier(listening, WATCHDOG_USEC="2000")
+    supervisor, _ = notifier(listening.address, WATCHDOG_USEC="2000")
     with supervisor.recovering():
         time.sleep(0.01)
     assert listening.heard() == []

@@ -11,16 +11,12 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 
 from stompring.admin.http import IDLE, AdminSite, HttpConnectionLimit
-from stompring.broker.broker import Broker
-from stompring.policy.hooks import Policies
-from stompring.server.listeners import ListenerStack
-from stompring.server.protocol import Connections, StompFactory
-from stompring.server.tls import LINGER
+from stompring.server.protocol import StompFactory
 from stompring.session.connect import Login
-from stompring.session.outbox import Outgoing
-from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor, Tls
+from stompring.settings.model import HttpAcceptor, StompAcceptor, Tls
 
 from ..certificates import Authority
+from .test_listeners import service_of
 from .transport import TcpTransport
 
 LOST = Failure(ConnectionDone())
@@ -115,11 +111,9 @@ def secured(authority):
 def stomp(authority):
     clock, asked = Clock(), Asked()
     acceptor = StompAcceptor("s", "127.0.0.1", 0, anycast_prefix=("/queue/",), tls=secured(authority))
-    broker = Broker(BrokerConfiguration(), clock, Policies())
-    factory = StompFactory(broker, acceptor, asked, Connections(1), Outgoing(broker.clock), clock)
-    return ListenerStack(BrokerConfiguration(stomp_acceptors=(acceptor,)), clock).wrap(
-        acceptor, factory
-    ), asked
+    service = service_of(acceptor, clock)
+    factory = StompFactory(service.broker, acceptor, asked, service.connections, service.outgoing, clock)
+    return service.listener_stack.wrap(acceptor, factory), asked
 
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:someone\n\n\0"
@@ -152,7 +146,9 @@ def test_a_client_that_ends_tls_gets_no_more(authority):
     assert not queue.consumers and session.closed
     assert client.transport.disconnecting and client.transport.producer is None
     clock = factory.reactor
-    clock.advance(LINGER)
+    clock.advance(4)
+    assert not client.transport.aborted
+    clock.advance(1)
     assert client.transport.aborted
 
 
@@ -188,8 +184,7 @@ def http(tls, clock=None):
     found = AdminSite(Page(), timeout=IDLE, reactor=clock)
     found.connection_limit = HttpConnectionLimit(lambda *_: None)
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
-    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
-    return stack.wrap(acceptor, found)
+    return service_of(acceptor, clock).listener_stack.wrap(acceptor, found)
 
 
 @pytest.mark.parametrize("who", ["anna", None])

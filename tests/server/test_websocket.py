@@ -7,18 +7,15 @@ import zlib
 import pytest
 
 from stompring.server.protocol import LINGER
-from stompring.server.websocket import (
-    MAX_CONTROL_FRAMES,
-    MAX_FRAME_BEFORE_CONNECT,
-    MAX_REQUEST_SIZE,
-    MAX_SHORT_FRAGMENTS,
-    SHORT_FRAGMENT,
-)
 from stompring.settings.model import FrameLimits, WebSocketSettings
 
 from ..session.session_fixture import frame, parse
 from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, piece_bytes
 from .transport import read_pieces
+
+#: What docs/protocol.md allows; it says the same numbers.
+MAX_REQUEST_SIZE = MAX_FRAME_BEFORE_CONNECT = 16_384
+MAX_CONTROL_FRAMES, MAX_SHORT_FRAGMENTS, SHORT_FRAGMENT = 100, 1000, 128
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 SUBSCRIBED = CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1")
@@ -200,6 +197,14 @@ def test_a_request_that_does_not_end(clock, opened):
     assert not transport.connected
 
 
+def test_a_request_that_is_as_long_as_it_may_be(opened):
+    room = MAX_REQUEST_SIZE - len(request(Cookie=""))
+    for length, status in ((room, b"101"), (room + 1, b"431")):
+        protocol, transport = opened(upgraded=False)
+        protocol.dataReceived(request(Cookie="x" * length))
+        assert transport.value().startswith(b"HTTP/1.1 %b " % status)
+
+
 def test_a_request_that_takes_too_long(clock, opened):
     protocol, transport = opened(upgraded=False)
     for byte in request()[:9]:
@@ -267,7 +272,7 @@ def test_frames_are_short_until_connected(queues, opened):
     protocol.dataReceived(piece_bytes(BINARY, b"\n" * (MAX_FRAME_BEFORE_CONNECT + 1))[:20])
     assert code(transport) == 1009
     protocol, transport = opened()
-    say(protocol, CONNECT)
+    say(protocol, b"\n" * MAX_FRAME_BEFORE_CONNECT, CONNECT)
     say(protocol, sent(b"x" * MAX_FRAME_BEFORE_CONNECT))
     assert commands(transport) == ["CONNECTED"]
     assert queues["q"].count == 1
@@ -372,7 +377,8 @@ def test_a_flood_of_fragments(clock, opened):
             clock.advance(1)
         protocol.dataReceived(piece_bytes(0, b"\n" * SHORT_FRAGMENT, fin=False) * (MAX_SHORT_FRAGMENTS + 1))
         assert pieces(transport) == []
-        protocol.dataReceived(piece_bytes(0, b"", fin=False) * (MAX_SHORT_FRAGMENTS + 1))
+        short = b"\n" * (SHORT_FRAGMENT - 1)
+        protocol.dataReceived(piece_bytes(0, short, fin=False) * (MAX_SHORT_FRAGMENTS + 1))
         (close,) = pieces(transport)
         assert close.code == 1008
         assert "fragments" in close.reason

@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.server.websocket import SHORT_MESSAGE
 from stompring.settings.model import WebSocketSettings
 
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
 from .transport import House, read_pieces
+
+#: The longest message that is read without the library.
+SHORT_MESSAGE = 2048
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

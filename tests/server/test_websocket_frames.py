@@ -3,11 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.frames import apply_mask
 
-from stompring.server.websocket import SHORT_MESSAGE, apply_mask
 from stompring.stomp.websocket_frames import pack_binary, read_short_messages
 
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
+from .test_websocket_any_bytes import SHORT_MESSAGE
 from .transport import read_pieces
 
 MASKS = st.binary(min_size=4, max_size=4)
