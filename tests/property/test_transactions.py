@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-
 from ..broker.broker_fixture import assert_nothing_held
 from ..session.session_fixture import Server
 from .profile import examples

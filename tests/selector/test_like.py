@@ -1,6 +1,5 @@
 """LIKE: each shape of pattern, escapes, and that no pattern takes for ever."""
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
