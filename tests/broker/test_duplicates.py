@@ -7,9 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.address import DuplicateIds, add_id, cache_size, count_duplicate, printable_id
+from stompring.broker.message import Traits
+from stompring.broker.publish import Publication, publish_admitted
 
-from .broker_fixture import BrokerFixture
+from ..session.session_fixture import Server
+
+
+def send(server, identifier, to="q"):
+    server.client().send(b"", f"/queue/{to}", _AMQ_DUPL_ID=identifier)
+
+
+def cache_of(size):
+    """The empty cache of an address."""
+    server = Server(id_cache_size=size)
+    send(server, "first")
+    cache = server.address().duplicates
+    cache.clear()
+    return cache
 
 
 @given(
@@ -22,7 +36,7 @@ from .broker_fixture import BrokerFixture
     )
 )
 def test_it_is_a_circle_of_ids(steps):
-    cache, model, size, persisted = DuplicateIds(4), OrderedDict[bytes, bool](), 4, 0
+    cache, model, size, persisted = cache_of(4), OrderedDict[bytes, bool](), 4, 0
     for what, more in steps:
         if what == "size":
             size = more
@@ -43,7 +57,7 @@ def test_it_is_a_circle_of_ids(steps):
 @given(st.lists(st.integers(0, 1000), unique=True, max_size=30), st.integers(1, 10))
 def test_what_was_restored_goes_first(before, size):
     ids = [b"%d" % number for number in before][-size:]
-    cache = DuplicateIds(size)
+    cache = cache_of(size)
     cache.restore(ids)
     assert cache.in_order == ids and cache.forgotten == 0
     cache.add(b"new", persisted=True)
@@ -52,30 +66,28 @@ def test_what_was_restored_goes_first(before, size):
 
 
 def test_an_address_has_none_until_it_needs_one():
-    world = BrokerFixture({"few": {"id_cache_size": 2}, "none": {"id_cache_size": 0}}, id_cache_size=7)
-    world.queue("q"), world.queue("few"), world.queue("none")
-    assert [cache_size(world.address(name)) for name in ("q", "few", "none")] == [7, 2, 0]
-    assert world.address("q").duplicates is None
-    add_id(world.address("few"), b"1", persisted=False)
-    cache = world.address("few").duplicates
-    assert cache is not None and cache.size == 2
+    server = Server({"few": {"id_cache_size": 2}, "none": {"id_cache_size": 0}}, id_cache_size=7)
+    for name, size in (("q", 7), ("few", 2), ("none", None)):
+        server.world.queue(name)
+        assert server.address(name).duplicates is None
+        send(server, "1", name)
+        cache = server.address(name).duplicates
+        assert (None if cache is None else cache.size) == size
 
 
 def test_it_is_said_at_times(caplog):
-    world = BrokerFixture()
-    world.queue("q")
-    address = world.address("q")
-    add_id(address, b"x\x1b\n", persisted=False)
+    server = Server()
+    server.world.queue("q")
+    send(server, "x\x1b\\n")
     with caplog.at_level(logging.INFO, "stompring.broker.address"):
         for _ in range(100):
-            count_duplicate(address, b"x\x1b\n")
+            send(server, "x\x1b\\n")
         assert [record.getMessage() for record in caplog.records] == [
             "address q: duplicates rejected: 1 so far, latest _AMQ_DUPL_ID 'x??'"
         ]
-        world.pass_time(61_000)
-        world.broker.clock.refresh()
-        count_duplicate(address, b"x\x1b\n")
-    assert len(caplog.records) == 2 and address.duplicate_messages == 101
+        server.pass_time(61_000)
+        send(server, "x\x1b\\n")
+    assert len(caplog.records) == 2 and server.address().duplicate_messages == 101
 
 
 @pytest.mark.parametrize(
@@ -83,18 +95,23 @@ def test_it_is_said_at_times(caplog):
     [
         (b"plain", "plain"),
         ("größer".encode(), "größer"),
-        (b"\xff\x00", "\\xff?"),
+        (b"\xff\x01", "\\xff?"),
         (b"x" * 100, "x" * 80 + "…"),
     ],
 )
-def test_ids_for_people(identifier, text):
-    assert printable_id(identifier) == text
+def test_ids_for_people(identifier, text, caplog):
+    client = Server().client()
+    with caplog.at_level(logging.INFO, "stompring.broker.address"):
+        client.write((b"SEND\ndestination:/queue/q\n_AMQ_DUPL_ID:" + identifier + b"\n\n\0") * 2)
+    assert caplog.records[0].getMessage().endswith(f"latest _AMQ_DUPL_ID '{text}'")
 
 
 def test_an_address_that_is_deleted_remembers_nothing():
-    world = BrokerFixture()
+    world = Server().world
     world.queue("q")
     address = world.address("q")
+    publication = Publication(address, None, Traits(b"", b"q"), None, world.broker.memory)
+    publication.identifier = b"1"
     world.directory.delete_address("q", force=True)
-    add_id(address, b"1", persisted=True)
+    publish_admitted(world.broker, publication, b"")
     assert address.deleted and address.duplicates is None

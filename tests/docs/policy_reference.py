@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from types import FunctionType
 
 from stompring.broker.ports import Offer, Subscriber
 from stompring.policy import (
+    ACCEPT,
     AddressPolicy,
     AddressView,
     ChangeHeaders,
@@ -19,7 +21,6 @@ from stompring.policy import (
     Redirect,
     Refuse,
     Wait,
-    api,
     parameter,
 )
 from stompring.policy.testing import PolicyHarness, Sent
@@ -63,7 +64,7 @@ def sections():
             if isinstance(value, FunctionType) and name[0] != "_"
         ],
     )
-    words = [(f"`{word.name}`", "", "", _word(word.name)) for word in api.Word]
+    words = [(f"`{word.name}`", "", "", _word(word.name)) for word in type(ACCEPT)]
     yield "Verdicts", [_constructor(kind) for kind in CONSTRUCTORS] + words
     signature, returned, _, text = _function("parameter", parameter)
     yield "Parameters of a policy", [(signature, returned, "that of its type", text)]
@@ -111,7 +112,7 @@ def _constructor(kind):
 
 def _word(name):
     """The comment above a word of `verdict`."""
-    source = inspect.getsource(api)
+    source = Path(inspect.getsourcefile(AddressPolicy) or "").read_text(encoding="utf-8")
     (found,) = re.findall(rf"((?:^#: .*\n)+){name} = ", source, re.MULTILINE)
     return " ".join(line.removeprefix("#: ") for line in str(found).splitlines())
 

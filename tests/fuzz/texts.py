@@ -13,10 +13,9 @@ from stompring.broker.directory import check_name
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.accounts import parse_users
 from stompring.session.destination import Destinations, remote_form
-from stompring.settings import value_types
 from stompring.settings.match import Pattern
 from stompring.settings.model import StompAcceptor
-from stompring.settings.urls import parse_acceptor
+from stompring.settings.urls import PARAMETER_TYPES, parse_acceptor
 
 from .oracle import expect
 
@@ -113,18 +112,12 @@ def _cron(text):
 
 
 def _number(text):
-    for reader in (
-        value_types.byte_size,
-        value_types.milliseconds,
-        value_types.whole_number,
-        value_types.boolean,
-        value_types.seconds,
-    ):
+    for kind in ("bytesOrNoLimit", "milliseconds", "count", "boolean", "positiveSeconds"):
         try:
-            reader(text)
+            PARAMETER_TYPES[kind].read(text)
         except ValueError as refusal:
             expect(0 < len(str(refusal)) < 1000, f"{text!r}: {refusal}")
-    value_types.decimal(1)(text)
+    PARAMETER_TYPES["retryMultiplier"].read(text)
 
 
 LANGUAGES: tuple[tuple[Callable[[str], None], type[Exception]], ...] = (

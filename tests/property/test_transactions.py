@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stompring.session.subscription import AcknowledgedSubscription
-
 from ..broker.broker_fixture import assert_nothing_held
 from ..session.session_fixture import Server
 from .profile import examples
@@ -127,7 +125,6 @@ class TransactionMachine(RuleBasedStateMachine):
         if not hasattr(self, "server"):
             return
         (subscription,) = self.client.session.subscriptions.values()
-        assert isinstance(subscription, AcknowledgedSubscription)
         waiting = [message.id.encode() for message in self.model.answerable()]
         there = [
             b"%b%d" % (ref.queue.id_prefix, ref.message.number) for ref in subscription.unsettled_references()

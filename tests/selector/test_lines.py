@@ -5,8 +5,8 @@ import pytest
 from stompring.broker.message import SYSTEM_PROPERTIES
 from stompring.paging.target_list import OWN_LINES, SHARED
 from stompring.selector import compile_selector
-from stompring.selector.compile import line_of
 from tests.broker.broker_fixture import BrokerFixture
+from tests.selector.message import LinesMessage
 
 HEADERS = {
     "color": "red",
@@ -64,9 +64,10 @@ def test_a_message_matches(text, holds, fails):
 
 
 def test_what_the_broker_adds_is_asked_of_the_message():
-    assert all(
-        line_of(name) is None for name in {*SYSTEM_PROPERTIES, *SHARED, *(n.decode() for n in OWN_LINES)}
-    )
+    for name in {*SYSTEM_PROPERTIES, *SHARED, *(line.decode() for line in OWN_LINES), "color"}:
+        message = LinesMessage({name: "x"})
+        compile_selector(f"\"{name}\" = 'x'").matches_lines(message)
+        assert message.asked == [name] * (name != "color")
 
 
 def test_errors_mean_no_match():

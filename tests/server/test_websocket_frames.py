@@ -3,97 +3,101 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from websockets.frames import apply_mask
 
-from stompring.stomp.websocket_frames import pack_binary, read_short_messages
+from stompring.settings.model import WebSocketSettings
 
+from ..session.session_fixture import frame, parse
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
-from .test_websocket_any_bytes import SHORT_MESSAGE
-from .transport import read_pieces
+from .test_websocket_any_bytes import REQUEST, SHORT_MESSAGE, Taken
+from .transport import House, read_pieces
 
 MASKS = st.binary(min_size=4, max_size=4)
-LEAD = b"MESSAGE\nsubscription:1\nmessage-id:1-"
+
+
+def taken(*reads, **settings):
+    """What came of reads that follow the request, and the codes of Close frames."""
+    found = Taken([REQUEST + b"\r\n", *reads], WebSocketSettings(only=True, **settings))
+    return found.stomp, found.codes()
 
 
 @given(st.lists(st.tuples(st.sampled_from([BINARY, TEXT]), st.text(max_size=200), MASKS)), st.data())
 def test_short_messages_wherever_the_read_ends(messages, data):
-    payloads = [text.encode() for _, text, _ in messages]
+    payloads = b"".join(text.encode() for _, text, _ in messages)
     whole = b"".join(piece_bytes(opcode, text.encode(), mask=mask) for opcode, text, mask in messages)
-    taken = []
-    assert read_short_messages(whole, SHORT_MESSAGE, taken, apply_mask) == (len(whole), True)
-    assert taken == payloads
     cut = data.draw(st.integers(0, len(whole)))
-    taken = []
-    at, incomplete = read_short_messages(whole[:cut], SHORT_MESSAGE, taken, apply_mask)
-    assert incomplete
-    assert read_short_messages(whole[at:], SHORT_MESSAGE, taken, apply_mask) == (len(whole) - at, True)
-    assert taken == payloads
+    assert taken(whole) == taken(whole[:cut], whole[cut:]) == (payloads, [])
 
 
-@pytest.mark.parametrize("length", [0, 1, 125, 126, SHORT_MESSAGE - 1, SHORT_MESSAGE])
+@pytest.mark.parametrize("length", [0, 1, 125, 126, SHORT_MESSAGE - 1, SHORT_MESSAGE, SHORT_MESSAGE + 1])
 def test_lengths_that_are_read(length):
     data = piece_bytes(BINARY, b"x" * length)
-    taken = []
-    assert read_short_messages(data, SHORT_MESSAGE, taken, apply_mask) == (len(data), True)
-    assert taken == [b"x" * length]
     for cut in range(min(len(data), 20)):
-        assert read_short_messages(data[:cut], SHORT_MESSAGE, [], apply_mask) == (0, True)
+        assert taken(data[:cut], data[cut:]) == (b"x" * length, [])
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "expected", "codes"),
     [
-        piece_bytes(BINARY, b"x" * (SHORT_MESSAGE + 1)),
-        piece_bytes(BINARY, b"x" * 70_000),
-        piece_bytes(BINARY, b"x", mask=None),
-        piece_bytes(BINARY, b"x", rsv=4),
-        piece_bytes(BINARY, b"x", fin=False),
-        piece_bytes(0, b"x"),
-        piece_bytes(PING, b"x"),
-        piece_bytes(CLOSE, b"\x03\xe8"),
-        piece_bytes(TEXT, b"\xff"),
-        piece_bytes(TEXT, "ż".encode()[:1]),
-        b"\x82\xfe\x00\x05\1\2\3\4abcde",  # not the shortest length
-        b"\x82\xff" + b"\0" * 12,
-        b"\x82\x7f",
+        (piece_bytes(BINARY, b"x" * 70_000), b"", [1009]),
+        (piece_bytes(BINARY, b"x", mask=None), b"", [1002]),
+        (piece_bytes(BINARY, b"x", rsv=4), b"", [1002]),
+        (piece_bytes(BINARY, b"x", fin=False), b"x", []),
+        (piece_bytes(0, b"x"), b"", [1002]),
+        (piece_bytes(PING, b"x"), b"", []),
+        (piece_bytes(CLOSE, b"\x03\xe8"), b"", [1000]),
+        (piece_bytes(TEXT, b"\xff"), b"", [1007]),
+        (piece_bytes(TEXT, "ż".encode()[:1]), b"", [1007]),
+        (b"\x82\xfe\x00\x05\1\2\3\4abcde", b"````d", []),  # not the shortest length
+        (b"\x82\xff" + b"\0" * 12, b"", []),
+        (b"\x82\x7f", b"", [1002]),
     ],
 )
-def test_what_is_left_to_the_library(data):
-    good = piece_bytes(TEXT, b"good")
-    taken = []
-    assert read_short_messages(good + data, SHORT_MESSAGE, taken, apply_mask) == (len(good), False)
-    assert taken == [b"good"]
+def test_what_is_left_to_the_library(data, expected, codes):
+    assert taken(piece_bytes(TEXT, b"good") + data) == (b"good" + expected, codes)
 
 
 def test_no_more_than_is_allowed():
     data = piece_bytes(BINARY, b"x" * 10)
-    assert read_short_messages(data, 9, [], apply_mask) == (0, False)
-    assert read_short_messages(data[:9], 9, [], apply_mask) == (0, False)
-    assert read_short_messages(data, 10, [], apply_mask) == (len(data), True)
-    assert read_short_messages(data[:9], 10, [], apply_mask) == (0, True)
+    for reads in ([data], [data[:9], data[9:]]):
+        assert taken(*reads, web_socket_max_frame_payload_length=9) == (b"", [1009])
+        assert taken(*reads, web_socket_max_frame_payload_length=10) == (b"x" * 10, [])
 
 
-def unpacked(data):
-    found = read_pieces(data)
-    assert all(piece.fin and piece.rsv == 0 for piece in found)
-    return found
+def written(*frames, seconds=0):
+    """What a client gets, by message, after it has subscribed to what it sends."""
+    house = House()
+    protocol, transport = house.join(house.make_factory(websocket=WebSocketSettings(only=True)))
+    connect = frame("CONNECT", accept_version="1.2", host="/", heart_beat="0,1000")
+    subscribe = frame("SUBSCRIBE", destination="/queue/q", id="1")
+    protocol.dataReceived(REQUEST + b"\r\n" + piece_bytes(BINARY, connect + subscribe))
+    transport.clear()
+    protocol.dataReceived(b"".join(piece_bytes(BINARY, data) for data in frames))
+    for _ in range(seconds):
+        house.clock.advance(1)
+    pieces = read_pieces(transport.value())
+    assert all(piece.fin and piece.rsv == 0 and piece.opcode == BINARY for piece in pieces)
+    return [piece.payload for piece in pieces]
 
 
 @given(st.lists(st.binary(max_size=300)))
 def test_a_message_for_each_frame(bodies):
-    parts = []
-    frames = []
-    for number, body in enumerate(bodies):
-        tail = b"%d\n\n%b\0\n" % (number, body)
-        parts += (b"\n", LEAD, tail) if number % 2 else (LEAD + tail,)
-        frames += (b"\n", LEAD + tail) if number % 2 else (LEAD + tail,)
-    pieces = unpacked(pack_binary(parts))
-    assert [piece.payload for piece in pieces] == frames
-    assert all(piece.opcode == BINARY for piece in pieces)
+    found = written(*[frame("SEND", body, destination="/queue/q") for body in bodies])
+    assert [[got.body for got in parse(payload)] for payload in found] == [[body] for body in bodies]
+
+
+def test_a_message_for_each_beat():
+    found = written(frame("SEND", b"x", destination="/queue/q"), seconds=3)
+    assert len(found) > 2 and set(found[1:]) == {b"\n"}
 
 
 @pytest.mark.parametrize("length", [125, 126, 65535, 65536, 1_000_000])
 def test_lengths_that_are_written(length):
-    frame = b"x" * (length - 2) + b"\0\n"
-    (piece,) = unpacked(pack_binary([frame[:100], frame[100:]]))
-    assert piece.payload == frame
+    head = len(b"RECEIPT\nreceipt-id:\n\n\0\n")
+    if length < 1000:
+        send = frame("SEND", b"", destination="/queue/other", receipt="x" * (length - head))
+    else:
+        (found,) = written(frame("SEND", b"x" * (length - 1), destination="/queue/q"))
+        more = len(found) - length + 1
+        send = frame("SEND", b"x" * (length - more), destination="/queue/q")
+    (payload,) = written(send)
+    assert len(payload) == length and len(parse(payload)) == 1

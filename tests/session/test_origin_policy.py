@@ -64,6 +64,26 @@ def test_names_of_the_broker(host, listens_on, expected):
 
 
 @pytest.mark.parametrize(
+    ("listens_on", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.8.7", True),
+        ("::1", True),
+        ("localhost", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("localhost.example.org", False),
+        ("128.0.0.1", False),
+    ],
+)
+def test_a_listener_of_this_machine_has_no_other_name(listens_on, local):
+    assert status("broker.example:61614", listens_on=listens_on) == (403 if local else 101)
+
+
+@pytest.mark.parametrize(
     ("origin", "host", "expected"),
     [
         (None, "broker.example:61614", 101),
@@ -80,6 +100,8 @@ def test_names_of_the_broker(host, listens_on, expected):
         ("file://", "broker.example:61614", 403),
         ("file://", "", 403),
         ("nonsense", "broker.example:61614", 403),
+        ("http://[", "broker.example:61614", 403),
+        ("http://[::1]:3000", "localhost:61614", 101),
         ("https://app.example", "broker.example:61614", 101),
         ("https://APP.example:443", "broker.example:61614", 101),
         ("http://app.example", "broker.example:61614", 403),

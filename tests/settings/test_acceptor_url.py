@@ -3,7 +3,6 @@
 import pytest
 
 from stompring.settings.model import HttpAcceptor, StompAcceptor, WebSocketSettings
-from stompring.settings.network import is_loopback
 from stompring.settings.urls import OLD_PARAMETER_NAMES, STOMP_PARAMETERS, parse_acceptor
 
 BASE = "tcp://127.0.0.1:61613"
@@ -205,23 +204,3 @@ def test_faults(url, expected):
 
 def test_all_faults_of_a_url_are_reported():
     assert len(faults(f"{BASE}?connectionTtl=x;maxHeaders=0;nonsense=1;router=r")) == 4
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.8.7", True),
-        ("::1", True),
-        ("localhost", True),
-        ("::ffff:127.0.0.1", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("192.168.1.1", False),
-        ("::ffff:10.0.0.1", False),
-        ("localhost.example.org", False),
-        ("128.0.0.1", False),
-    ],
-)
-def test_is_loopback(host, expected):
-    assert is_loopback(host) is expected

@@ -30,7 +30,6 @@ from stompring.settings.model import (
     queue_defaults,
 )
 from stompring.settings.urls import PARAMETER_TYPES
-from stompring.settings.value_types import VALUE_TYPES
 from stompring.store.bindings import attributes_of, describe_attributes
 from stompring.store.export import QUEUE_FIELDS, PortableQueue
 
@@ -49,7 +48,7 @@ by_name = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 
 def another_value(row):
     """A value that the option does not have by default."""
-    value_type = VALUE_TYPES[row.type]
+    value_type = PARAMETER_TYPES[row.type]
     default = queue_defaults()[row.name]
     if value_type.kind is bool:
         return not default
@@ -75,7 +74,7 @@ def test_the_broker_has_the_option(row):
     assert getattr(attributes_with(row), row.name) != queue_defaults()[row.name]
     plain = QueueAttributes.of(QueueConfiguration("q", "a", RoutingType.ANYCAST), AddressSettings())
     assert getattr(plain, row.name) == queue_defaults()[row.name]
-    assert (row.name in LEAST) == (VALUE_TYPES[row.type].kind is int)
+    assert (row.name in LEAST) == (PARAMETER_TYPES[row.type].kind is int)
 
 
 @by_name

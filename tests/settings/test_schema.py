@@ -20,10 +20,15 @@ from stompring.settings.model import (
     ReplicatedLogSettings,
     WildcardSyntax,
 )
-from stompring.settings.value_types import VALUE_TYPES
+from stompring.settings.urls import PARAMETER_TYPES
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
 RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
+#: The simple types of elements and attributes.
+KINDS = sorted(
+    {rule.text for rule in RULES.values() if rule.text}
+    | {attribute.type for rule in RULES.values() for attribute in rule.attributes.values()}
+)
 
 
 def snakes(names):
@@ -81,14 +86,13 @@ def test_types_of_values_are_those_of_the_fields():
             default = getattr(model, name.replace("-", "_"))
             if default is None:
                 continue
-            value = VALUE_TYPES[RULES[parent, name].text or ""].read(_canonical(default, str(default)))
+            value = PARAMETER_TYPES[RULES[parent, name].text or ""].read(_canonical(default, str(default)))
             assert value == default and type(value) is type(default), name
 
 
 def test_every_simple_type_has_a_reader():
-    used = {rule.text for rule in RULES.values() if rule.text}
-    used |= {attribute.type for rule in RULES.values() for attribute in rule.attributes.values()}
-    assert used == set(VALUE_TYPES)
+    only_in_urls = {"prefixes", "origins", "encoderType", "seconds", "prefetchCount", "heartBeatFactor"}
+    assert set(KINDS) == PARAMETER_TYPES.keys() - only_in_urls
 
 
 def test_no_name_is_both_known_and_not_supported():
@@ -107,7 +111,7 @@ def test_homes():
 def probes():
     """The schema with an element for each simple type, named as the type."""
     schema = deepcopy(etree.fromstring(schema_bytes()))
-    for kind in VALUE_TYPES:
+    for kind in KINDS:
         etree.SubElement(schema, f"{XS}element", {"name": f"probe-{kind}", "type": kind})
     return etree.XMLSchema(schema)
 
@@ -120,14 +124,14 @@ def schema_takes(kind, text):
 
 def reader_takes(kind, text):
     try:
-        VALUE_TYPES[kind].read(text)
+        PARAMETER_TYPES[kind].read(text)
     except ValueError:
         return False
     return True
 
 
 SIZES = ("positiveBytes", "byteLimit", "bytesOrNoLimit")
-NUMBERS = [kind for kind in VALUE_TYPES if reader_takes(kind, "1") and not reader_takes(kind, "x")]
+NUMBERS = [kind for kind in KINDS if reader_takes(kind, "1") and not reader_takes(kind, "x")]
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -161,11 +165,11 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", VALUE_TYPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_schema_accepts_canonical_values(kind):
     for text in TEXTS:
         if reader_takes(kind, text):
-            assert schema_takes(kind, _canonical(VALUE_TYPES[kind].read(text), text)), text
+            assert schema_takes(kind, _canonical(PARAMETER_TYPES[kind].read(text), text)), text
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.session.send import ENDS_HERE
-from stompring.settings import value_types
 from stompring.settings.model import DeletionPolicy, FullPolicy, RingPolicy, RoutingType
 from stompring.settings.urls import PARAMETER_TYPES
 
+READ = {kind: each.read for kind, each in PARAMETER_TYPES.items()}
 K = 1024
 
 BYTES = [
@@ -31,7 +31,7 @@ BYTES = [
 
 @pytest.mark.parametrize(("text", "size"), BYTES)
 def test_byte_notation_is_that_of_artemis(text, size):
-    assert value_types.byte_size(text) == size
+    assert READ["bytesOrNoLimit"](text) == size
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_byte_notation_is_that_of_artemis(text, size):
 )  # fmt: skip
 def test_invalid_sizes_are_rejected(text):
     with pytest.raises(ValueError, match="must"):
-        value_types.byte_size(text)
+        READ["bytesOrNoLimit"](text)
 
 
 @given(
@@ -53,20 +53,20 @@ def test_invalid_sizes_are_rejected(text):
 )
 def test_every_scale_counts_in_1024s(number, scale, ending):
     letter, power = scale
-    assert value_types.byte_size(f"{number}{letter}{ending}") == number * 1024**power
+    assert READ["bytesOrNoLimit"](f"{number}{letter}{ending}") == number * 1024**power
 
 
-@given(st.integers(-(2**63) + 1, 2**63 - 1))
+@given(st.integers(0, 2**63 - 1))
 def test_whole_numbers_come_back(number):
-    assert value_types.whole_number(str(number)) == number
-    assert value_types.milliseconds(str(number)) == number
+    assert READ["count"](str(number)) == number
+    assert READ["milliseconds"](str(number)) == number
 
 
 @given(st.text(max_size=12))
 def test_every_reader_returns_a_value_or_a_reason(text):
-    for value_type in value_types.VALUE_TYPES.values():
+    for read in READ.values():
         try:
-            value_type.read(text.strip())
+            read(text.strip())
         except ValueError as error:
             assert str(error)
 
@@ -74,11 +74,11 @@ def test_every_reader_returns_a_value_or_a_reason(text):
 @pytest.mark.parametrize("text", ["10s", "1m", "1.0", "", "PT1S"])
 def test_times_have_no_units(text):
     with pytest.raises(ValueError, match="plain number of milliseconds"):
-        value_types.milliseconds(text)
+        READ["milliseconds"](text)
     with pytest.raises(ValueError, match="plain number of seconds"):
-        value_types.seconds(text)
+        READ["positiveSeconds"](text)
     with pytest.raises(ValueError, match="plain number of nanoseconds"):
-        value_types.nanoseconds(text)
+        READ["nanoseconds"](text)
 
 
 NUMBER = re.compile(r"(-1 or )?≥ (\d+)")
@@ -88,10 +88,7 @@ NUMBER = re.compile(r"(-1 or )?≥ (\d+)")
     "kind", [name for name, each in PARAMETER_TYPES.items() if NUMBER.match(each.accepts)]
 )
 def test_a_number_is_in_the_range_that_is_documented(kind):
-    read, (unset, documented) = (
-        PARAMETER_TYPES[kind].read,
-        NUMBER.match(PARAMETER_TYPES[kind].accepts).groups(),
-    )
+    read, (unset, documented) = READ[kind], NUMBER.match(PARAMETER_TYPES[kind].accepts).groups()
     least = int(documented)
     assert (read(str(least)), read(str(least + 7))) == (least, least + 7)
     if unset:
@@ -139,7 +136,7 @@ RANGES = [
 
 @pytest.mark.parametrize(("kind", "good", "bad", "why"), RANGES, ids=[row[0] for row in RANGES])
 def test_ranges(kind, good, bad, why):
-    read = value_types.VALUE_TYPES[kind].read
+    read = READ[kind]
     for text in good:
         read(text)
     reasons = []
@@ -151,22 +148,20 @@ def test_ranges(kind, good, bad, why):
 
 
 def test_values_have_the_type_of_the_model():
-    assert value_types.VALUE_TYPES["boolean"].read("TRUE") is True
-    assert value_types.VALUE_TYPES["multiplier"].read("2") == 2.0 and isinstance(
-        value_types.VALUE_TYPES["multiplier"].read("2"), float
-    )
-    assert value_types.VALUE_TYPES["fullPolicy"].read("block") is FullPolicy.BLOCK
-    assert value_types.VALUE_TYPES["ringPolicy"].read("dead_letter") is RingPolicy.DEAD_LETTER
-    assert value_types.VALUE_TYPES["deletionPolicy"].read("force") is DeletionPolicy.FORCE
-    assert value_types.VALUE_TYPES["routingType"].read("anycast") is RoutingType.ANYCAST
-    assert value_types.VALUE_TYPES["optionalName"].read("") is None
+    assert READ["boolean"]("TRUE") is True
+    assert READ["multiplier"]("2") == 2.0 and isinstance(READ["multiplier"]("2"), float)
+    assert READ["fullPolicy"]("block") is FullPolicy.BLOCK
+    assert READ["ringPolicy"]("dead_letter") is RingPolicy.DEAD_LETTER
+    assert READ["deletionPolicy"]("force") is DeletionPolicy.FORCE
+    assert READ["routingType"]("anycast") is RoutingType.ANYCAST
+    assert READ["optionalName"]("") is None
 
 
 def test_no_header_that_ends_at_the_broker_is_a_key():
     for header in ENDS_HERE:
         with pytest.raises(ValueError, match="must be a header that senders add"):
-            value_types.key_header(header.decode())
-    key_header = value_types.key_header
+            READ["keyHeader"](header.decode())
+    key_header = READ["keyHeader"]
     assert (key_header("code"), key_header("JMSCorrelationID"), key_header("")) == (
         "code",
         "JMSCorrelationID",

@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-import stompring.stomp
-
-SOURCE = Path(stompring.stomp.__file__).with_name("_cut.c")
+SOURCE = Path(__file__).parents[2] / "stompring" / "stomp" / "_cut.c"
 
 
 @cache
