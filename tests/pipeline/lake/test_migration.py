@@ -10,14 +10,13 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
-from stompring.cli.lake import lake as command
 from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.lake.delta import VERSION_1_BROKER, FileWriter, LakeTable
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.storage import Folder
 
 from ..broker_files import broker_files, write_files
-from .ingesting import cut_anywhere, ingest, run
+from .ingesting import COMMANDS, cut_anywhere, ingest, run
 from .version1_lake import first_version, ordered, rows
 
 pytestmark = pytest.mark.spark
@@ -126,7 +125,7 @@ def test_a_lake_of_a_newer_version_is_refused_by_every_command(tmp_path, about, 
         "report": ["--out", str(tmp_path / "o.html")],
     }
     more |= {"replay": ["--dry-run"], "restore": ["--version", "0"]}
-    for name, one in command.commands.items():
+    for name, one in COMMANDS.items():
         if name != "view" and any(each.name == "lake" for each in one.params):
             result = run(name, "--lake", lake, *more.get(name, []))
             assert result.exit_code == 1 and text in result.output, (name, result.output)
