@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from click.testing import CliRunner
-
-from stompring.cli.lake import lake as command
 from stompring.pipeline import session
 from stompring.pipeline.session import ArchiveError, ClassArchive, JavaNotFound, cache_directory, find_java
+
+from ..cli.command import invoke
 
 
 @pytest.fixture
@@ -208,7 +207,7 @@ def test_warm_makes_an_archive_that_java_uses(tmp_path, java):
     told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
     archive = ClassArchive(java, tmp_path / "cache")
-    assert archive.exists() and f"made {archive.path}, " in told.stdout
+    assert archive.exists() and f"created {archive.path}, " in told.stdout
     script = (
         "from pyspark import SparkContext\n"
         "from stompring.pipeline.session import spark_session\n"
@@ -225,10 +224,8 @@ def test_warm_makes_an_archive_that_java_uses(tmp_path, java):
 
 def test_warm_tells_why_not(java, monkeypatch):
     monkeypatch.setenv("STOMPRING_CLASS_ARCHIVE", "off")
-    result = CliRunner().invoke(command, ["warm"])
-    assert result.exit_code == 1 and result.output.startswith("Error: STOMPRING_CLASS_ARCHIVE disables")
-    result = CliRunner().invoke(command, ["warm", "--remove"])
-    assert result.exit_code == 0 and result.output == "no archive to remove\n"
+    assert invoke("lake warm", code=1).output.startswith("Error: STOMPRING_CLASS_ARCHIVE disables")
+    assert invoke("lake warm --remove").output == "no archive to remove\n"
 
 
 def test_values_of_numpy_are_known_without_pandas():

@@ -7,15 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from stompring.cli.lake import lake as command
+from stompring.cli.main import main
 from stompring.pipeline.backlog import Limit
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
+
+#: By their names.
+COMMANDS = main.get_command(click.Context(main), "lake").commands
 
 
 class Counted:
@@ -64,7 +68,7 @@ def ingest(data, lake, name="main", spark=None, **limit):
 
 def run(*words):
     """A command of the lake."""
-    return CliRunner().invoke(command, [str(word) for word in words])
+    return CliRunner().invoke(main, ["lake", *map(str, words)])
 
 
 def done(*words):

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-from ...broker_process import BrokerProcess
 
 pytest.importorskip("deltalake")
 
-from stompring.cli.lake import lake as command
+from ...broker_process import BrokerProcess
+from .ingesting import COMMANDS
+from .ingesting import run as lake_command
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +50,7 @@ def test_a_day_of_sensor_readings(spark, tmp_path, monkeypatch):
         for words in rest:
             assert words[:2] == ["stompring", "lake"]
             words = [word.replace(":61613", f":{broker.port}") for word in words[2:]]
-            result = CliRunner().invoke(command, words)
+            result = lake_command(*words)
             assert result.exit_code == 0, result.output
             shown.append((words[0], result.output))
     outputs = dict(shown)
@@ -86,9 +85,9 @@ def the_program(spark, monkeypatch):
 
 def test_all_commands_and_their_options_are_known():
     table = re.findall(r"^\| `(\w+)` \|", LAKE.partition("## Commands")[2].partition("## Tables")[0], re.M)
-    assert sorted(table) == sorted(command.commands)
-    known = {option for one in command.commands.values() for param in one.params for option in param.opts}
+    assert sorted(table) == sorted(COMMANDS)
+    known = {option for one in COMMANDS.values() for param in one.params for option in param.opts}
     assert set(re.findall(r"(--[a-z][a-z-]+)", LAKE)) <= known | {"--help"}
-    for name, one in command.commands.items():
-        result = CliRunner().invoke(command, [name, "--help"])
+    for name, one in COMMANDS.items():
+        result = lake_command(name, "--help")
         assert result.exit_code == 0 and (one.help or "").split(".")[0][:30] in result.output

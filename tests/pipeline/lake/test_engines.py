@@ -11,11 +11,10 @@ import pytest
 pytest.importorskip("deltalake")
 
 import pyarrow.dataset as ds
-from click.testing import CliRunner
 
-from stompring.cli.lake import lake as command
 from stompring.pipeline.lake.duckdb_query import QueryError, query
 
+from .ingesting import run
 from .lake_fixture import BEGIN, LakeFixture
 
 SCHEMA = {
@@ -55,13 +54,13 @@ def filled(tmp_path_factory):
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     for words in (("typed",), ("kept", "--materialize")):
         more = ("--address", "#", "--header", "colour", "--json-schema", str(tmp_path / "schema.json"))
-        result = CliRunner().invoke(command, ["view", words[0], "--lake", str(made.lake), *more, *words[1:]])
+        result = run("view", words[0], "--lake", made.lake, *more, *words[1:])
         assert result.exit_code == 0, result.output
     return made
 
 
 def sql(filled, text, *words):
-    return CliRunner().invoke(command, ["sql", "--lake", str(filled.lake), text, *words])
+    return run("sql", "--lake", filled.lake, text, *words)
 
 
 @pytest.mark.spark
@@ -181,7 +180,7 @@ def test_bad_query_is_refused(filled, text, reason):
 def test_options_of_spark_are_refused(filled, tmp_path):
     result = sql(filled, "select 1", "--engine", "duckdb", "--conf", "a=b")
     assert result.exit_code == 2 and "require --engine spark" in result.output
-    result = CliRunner().invoke(command, ["sql", "--lake", str(tmp_path), "select 1", "--engine", "duckdb"])
+    result = run("sql", "--lake", tmp_path, "select 1", "--engine", "duckdb")
     assert result.exit_code == 1 and "is not a lake" in result.output
 
 

@@ -8,10 +8,7 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from click.testing import CliRunner
-
-from stompring.cli.lake import lake as command
-
+from .ingesting import run as lake_command
 from .lake_fixture import LakeFixture
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake-engines.md").read_text(encoding="utf-8")
@@ -50,7 +47,7 @@ def test_duckdb(lake):
     (line,) = section("DuckDB", "sh")
     words = shlex.split(line)
     assert words[:2] == ["stompring", "lake"]
-    result = CliRunner().invoke(command, [*words[2:], "--format", "csv"])
+    result = lake_command(*words[2:], "--format", "csv")
     assert result.exit_code == 0 and result.stdout.split() == ["queue,n", "orders,3", "plant.pressure,3"]
 
 
@@ -72,9 +69,7 @@ def test_expressions_of_duckdb(lake):
         ("select count(*) from messages", "count_star()\n6\n"),
         ("select sum(message_id) as x from messages", "x\n21\n"),
     ]:
-        result = CliRunner().invoke(
-            command, ["sql", "--lake", "lake", text, "--engine", "duckdb", "--format", "csv"]
-        )
+        result = lake_command("sql", "--lake", "lake", text, "--engine", "duckdb", "--format", "csv")
         assert (result.exit_code, result.stdout.replace("\r", "")) == (0, expected), (text, result.output)
 
 

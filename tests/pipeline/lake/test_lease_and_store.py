@@ -5,11 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("deltalake")
 
-from stompring.cli.lake import lake as commands
 from stompring.pipeline.lake.delta import LakeTable, NewFile
 from stompring.pipeline.lake.lake import Intent, IntentLog, Lake, Lease, LeaseLost
 from stompring.pipeline.storage import (
@@ -22,6 +20,7 @@ from stompring.pipeline.storage import (
 from stompring.store.datadir import Busy, Position
 
 from ...waiting import PATIENCE, until
+from .ingesting import run
 
 # ---- how a store is reached
 
@@ -356,12 +355,11 @@ def test_one_compaction_at_a_time_beside_an_ingest(tmp_path):
     """Two that began at one version would both be done by delta-rs, and each row would be there twice."""
     lake = Lake(str(tmp_path / "lake"))
     lake.create(1)
-    words = ["compact", "--lake", str(lake)]
     with lake.rewriting():
-        done = CliRunner().invoke(commands, words)
+        done = run("compact", "--lake", lake)
         assert done.exit_code == 1 and "another process" in done.output and "Traceback" not in done.output
     with lake.locked():
-        assert CliRunner().invoke(commands, words).exit_code == 0
+        assert run("compact", "--lake", lake).exit_code == 0
 
 
 def test_compaction_and_ingest_have_leases_of_their_own(bucket):
