@@ -11,6 +11,13 @@ from ..spark_formats import FORMATS
 from .scripted_broker import ScriptedBroker, greet, receive_until
 
 BODY = pa.schema({"body": pa.binary()})
+IDS = pa.schema({"body": pa.binary(), "dedup_id": pa.string()})
+
+
+def numbered(count):
+    """Rows with numbers as bodies and duplicate ids."""
+    names = [str(number) for number in range(count)]
+    return pa.RecordBatch.from_pydict({"body": [name.encode() for name in names], "dedup_id": names}, IDS)
 
 
 def writer(schema=BODY, **options):

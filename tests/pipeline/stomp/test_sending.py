@@ -10,9 +10,7 @@ from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 
 from .queue_contents import drained_bodies, url
 from .scripted_broker import ScriptedBroker, greet, receive_until
-from .sending import write
-
-IDS = pa.schema({"body": pa.binary(), "dedup_id": pa.string()})
+from .sending import IDS, write
 
 
 def batches(*numbers, job=None, size=100, padding=b""):
