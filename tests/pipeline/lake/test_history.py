@@ -11,7 +11,6 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.lake import ingest as ingest_module
 from stompring.pipeline.lake.delta import LakeTable, commits
 from stompring.pipeline.lake.lake import Lake
@@ -21,7 +20,7 @@ from stompring.store.datadir import Position, read_ingested, record_ingested
 from ..broker_files import broker_files, write_identified
 from ..test_source_stream import write_segment
 from .ingesting import cut_anywhere, done, ingest, run
-from .version1_lake import first_version, ordered, rows
+from .version1_lake import TABLES, first_version, ordered, rows
 
 pytestmark = pytest.mark.spark
 

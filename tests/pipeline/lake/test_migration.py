@@ -11,14 +11,13 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from stompring.cli.lake import lake as command
-from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.lake.delta import VERSION_1_BROKER, FileWriter, LakeTable
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.storage import Folder
 
 from ..broker_files import broker_files, write_files
 from .ingesting import cut_anywhere, ingest, run
-from .version1_lake import first_version, ordered, rows
+from .version1_lake import TABLES, first_version, ordered, rows
 
 pytestmark = pytest.mark.spark
 

@@ -6,18 +6,15 @@ import json
 import os
 import shutil
 from typing import Any
+from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, Transaction
 
-from stompring.pipeline.arrays import TABLES
-from stompring.pipeline.backlog import end_positions, ranges_between
-from stompring.pipeline.files import DataFiles, dump_positions
-from stompring.pipeline.lake.delta import arrow_schema
-from stompring.pipeline.lake.ingest import FILES
-from stompring.pipeline.lake.ingest_task import BatchJob, ingest_ranges
+from .ingesting import ingest
+
+TABLES = ("messages", "events", "samples")
 
 WRITER = "stompring-ingest"
 
@@ -27,17 +24,14 @@ LATER = ("broker", "certain")
 
 def first_version(data, lake, committed=tuple(TABLES)):
     """A lake with one batch: all of a data directory. ``committed`` are the tables that have it already."""
-    files = DataFiles(str(data))
-    end = end_positions(files, FILES, {})
-    ranges, _ = ranges_between(files, FILES, {}, end)
-    job = BatchJob(str(data), None, str(lake), 4, 0, tuple(TABLES), str(lake / "copies"), "nobody")
-    done = ingest_ranges(job, [one for one, _ in ranges])
-    shutil.rmtree(lake / "copies", ignore_errors=True)
+    made = lake.with_name(f"{lake.name} of today")
+    ingest(shutil.copytree(data, made.with_name("its data")), made)
     for table in TABLES:
         where = lake / table
-        where.mkdir(parents=True, exist_ok=True)
-        fields = [field for field in arrow_schema(table) if field.name not in LATER]
-        schema = Schema.from_arrow(pa.schema(fields))
+        shutil.copytree(made / table, where, ignore=shutil.ignore_patterns("_delta_log"))
+        schema = Schema(
+            [one for one in DeltaTable(str(made / table)).schema().fields if one.name not in LATER]
+        )
         DeltaTable.create(
             str(where),
             schema,
@@ -47,13 +41,18 @@ def first_version(data, lake, committed=tuple(TABLES)):
             raise_if_key_not_exists=False,
         )
         actions = []
-        for file in done.files.get(table, []):
-            path = where / file.path
+        log = [
+            line
+            for path in sorted(made.glob(f"{table}/_delta_log/*.json"))
+            for line in path.read_text().split("\n")
+        ]
+        for file in [json.loads(line)["add"] for line in log if line.startswith('{"add"')]:
+            path = where / unquote(file["path"])
             rows = pq.ParquetFile(path).read()
             rows = rows.drop_columns([name for name in LATER if name in rows.schema.names])
             pq.write_table(rows, path, compression="zstd", coerce_timestamps="us")
-            partition: dict[str, str | None] = {"date": file.date, "bucket": str(file.bucket)}
-            actions.append(AddAction(file.path, os.stat(path).st_size, partition, 1, True, file.stats))
+            partition: dict[str, str | None] = file["partitionValues"]
+            actions.append(AddAction(file["path"], os.stat(path).st_size, partition, 1, True, file["stats"]))
         if table in committed:
             DeltaTable(str(where)).create_write_transaction(
                 actions,
@@ -72,10 +71,12 @@ def first_version(data, lake, committed=tuple(TABLES)):
         "version": 1,
         "batch": 0,
         "start": {},
-        "end": dump_positions(end),
+        "end": json.loads(next(made.rglob("batches/*.json")).read_text())["end"],
         "versions": dict.fromkeys(TABLES, 0),
     }
     (state / "batches" / "000000000.json").write_text(json.dumps(intent))
+    shutil.rmtree(made)
+    shutil.rmtree(made.with_name("its data"))
     return lake
 
 
