@@ -16,7 +16,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from struct import unpack_from
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from stompring.errors import StoreError
 from stompring.store.page_file import PageScan, transactions_at
@@ -24,6 +24,7 @@ from stompring.store.record import framed
 from stompring.store.segment import HEADER, JOURNAL, PAGE, Header, SegmentScan, find_footer, pack_header
 
 from ..broker.broker_fixture import bodies
+from ..pipeline.broker_files import write_files
 from ..store.memory_files import MemoryFiles
 from ..store.stored_broker import JOURNAL as DIRECTORY
 from ..store.stored_broker import StoredBroker
@@ -52,7 +53,7 @@ FIRST = DIRECTORY / "000000001.journal"
 WRITTEN = Path(__file__).parent / "corpus" / "record"
 FAULTY = 20  # of a fault's text: enough to be one
 
-PIPELINE = find_spec("numpy") is not None and find_spec("pyarrow") is not None
+PIPELINE = find_spec("pyspark") is not None and find_spec("pyarrow") is not None
 
 
 def check(data):
@@ -133,20 +134,20 @@ def read(data):
     if footer is not None:
         transactions_at(data, footer.starts)
     if PIPELINE and header.fault is None:
-        _as_arrays(data)
+        _as_tables(data)
     return seen
 
 
-def _as_arrays(data):
-    from stompring.pipeline.messages import Messages
-    from stompring.pipeline.records import Records
+def _as_tables(data):
+    """All that a query finds in the file; none of it may raise."""
+    from ..pipeline.spark_formats import table
 
-    records = Records(data)
-    ends: Any = records.ends
-    expect(not len(ends) or int(ends.max()) <= len(data), "an array has a record that is outside")
-    messages = Messages(records)
-    for row in range(len(messages.begins) if hasattr(messages, "begins") else 0):
-        messages.head(row)
+    name = "paging/1/000000001.page" if Header.read(data).kind == PAGE else "journal/000000001.journal"
+    with TemporaryDirectory() as root:
+        write_files(Path(root), {"schema-version": b"2", name: data})
+        for each in ("messages", "events"):
+            for row in table(root, table=each):
+                expect(len(row.get("body", b"")) <= len(data), "a body is longer than the file")
 
 
 def recovered(journal):

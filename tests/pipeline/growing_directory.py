@@ -7,10 +7,9 @@ import os
 from array import array
 
 from stompring.pipeline.files import DataFiles
-from stompring.pipeline.records import Records
 from stompring.pipeline.storage import Folder
 from stompring.store.record import BINDING, NOTE, Kind, framed
-from stompring.store.segment import JOURNAL, PAGE, Footer, pack_header
+from stompring.store.segment import JOURNAL, PAGE, Footer, SegmentScan, pack_header
 
 #: Folders, and how their files end. Pages of all addresses have numbers of one row.
 FOLDERS = {"journal": "journal", "paging/1": "page", "paging/2": "page"}
@@ -139,13 +138,10 @@ class GrowingDirectory:
 
 def records(data, one):
     """The ids of a range."""
-    found = Records(data, one.start, one.stop)
-    assert not found.faults
-    return [
-        BINDING.unpack_from(data, begin)[4]
-        for begin, kind in zip(found.begins.tolist(), found.kinds.tolist(), strict=True)
-        if kind == Kind.BINDING
-    ]
+    scan = SegmentScan(data if one.stop < 0 else data[: one.stop])
+    begins = [begin for begin, _ in scan if begin > one.start]
+    assert not scan.faults
+    return [BINDING.unpack_from(data, begin)[4] for begin in begins if data[begin] == Kind.BINDING]
 
 
 class InterferingFolder(Folder):

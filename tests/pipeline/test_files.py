@@ -6,16 +6,14 @@ from zlib import crc32
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
 
 from stompring.errors import StoreError
-from stompring.pipeline import files as files_module
-from stompring.pipeline.files import DataFiles, Range, read_files, task_ranges
-from stompring.pipeline.options import OptionError, Options, TableScan
 from stompring.store.segment import HEADER, find_footer
 
 from . import reference_decoder
 from .broker_files import broker_files, write_files
+from .spark_formats import reader, rows_of
 
 FILES = broker_files()
 
@@ -25,16 +23,24 @@ def root(tmp_path):
     return write_files(tmp_path, FILES)
 
 
+def tasks(root, **options):
+    """The names of the files that each task of a query reads."""
+    return [[one.name for one in part.value] for part in reader(root, **options).partitions()]
+
+
 def listed(root, **options):
-    asked = Options.of({"path": str(root), **options})
-    return [file.name for file in DataFiles.of(asked).listed(asked.wanted)]
+    return [name for part in tasks(root, **options) for name in part]
 
 
-def read(root, *names):
-    """The rows of files."""
-    ranges = [Range(name) for name in names]
-    found = read_files(DataFiles(str(root)), ranges, TableScan())
-    return [row for batch in found for row in batch.to_pylist()]
+class Planned:
+    """A query of which the files are listed, and not yet read."""
+
+    def __init__(self, root):
+        self.reader = reader(root)
+        self.parts = self.reader.partitions()
+
+    def rows(self):
+        return rows_of(self.reader, self.parts)
 
 
 #: Their bytes by the names that are read.
@@ -56,7 +62,7 @@ def test_files_of_an_older_format_are_refused(root):
     with pytest.raises(
         StoreError, match="format 2 is of an earlier version .* 'stompring data export'"
     ) as caught:
-        read(root, *listed(root))
+        rows_of(reader(root))
     assert path.name in str(caught.value)
 
 
@@ -101,24 +107,24 @@ def test_pages_of_other_addresses_are_left_out(root):
 
 
 def test_moved_meanwhile(root):
-    names = listed(root)
-    for name in names:
+    planned = Planned(root)
+    for name in listed(root):
         if (root / name).exists():
             target = root / "retention" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             (root / name).rename(target)
-    assert len(read(root, *names)) == sum(len(reference_decoder.rows(data)) for data in FILES.values())
+    assert len(planned.rows()) == sum(len(reference_decoder.rows(data)) for data in FILES.values())
 
 
 def test_deleted_meanwhile(root, caplog):
-    names = listed(root)
-    (root / names[0]).unlink(missing_ok=True)
-    (root / "retention" / names[0]).unlink(missing_ok=True)
+    name, planned = listed(root)[0], Planned(root)
     with caplog.at_level(logging.WARNING):
-        assert read(root, *names[1:])
+        every = planned.rows()
         assert not caplog.records
-        assert not read(root, names[0])
-    assert f"{names[0]}: deleted after the files were listed" in caplog.text
+        for folder in (root, root / "retention"):
+            (folder / name).unlink(missing_ok=True)
+        assert len(planned.rows()) == len(every) - len(reference_decoder.rows(DATA[name])) > 0
+    assert f"{name}: deleted after the files were listed" in caplog.text
 
 
 def test_damage_is_told_in_the_log(root, caplog):
@@ -127,29 +133,32 @@ def test_damage_is_told_in_the_log(root, caplog):
     broken = bytearray(path.read_bytes())
     broken[60] ^= 1
     path.write_bytes(broken)
-    short = name.removeprefix("retention/")
     with caplog.at_level(logging.WARNING):
-        read(root, short)
-    assert f"{short} at" in caplog.text and "; skipped" in caplog.text
+        Planned(root).rows()
+    assert f"{name.removeprefix('retention/')} at" in caplog.text and "; skipped" in caplog.text
 
 
 def test_what_cannot_be_read(root):
-    (root / "journal" / "000000902.journal").mkdir(parents=True)
-    with pytest.raises(StoreError, match="000000902"):
-        read(root, "journal/000000902.journal")
+    name, planned = listed(root)[0], Planned(root)
+    for path in (root / name, root / "retention" / name):
+        path.unlink(missing_ok=True)
+    (root / name).mkdir(parents=True)
+    with pytest.raises(StoreError, match=Path(name).stem):
+        planned.rows()
 
 
 def test_no_directory(tmp_path):
-    with pytest.raises(OptionError, match="option path: .* is not a directory"):
+    with pytest.raises(ValueError, match="option path: .* is not a directory"):
         listed(tmp_path / "none")
+    (tmp_path / "schema-version").touch()
     assert listed(tmp_path) == []
 
 
-def test_files_are_packed():
-    assert task_ranges([]) == []
-    some = [(Range(str(number)), 4) for number in range(7)]
-    names = [[one.name for one in part] for part in task_ranges(some, 8)]
-    assert names == [["0", "1"], ["2", "3"], ["4", "5"], ["6"]]
-    assert [len(part) for part in task_ranges(some, 100)] == [7]
-    assert task_ranges([(Range("large"), 1 << 30)]) == [(Range("large"),)]
-    assert files_module.PARTITION >= 32 << 20
+def test_files_are_packed(tmp_path):
+    """Small ones together: a task has tens of megabytes, or a file that is larger."""
+    (tmp_path / "journal").mkdir()
+    for number, size in enumerate((20, 20, 20, 20, 1, 100, 1), 1):
+        with open(tmp_path / "journal" / f"{number:09d}.journal", "wb") as file:
+            file.truncate(size << 20)
+    numbers = [[int(Path(name).stem) for name in names] for names in tasks(tmp_path)]
+    assert numbers == [[1, 2], [3, 4], [5, 6], [7]]

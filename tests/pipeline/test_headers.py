@@ -2,17 +2,18 @@
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
 
-import numpy as np
-import pyarrow as pa
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.pipeline import arrays
-from stompring.pipeline.arrays import header_maps
+from stompring.store.record import framed
+from stompring.store.segment import JOURNAL, pack_header
 
 from ..property.profile import examples
+from .test_messages import NAMES, message, rows
 
 ESCAPES = ((b"\\n", b"\n"), (b"\\r", b"\r"), (b"\\c", b":"), (b"\\\\", b"\\"))
 
@@ -37,23 +38,21 @@ def unescaped(text):
 
 
 def maps(blocks, pick):
-    """With something else before, between and behind the blocks; all of them copied, some, and none."""
-    data, starts, stops = b"", [], []
-    for block in blocks:
-        data += b"be:fore\n"
-        starts.append(len(data))
-        data += block
-        stops.append(len(data))
+    """Of messages with these blocks; a message is in as many queues as ``pick`` has its block. What many blocks have in
+    common is made of all at once: so it is done with few of them and with many."""
+    queues = Counter(pick)
     found = []
-    for common in (1, 2, 64):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arrays, "_COMMON", common)
-            buffer = pa.py_buffer(data + b":behind\n")
-            made = header_maps(buffer, np.array(starts), np.array(stops), np.array(pick))
-        made.validate(full=True)
-        assert all(len(dict(each)) == len(each) for each in made.to_pylist())
-        found.append([dict(each) for each in made.to_pylist()])
-    assert found[0] == found[1] == found[2]
+    for times in (1, 64):
+        parts = [
+            message(number, [*range(1, 1 + queues[place])], block)
+            for number, (place, block) in enumerate([*enumerate(blocks)] * times, 1)
+            if queues[place]
+        ]
+        data = pack_header(JOURNAL, 1, 1) + b"".join(map(framed, [*NAMES, *parts]))
+        every = [row["headers"] for row in rows(data, columns="headers")]
+        assert every == every[: len(pick)] * times
+        found.append(every[: len(pick)])
+    assert found[0] == found[1]
     return found[0]
 
 

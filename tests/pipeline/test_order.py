@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from stompring.pipeline.backlog import Amount, FileSlice, FolderBacklog, Limit, plan_batch
 from stompring.pipeline.files import START, Position
-from stompring.pipeline.options import Options
-from stompring.pipeline.source import StompringStreamReader
 from stompring.settings.model import Retention
 
 from ..broker.broker_fixture import join
@@ -23,6 +21,7 @@ from ..property.profile import examples
 from ..store.paged_broker import SETTINGS, PagedBroker
 from . import reference_decoder
 from .broker_files import KEPT, write_files
+from .spark_formats import stream
 from .test_source_stream import batches
 
 #: Bytes of a record of the layouts below.
@@ -234,7 +233,7 @@ def late(found, column):
 )
 def test_a_backlog_of_journal_and_pages_is_read_by_time(data, table, limit):
     def of(**options):
-        return batches(StompringStreamReader(Options.of({"path": str(data), "table": table, **options})))
+        return batches(stream(data, table=table, **options))
 
     (whole,) = of()
     found = of(**limit)
@@ -255,7 +254,7 @@ def test_copies_that_are_all_that_is_left_come_first(data, tmp_path, missing):
         for path in [*tmp_path.rglob("*.journal"), *tmp_path.rglob("*.page")]
         for row in reference_decoder.rows(path.read_bytes())
     }
-    found = batches(StompringStreamReader(Options.of({"path": str(tmp_path), "maxFilesPerTrigger": "2"})))
+    found = batches(stream(tmp_path, maxFilesPerTrigger="2"))
     rows = [(row["message_id"], row["queue"]) for batch in found for row in batch]
     assert len(found) > 5 and sorted(rows) == sorted(expected)
     assert sum(row["queue"] == "stays" for row in found[0]) > 1

@@ -10,8 +10,6 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
 from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
-from stompring.pipeline.options import Options
-from stompring.pipeline.source import StompringStreamReader
 from stompring.store.record import ADDRESS, COPY, MESSAGE, NAME, QUEUE, TRAITS, Kind, framed
 from stompring.store.segment import JOURNAL, pack_header
 
@@ -19,24 +17,16 @@ from ..broker_document import anycast
 from ..end_to_end.lasting import DURABLE
 from ..end_to_end.test_retention import retention
 from .broker_files import broker_files, write_files, write_identified
+from .spark_formats import rows_of, stream
 
 FILES = broker_files()
 
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
 
-def stream(root, **options):
-    return StompringStreamReader(Options.of({"path": str(root), **options}))
-
-
 def rows(source, start, end):
     """What the batch between two offsets has."""
-    return [
-        row
-        for part in source.partitions(start, end)
-        for batch in source.read(part)
-        for row in batch.to_pylist()
-    ]
+    return rows_of(source, source.partitions(start, end))
 
 
 def batches(source, start=None):
@@ -166,8 +156,7 @@ def test_a_file_of_another_directory_is_left_out(tmp_path, caplog):
     clean = write_files(tmp_path / "clean", {each: data for each, data in files.items() if each != name})
     data = write_identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
     (found,) = batches(stream(data))
-    options = {"path": str(clean), "failOnDataLoss": "false"}
-    (expected,) = batches(StompringStreamReader(Options.of(options)))
+    (expected,) = batches(stream(clean, failOnDataLoss="false"))
     assert found == expected and f"{name}: it belongs to the data directory {TWO.hex()}" in caplog.text
 
 

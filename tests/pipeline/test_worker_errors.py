@@ -1,13 +1,18 @@
 """What a user of Spark reads first when something is wrong that is no mistake of ours: our sentence."""
 
+import click
 import pytest
 
 pytest.importorskip("pyspark")
 
-from stompring.pipeline.options import OptionError
-from stompring.pipeline.workers import reporting_errors, reports_errors, worker_message
+from click.testing import CliRunner
+from pyspark.errors import PySparkException
+
+from stompring.cli.lake import lake
+from stompring.errors import StoreError
 
 from .broker_files import broker_files, write_identified
+from .spark_formats import reader, rows_of, schema
 from .test_source_stream import start
 
 pytestmark = pytest.mark.spark
@@ -42,7 +47,6 @@ def test_the_sentence_is_in_the_first_line(spark, tmp_path):
     ):
         text = shown(what)
         assert expected in text.splitlines()[0], text
-        assert worker_message(text) is not None and f"stompring: {worker_message(text)}".startswith(expected)
         assert "Traceback" not in text
 
 
@@ -71,19 +75,17 @@ def test_in_a_stream_and_in_its_tasks(spark, tmp_path):
     assert lines[1] == f"stompring: {file} at 0: Is a directory"
 
 
-def test_outside_of_workers_exceptions_are_what_they_were():
-    @reports_errors
-    def refuse():
-        raise OptionError("path", "is wrong")
-
-    def items():
-        yield 1
-        raise OptionError("path", "is wrong")
-
-    with pytest.raises(OptionError, match="option path: is wrong"):
-        refuse()
-    with pytest.raises(OptionError, match="option path: is wrong"):
-        list(reporting_errors(items()))
+def test_outside_of_workers_exceptions_are_what_they_were(tmp_path):
+    with pytest.raises(ValueError, match="^option table: must be one of"):
+        schema(table="x")
+    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
+    source = reader(data)
+    parts = source.partitions()
+    file = sorted(data.glob("journal/*.journal"))[0]
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(StoreError, match="Is a directory"):
+        rows_of(source, parts)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +97,15 @@ def test_outside_of_workers_exceptions_are_what_they_were():
         ),
         ("An exception was thrown from the Python worker:\nstompring: it: is wrong", "it: is wrong"),
         ("stompring: it is wrong", "it is wrong"),
-        ("[TABLE_OR_VIEW_NOT_FOUND] The table or view `stompring` cannot be found", None),
+        (
+            "[TABLE_OR_VIEW_NOT_FOUND] `stompring` cannot be found\n",
+            "[TABLE_OR_VIEW_NOT_FOUND] `stompring` cannot be found",
+        ),
     ],
 )
-def test_the_sentence_within_what_spark_shows(text, found):
-    assert worker_message(text) == found
+def test_the_commands_tell_the_sentence_within_what_spark_shows(text, found):
+    def fail():
+        raise PySparkException(text)
+
+    commands = type(lake)("lake", commands={"fail": click.Command("fail", callback=fail)})
+    assert CliRunner().invoke(commands, ["fail"]).output == f"Error: {found}\n"

@@ -10,8 +10,6 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from stompring.cli.lake import lake as command
-from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.lake import ingest as ingest_module
 from stompring.pipeline.lake.delta import LakeTable, commits
 from stompring.pipeline.lake.lake import Lake
@@ -20,9 +18,11 @@ from stompring.store.datadir import Position, read_ingested, record_ingested
 
 from ..broker_files import broker_files, write_files, write_identified
 from ..test_source_stream import write_segment
-from .ingesting import cut_anywhere, done, ingest, rows, run
+from .ingesting import COMMANDS, cut_anywhere, done, ingest, rows, run
 
 pytestmark = pytest.mark.spark
+
+TABLES = ("messages", "events", "samples")
 
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
@@ -266,7 +266,7 @@ def test_a_lake_of_another_version_is_refused_by_every_command(tmp_path, about, 
         "report": ["--out", str(tmp_path / "o.html")],
     }
     more |= {"replay": ["--dry-run"], "restore": ["--version", "0"]}
-    for name, one in command.commands.items():
+    for name, one in COMMANDS.items():
         if name != "view" and any(each.name == "lake" for each in one.params):
             result = run(name, "--lake", lake, *more.get(name, []))
             assert result.exit_code == 1 and text in result.output, (name, result.output)

@@ -9,76 +9,74 @@ pytest.importorskip("pyarrow")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from stompring.pipeline.options import OptionError
+from stompring.errors import PipelineError
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.source import (
-    Position,
-    Receiver,
-    Spool,
-    SpoolError,
-    StompStreamReader,
-    read_rows,
-)
 
-from ...broker_process import PATIENCE
 from ...end_to_end.lasting import numbers
 from ...waiting import until
+from ..spark_formats import asked, rows_of
 from .scripted_broker import ScriptedBroker, greet, receive_until
 
-Message = tuple[str, bytes]
 
+class Receiving:
+    """A stream that has begun, and what is in its spool."""
 
-def options(port, spool, **more):
-    given = {"url": f"127.0.0.1:{port}", "destination": "q", "spool": str(spool), **more}
-    return SourceOptions.of({name: str(value) for name, value in given.items()})
+    def __init__(self, port, spool, **options):
+        given = {"url": f"127.0.0.1:{port}", "destination": "q", "spool": spool, **options}
+        self.stream = asked("stomp", "streamReader", **given)
+        self.begin = self.stream.initialOffset()
 
+    def settle(self):
+        """Until what is available now has come."""
+        self.stream.prepareForTriggerAvailableNow()
 
-def bodies(spool):
-    batches = read_rows(spool.directory, spool.pieces(spool.head, spool.tail), ["body"])
-    return [row["body"].decode() for batch in batches for row in batch.to_pylist()]
+    def check(self):
+        """Raises what ended the receiving."""
+        self.take(self.begin)
+
+    def take(self, start):
+        """A batch begins here: all before it has been read."""
+        return self.stream.latestOffset(start, ReadAllAvailable())
+
+    def bodies(self):
+        parts = self.stream.partitions(self.begin, self.stream.reportLatestOffset())
+        return [row["body"].decode() for row in rows_of(self.stream, parts)]
 
 
 @pytest.fixture
 def receive(tmp_path):
-    """Starts receivers; all are stopped after the test."""
+    """Begins to receive; all streams are stopped after the test."""
     running = []
 
-    def start(port, **more):
-        given = options(port, tmp_path / "spool", **more)
-        spool = Spool(given.spool)
-        receiver = Receiver(given, spool)
-        running.append((receiver, spool))
-        receiver.start()
-        return receiver, spool
+    def start(port, spool=tmp_path / "spool", **options):
+        running.append(Receiving(port, spool, **options))
+        return running[-1]
 
     yield start
-    for receiver, spool in running:
-        receiver.stop()
-        spool.close()
+    for each in running:
+        each.stream.stop()
 
 
 def test_all_that_is_there(receive, broker, name, connect, management):
     connect().put(name, *numbers(1, 500))
-    receiver, spool = receive(broker.port, destination=name, prefetch=100, idle=300)
-    receiver.wait_until_idle(0.3, PATIENCE)
-    receiver.check()
-    assert bodies(spool) == numbers(1, 500)
+    found = receive(broker.port, destination=name, prefetch=100, idle=300)
+    found.settle()
+    assert found.bodies() == numbers(1, 500)
     management.expect(name, messageCount=0)
     connect().put(name, *numbers(501, 520))
     management.expect(name, messageCount=0)  # the rest comes by itself
-    assert bodies(spool) == numbers(1, 520)
+    assert found.bodies() == numbers(1, 520)
 
 
 def test_a_full_spool_is_no_place_for_more(receive, broker, name, connect, management):
     client = connect()
     client.put(name, *["x" * 1000] * 300)
-    receiver, spool = receive(broker.port, destination=name, prefetch=10, spoolLimit="20K")
-    receiver.wait_until_idle(60, 600)  # full before that
-    receiver.check()
-    assert 20 <= len(bodies(spool)) <= 40
-    management.expect(name, messageCount=300 - len(bodies(spool)))
-    until(lambda: receiver.mark_read(spool.tail) or len(bodies(spool)) == 300, "messages in the spool")
+    found = receive(broker.port, destination=name, prefetch=10, spoolLimit="20K", idle=60_000, drain=600_000)
+    found.settle()  # full before that
+    assert 20 <= len(found.bodies()) <= 40
+    management.expect(name, messageCount=300 - len(found.bodies()))
+    tail = found.stream.reportLatestOffset
+    until(lambda: found.take(tail()) and len(found.bodies()) == 300, "messages in the spool")
     management.expect(name, messageCount=0)
 
 
@@ -93,10 +91,9 @@ def test_time_is_up(receive, broker, name, connect):
     producer = threading.Thread(target=go_on)
     producer.start()
     try:
-        receiver, spool = receive(broker.port, destination=name)
-        receiver.wait_until_idle(PATIENCE, 0.5)
-        receiver.check()
-        assert bodies(spool)
+        found = receive(broker.port, destination=name, idle=600_000, drain=500)
+        found.settle()
+        assert found.bodies()
     finally:
         ended.set()
         producer.join()
@@ -115,13 +112,13 @@ def greeted(peer):
 @pytest.mark.parametrize("farewell", [b"", b"ERROR\nmessage:The broker is shutting down\n\n\0"])
 def test_a_broker_that_comes_back(receive, farewell):
     """What was not acknowledged comes again: it is there twice, and told so. Nothing is lost."""
-    spools = []
+    found = []
 
     def first(peer):
         greeted(peer)
         peer.sendall(message(1) + message(2))
         assert receive_until(peer, b"\0\n") == b"ACK\nid:a2\n\n\0\n"
-        assert bodies(spools[0]) == ["1", "2"]  # before it was acknowledged
+        assert found[0].bodies() == ["1", "2"]  # before it was acknowledged
         peer.sendall(message(3) + farewell)
 
     def second(peer):
@@ -130,56 +127,67 @@ def test_a_broker_that_comes_back(receive, farewell):
         assert receive_until(peer, b"ACK\nid:a5\n\n\0\n")
 
     with ScriptedBroker(first, second) as other:
-        receiver, spool = receive(other.port, prefetch=7, selector="a = 'b'", heartBeat=0)
-        spools.append(spool)
-        until(lambda: bodies(spool)[-3:] == ["3", "4", "5"], "messages in the spool")
-    receiver.check()
-    assert bodies(spool) in (["1", "2", "3", "4", "5"], ["1", "2", "3", "3", "4", "5"])
+        found.append(receive(other.port, prefetch=7, selector="a = 'b'", heartBeat=0))
+        until(lambda: found[0].bodies()[-3:] == ["3", "4", "5"], "messages in the spool")
+    found[0].check()
+    assert found[0].bodies() in (["1", "2", "3", "4", "5"], ["1", "2", "3", "3", "4", "5"])
 
 
-def test_what_the_broker_is_asked(receive):
+@pytest.mark.parametrize(
+    ("given", "connect", "subscribe"),
+    [
+        ({}, ["heart-beat:10000,10000"], ["prefetch-count:10000", "receipt:1"]),
+        (
+            {
+                "subscribeHeaders": "durable-subscription-name=d, x=a:b, y = 2=3,",
+                "clientId": "me",
+                "heartBeat": "5000",
+                "prefetch": "7",
+                "selector": "a = 'b'",
+                "passwordFile": None,
+            },
+            ["client-id:me", "heart-beat:5000,5000", "passcode:sesame"],
+            [
+                *("prefetch-count:7", "selector:a = 'b'", "durable-subscription-name:d"),
+                *("x:a\\cb", "y:2=3", "receipt:1"),
+            ],
+        ),
+        ({"heartBeat": "0"}, ["heart-beat:0,0"], []),
+    ],
+)
+def test_what_the_broker_is_asked(receive, tmp_path, given, connect, subscribe):
     said = []
+    if "passwordFile" in given:
+        (tmp_path / "secret").write_text("sesame\n")
+        given = {**given, "passwordFile": tmp_path / "secret"}
 
     def play(peer):
-        said.append(greet(peer))
-        said.append(receive_until(peer, b"\0\n"))
+        said.append(greet(peer).decode().split("\n"))
+        said.append(receive_until(peer, b"\0\n").decode().split("\n"))
         peer.sendall(b"ERROR\nmessage:not you\n\n\0")
 
     with ScriptedBroker(play) as other:
-        more = {
-            "subscribeHeaders": "durable-subscription-name=d, x=a:b",
-            "clientId": "me",
-            "heartBeat": "5000",
-        }
-        receiver, _ = receive(other.port, prefetch=7, selector="a = 'b'", **more)
-        receiver.wait_until_idle(1, 60)
+        found = receive(other.port, f"file://{tmp_path}/a%20b", **given)
         with pytest.raises(BrokerError, match=r"127.0.0.1:\d+ refuses: not you"):
-            receiver.check()
-    assert b"\nclient-id:me\n" in said[0] and b"\nheart-beat:5000,5000\n" in said[0]
-    wanted = [
-        b"prefetch-count:7",
-        b"selector:a = 'b'",
-        b"durable-subscription-name:d",
-        b"x:a\\cb",
-        b"receipt:1",
-    ]
-    assert said[1].split(b"\n")[4:9] == wanted
+            found.settle()
+        with pytest.raises(BrokerError, match=r"127.0.0.1:\d+ refuses: not you"):
+            found.check()
+    assert {*connect} <= {*said[0]}
+    assert said[1][4 : 4 + len(subscribe)] == subscribe
+    assert (tmp_path / "a b").is_dir()
 
 
 def test_nobody_there(receive):
-    with socket.create_server(("127.0.0.1", 0)) as mark_read:
-        port = mark_read.getsockname()[1]
-    receiver, _ = receive(port, timeout=300)
-    receiver.wait_until_idle(1, 60)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    found = receive(port, timeout=300)
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached"):
-        receiver.check()
+        found.settle()
 
 
-def test_a_spool_that_is_not_the_right_one(broker, name, tmp_path):
-    given = {"url": f"127.0.0.1:{broker.port}", "destination": name, "spool": str(tmp_path)}
-    reader = StompStreamReader(given, ["body"])
-    with Spool(tmp_path), pytest.raises(OptionError, match="option spool: .* is in use by another query"):
-        reader.initialOffset()
-    with pytest.raises(SpoolError, match="ends before the position of the checkpoint, segment 9 at"):
-        reader.latestOffset(Position(9, 16).to_json(), ReadAllAvailable())
-    reader.stop()
+def test_a_spool_that_is_not_the_right_one(receive, broker, name):
+    found = receive(broker.port, destination=name)
+    with pytest.raises(ValueError, match="option spool: .* is in use by another query"):
+        receive(broker.port, destination=name)
+    with pytest.raises(PipelineError, match="ends before the position of the checkpoint, segment 9 at"):
+        found.take({"segment": 9, "position": 16})

@@ -8,11 +8,9 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import OMITTED_HEADERS, PIECE_BYTES, SendEncoder, check_columns
-from stompring.stomp.parser import Parser
-
 from ...property.profile import examples
+from .scripted_broker import ScriptedBroker, greet
+from .sending import sent, write, writer
 
 TYPES = {
     "body": pa.binary(),
@@ -36,11 +34,6 @@ row = st.fixed_dictionaries(
 )
 
 
-def options(**more):
-    given = {"url": "localhost:1", "destination": "q", **more}
-    return SinkOptions.of({name: str(value) for name, value in given.items()})
-
-
 def batch(rows, types=TYPES):
     found = []
     for row in rows:
@@ -51,71 +44,48 @@ def batch(rows, types=TYPES):
     return pa.RecordBatch.from_pylist(found, pa.schema(types))
 
 
-def parsed(data):
-    parser = Parser(1 << 30, 1000, 1 << 20)
-    parser.negotiated(b"1.2")
-    found = []
-    for head, body in parser.feed(bytes(data)):
-        assert head.command == b"SEND"
-        headers = {name.decode(): value.decode() for name, value in head.headers.items()}
-        assert headers.pop("content-length") == str(len(body))
-        found.append((headers, body))
-    assert parser.error is None
-    return found
-
-
-def expected(row, number, prefix):
+def expected(row):
     headers = {"persistent": "true", "destination": "q" if row["destination"] is None else row["destination"]}
     for name in ("priority", "expires"):
         if row[name] is not None:
             headers[name] = str(row[name])
-    identifier = row["dedup_id"]
-    if identifier is None and prefix is not None:
-        identifier = f"{prefix}-{number}"
-    if identifier is not None:
-        headers["_AMQ_DUPL_ID"] = identifier
+    if row["dedup_id"] is not None:
+        headers["_AMQ_DUPL_ID"] = row["dedup_id"]
     headers |= {name: value for name, value in (row["headers"] or {}).items() if value is not None}
     return headers, row["body"] or b""
 
 
 @examples(80)
-@given(
-    st.lists(row, min_size=1, max_size=6),
-    st.none() | st.text("ab:", min_size=1, max_size=3),
-    st.integers(0, 5),
-    st.integers(0, 1000),
-)
-def test_as_one_by_one(rows, prefix, skip, first):
+@given(st.lists(row, min_size=1, max_size=6), st.integers(0, 5))
+def test_as_one_by_one(rows, skip):
     """Also of a slice, whose arrays begin in the middle of their buffers."""
     skip = min(skip, len(rows) - 1)
-    made = SendEncoder(options(), prefix).encode(batch(rows).slice(skip), first)
-    assert parsed(made) == [expected(one, first + at, prefix) for at, one in enumerate(rows[skip:])]
+    _, frames = sent(batch(rows).slice(skip))
+    assert frames == [expected(one) for one in rows[skip:]]
 
 
 def test_a_body_alone():
     given = pa.RecordBatch.from_pydict({"body": ["1", "größe"]})
-    sends = SendEncoder(options(persistent="false", dedupHeader=""), None)
-    assert parsed(sends.encode(given, 0)) == [
-        ({"destination": "q"}, b"1"),
-        ({"destination": "q"}, "größe".encode()),
-    ]
-    (found,) = parsed(sends.encode(given.slice(1), 1, transaction=True, receipt="7"))
-    assert found[0] == {"transaction": "1", "receipt": "7", "destination": "q"}
+    _, frames = sent(given, persistent="false", dedupHeader="")
+    assert frames == [({"destination": "q"}, b"1"), ({"destination": "q"}, "größe".encode())]
 
 
 def test_wide_types_and_numbers():
     types = {"body": pa.large_string(), "expires": pa.int64(), "priority": pa.int64()}
     given = pa.RecordBatch.from_pylist([{"body": "x", "expires": 5, "priority": 3}], pa.schema(types))
-    ((headers, body),) = parsed(SendEncoder(options(), None).encode(given, 0))
+    _, ((headers, body),) = sent(given)
     assert (headers["expires"], headers["priority"], body) == ("5", "3", b"x")
 
 
 def test_headers_that_are_not_sent():
     """A row that came from a broker can be sent as it is."""
-    types = {name: TYPES[name] for name in ("body", "headers", "priority")}
-    more = dict.fromkeys([*OMITTED_HEADERS, "_AMQ_DUPL_ID", "priority"], "x")
-    given = batch([{"body": b"", "headers": {**more, "kept": "y"}, "priority": 2}], types)
-    ((headers, _),) = parsed(SendEncoder(options(), "p").encode(given, 0))
+    types = {name: TYPES[name] for name in ("body", "headers", "priority", "dedup_id")}
+    omitted = (
+        "destination content-length receipt transaction persistent message-id subscription ack redelivered"
+    )
+    more = dict.fromkeys([*omitted.split(), "timestamp", "_AMQ_DUPL_ID", "priority"], "x")
+    given = batch([{"body": b"", "headers": {**more, "kept": "y"}, "priority": 2, "dedup_id": "p-0"}], types)
+    _, ((headers, _),) = sent(given)
     assert headers == {
         "persistent": "true",
         "destination": "q",
@@ -125,17 +95,11 @@ def test_headers_that_are_not_sent():
     }
 
 
-def test_pieces():
-    rows = [
-        {"body": bytes(size)}
-        for size in (PIECE_BYTES // 2, PIECE_BYTES // 3, PIECE_BYTES // 3, 2 * PIECE_BYTES, 1, 1)
-    ]
-    given = batch(rows, {"body": pa.binary()})
-    pieces = list(SendEncoder(options(), "p").pieces(given, 10, transaction=True))
-    found = [frame for data, _ in pieces for frame in parsed(data)]
-    assert [len(body) for _, body in found] == [len(row["body"]) for row in rows]
-    assert [headers["_AMQ_DUPL_ID"] for headers, _ in found] == [f"p-{number}" for number in range(10, 16)]
-    assert sum(count for _, count in pieces) == len(rows) and len(pieces) > 2
+def test_large_bodies():
+    """More than is encoded at once, alone and together."""
+    sizes = [mega << 19 for mega in (4, 3, 3, 16)] + [1, 1]
+    _, frames = sent(batch([{"body": bytes(size)} for size in sizes], {"body": pa.binary()}))
+    assert [len(body) for _, body in frames] == sizes
 
 
 @pytest.mark.parametrize(
@@ -163,17 +127,27 @@ def test_pieces():
 )
 def test_columns_that_cannot_be(types, more, text):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is looked at
-        check_columns(pa.schema(types), options(**more))
+        writer(pa.schema(types), **more)
     assert text in str(caught.value)
 
 
-def test_rows_that_cannot_be():
-    types = {"body": pa.binary(), "destination": pa.string()}
-    rows = [{"body": b"", "destination": "q"}, {"body": b"", "destination": None}]
-    with pytest.raises(ValueError, match="column destination: is null in row 8, and option destination"):
-        SendEncoder(options(destination=""), None).encode(batch(rows, types), 7)
-    with pytest.raises(ValueError, match="column headers: NUL is not allowed in a header"):
-        given = batch(
-            [{"body": b"", "headers": {"a": "b\0"}}], {name: TYPES[name] for name in ("body", "headers")}
-        )
-        SendEncoder(options(), None).encode(given, 0)
+@pytest.mark.parametrize(
+    ("columns", "wrong", "text"),
+    [
+        ("destination", None, "column destination: is null in row 8, and option destination"),
+        ("headers", {"a": "b\0"}, "column headers: NUL is not allowed in a header"),
+    ],
+)
+def test_rows_that_cannot_be(columns, wrong, text):
+    types = {name: TYPES[name] for name in ("body", columns)}
+    good = {"body": b"", columns: "q" if columns == "destination" else {}}
+    batches = [batch([good] * 7, types), batch([good, {**good, columns: wrong}], types)]
+
+    def play(peer):
+        greet(peer)
+        while peer.recv(1000):
+            pass
+
+    with ScriptedBroker(play) as other, pytest.raises(ValueError, match=text):
+        option = {} if columns == "headers" else {"destination": ""}
+        write(batches, batches[0].schema, url=f"127.0.0.1:{other.port}", **option)

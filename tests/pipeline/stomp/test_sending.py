@@ -6,82 +6,82 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from stompring.pipeline.stomp import sink
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import TaskResult, is_duplicate, send_rows
 
 from .queue_contents import drained_bodies, url
 from .scripted_broker import ScriptedBroker, greet, receive_until
+from .sending import IDS, write
 
 
-def batches(*numbers, size=100):
-    """Record batches with these numbers as bodies."""
+def batches(*numbers, job=None, size=100, padding=b""):
+    """Record batches with these numbers as bodies, and duplicate ids of a job."""
     for at in range(0, len(numbers), size):
-        yield pa.RecordBatch.from_pydict({"body": [b"%d" % number for number in numbers[at : at + size]]})
+        some = numbers[at : at + size]
+        bodies, ids = [b"%d%b" % (number, padding) for number in some], [f"{job}-{number}" for number in some]
+        yield pa.RecordBatch.from_pydict({"body": bodies} | ({"dedup_id": ids} if job else {}))
 
 
-def options(broker, destination, **more):
-    given = {"url": f"127.0.0.1:{broker.port}", "destination": destination, **more}
-    return SinkOptions.of({name: str(value) for name, value in given.items()})
+def send(broker, rows, job=None, **more):
+    """The rows of a task, which have duplicate ids where there is a job."""
+    given = {"url": f"127.0.0.1:{broker.port}", **more}
+    return write(rows, *([IDS] if job else []), **given)
 
 
 def test_nothing_to_send():
-    given = SinkOptions.of({"url": "127.0.0.1:1", "destination": "q"})
     with pytest.raises(ConnectionFailed, match="127.0.0.1:1 cannot be reached"):
-        send_rows(given, None, batches(1))
+        write(batches(1), url="127.0.0.1:1")
     for nothing in (batches(), [next(batches(1)).slice(1)]):
-        assert send_rows(given, None, nothing) == TaskResult()
+        assert write(nothing, url="127.0.0.1:1") == (0, False)
 
 
-@pytest.mark.parametrize("memory", [sink.BUFFER_LIMIT, 2000])
 @pytest.mark.parametrize("transaction", ["true", "false"])
-def test_a_task_that_is_done_again(lasting, memory, transaction):
-    """By itself, with rows that were not there, after others, and with ids of its own."""
+def test_a_task_that_is_done_again(lasting, transaction):
+    """By itself, with rows that were not there, after others, and with ids of few rows."""
     lasting.start()
-    given = options(lasting.process, "q", transaction=transaction, receiptRows=70)
     again = transaction == "true"
 
-    def send(prefix, *rows):
-        return send_rows(given, prefix, rows, memory)
+    def sent(job, rows):
+        return send(lasting.process, rows, job, transaction=transaction, receiptRows=70)
 
-    assert send("job-0", *batches(*range(500))) == TaskResult(500)
-    assert send("job-0", *batches(*range(500))) == TaskResult(500, again)
-    assert send("job-0", *batches(*range(750))) == TaskResult(750, again)
-    assert send("job-1", *batches(*range(1000, 1010))) == TaskResult(10)
-    own = pa.RecordBatch.from_pydict({"body": [b"a", b"b"], "dedup_id": ["job-0-5", None]})
-    assert send(None, own) == TaskResult(2, again)
+    for job, numbers, repeated in (
+        ("one", range(500), False),
+        ("one", range(500), again),
+        ("one", range(750), again),
+        ("two", range(1000, 1010), False),
+    ):
+        assert sent(job, batches(*numbers, job=job)) == (len(numbers), repeated)
+    own = pa.RecordBatch.from_pydict({"body": [b"a", b"b"], "dedup_id": ["one-5", None]}, IDS)
+    assert sent("one", [own]) == (2, again)
     assert drained_bodies(lasting, "q") == [*map(str, range(750)), *map(str, range(1000, 1010)), "b"]
 
 
-@pytest.mark.parametrize("prefix", [None, "job-0"])
-def test_all_or_nothing(broker, name, management, connect, prefix):
+@pytest.mark.parametrize("job", [None, "job"])
+def test_all_or_nothing(broker, name, management, connect, job):
     def failing():
-        yield from batches(*range(1000))
+        yield from batches(*range(1000), job=job)
         raise RuntimeError("no more rows")
 
     connect().put(name, "first")
     with pytest.raises(RuntimeError, match="no more rows"):
-        send_rows(options(broker, name), prefix, failing())
+        send(broker, failing(), job, destination=name)
     management.expect(name, messageCount=1)
-    assert send_rows(options(broker, name), prefix, batches(*range(1000))) == TaskResult(1000)
+    assert send(broker, batches(*range(1000), job=job), job, destination=name) == (1000, False)
     management.expect(name, messageCount=1001)
 
 
 def test_a_broker_that_goes_away_between_the_rows(lasting):
     lasting.start()
-    given = options(lasting.process, "q")
 
     def interrupted():
-        yield from batches(*range(200))
+        yield from batches(*range(200), job="job")
         lasting.kill()
         while True:
-            yield from batches(*range(10_000))
+            yield from batches(*range(10_000), job="more")
 
     with pytest.raises(ConnectionFailed, match=f"{url(lasting)} (has closed the connection|is gone)"):
-        send_rows(given, "job-0", interrupted())
+        send(lasting.process, interrupted(), "job")
     lasting.start()
-    assert send_rows(options(lasting.process, "q"), "job-0", batches(*range(200))) == TaskResult(200)
+    assert send(lasting.process, batches(*range(200), job="job"), "job") == (200, False)
     assert len(drained_bodies(lasting, "q")) == 200
 
 
@@ -89,31 +89,39 @@ def test_a_full_address_is_no_duplicate(lasting):
     lasting.start(settings={"q": {"max-size-messages": 5, "address-full-policy": "FAIL"}})
     lasting.connect().put("q", *"12345")
     with pytest.raises(BrokerError, match="Transaction 1 is not committed: "):
-        send_rows(options(lasting.process, "q"), "job-0", batches(*range(10)))
+        send(lasting.process, batches(*range(10), job="job"), "job")
 
 
-def test_a_duplicate_that_is_told_at_once():
+@pytest.mark.parametrize(
+    ("refusal", "header", "padding"),
+    [
+        (b"AMQ1: Duplicate message detected - message will not be routed", "_AMQ_DUPL_ID", b""),
+        (b"duplicate x-dedup '5' on address q", "x-dedup", bytes(30_000)),  # more than is kept in memory
+    ],
+    ids=["as Artemis", "by the header"],
+)
+def test_a_duplicate_that_is_told_at_once(refusal, header, padding):
     """Other brokers may refuse a SEND before the rows are at an end: those to come are sent as well."""
     said = []
 
     def refusing(peer):
         greet(peer)
-        receive_until(peer, b"-0\ncontent-length:1\n\n0\0\n")
-        peer.sendall(b"ERROR\nmessage:AMQ1: Duplicate message detected - message will not be routed\n\n\0")
-        while peer.recv(1 << 16):
+        receive_until(peer, b"-0\ncontent-length:")
+        peer.sendall(b"ERROR\nmessage:%b\n\n\0" % refusal)
+        while peer.recv(1 << 20):
             pass
 
     def taking(peer):
         greet(peer)
-        said.append(receive_until(peer, b"DISCONNECT\nreceipt:4\n\n\0\n"))
+        while not said or b"DISCONNECT\nreceipt:4\n\n\0\n" not in said[-1]:
+            said[-1:] = (
+                [said[-1][:-100], said[-1][-100:] + peer.recv(1 << 20)] if said else [peer.recv(1 << 20)]
+            )
         peer.sendall(b"RECEIPT\nreceipt-id:4\n\n\0")
 
     with ScriptedBroker(refusing, taking) as other:
-        given = SinkOptions.of({"url": f"127.0.0.1:{other.port}", "destination": "q"})
-        assert send_rows(given, "job-0", batches(*range(3000), size=10)) == TaskResult(3000, again=True)
-    assert said[0].count(b"SEND\n") == 3000 and b"transaction" not in said[0]
-
-
-def test_what_speaks_of_a_duplicate():
-    assert is_duplicate(BrokerError("duplicate x-dedup '5' on address q"), "x-dedup")
-    assert not is_duplicate(BrokerError("address q is full"), "x-dedup")
+        rows = batches(*range(3000), job="job", size=10, padding=padding)
+        assert send(other, rows, "job", dedupHeader=header) == (3000, True)
+    frames = b"".join(said)
+    assert frames.count(b"SEND\n") == 3000 and b"transaction" not in frames
+    assert len(frames) > 3000 * len(padding)

@@ -6,6 +6,8 @@ from .queue_contents import drained_bodies, url
 
 pytestmark = pytest.mark.spark
 
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
 
 def numbered(spark, count, partitions=1):
     return spark.range(0, count, 1, partitions).selectExpr("cast(id as string) as body")
@@ -35,9 +37,11 @@ def test_a_batch_job(spark, lasting):
     assert message["_AMQ_DUPL_ID"].startswith("job-")
 
 
-def test_a_batch_that_is_replayed(spark, lasting, tmp_path):
+def test_a_batch_that_is_replayed(spark, lasting, tmp_path, request):
     """As after a crash between the tasks of a batch and Spark's own record of it; one row more than before."""
     lasting.start()
+    request.addfinalizer(lambda: spark.conf.unset(RECORDS))
+    spark.conf.set(RECORDS, "100")  # a task has several batches of Arrow
     given, checkpoint = tmp_path / "given", tmp_path / "checkpoint"
     given.mkdir()
 

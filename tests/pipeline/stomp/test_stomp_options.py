@@ -5,75 +5,62 @@ from pathlib import Path
 
 import pytest
 
-from stompring.pipeline.options import OptionError
-from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.pipeline.stomp.options import SINK_OPTIONS, SOURCE_OPTIONS, SinkOptions, SourceOptions
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from stompring.pipeline.stomp.connection import ConnectionFailed
+
+from ..spark_formats import asked
+from .scripted_broker import ScriptedBroker
+from .sending import IDS, numbered, sent, write, writer
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "spark-stomp.md").read_text(encoding="utf-8")
 
 NEEDED = {"url": "host:1", "destination": "q", "spool": "/s"}
 
 
-def sink(**options):
-    return SinkOptions.of({"url": "host:1", **options})
-
-
 def source(**options):
-    return SourceOptions.of({**NEEDED, **options})
-
-
-def test_defaults():
-    assert sink() == SinkOptions(Endpoint("host", 1), dedup_header="_AMQ_DUPL_ID")
-    beating = Endpoint("host", 1, heart_beat=10_000)
-    assert source() == SourceOptions(beating, "q", Path("/s"), (("prefetch-count", "10000"),))
+    return asked("stomp", "streamReader", **{**NEEDED, **options})
 
 
 def test_all_of_writing():
-    given = {
-        "USER": "u",
-        "password": "p",
-        "virtualHost": "/v",
-        "timeout": "1500",
-        "tls": "TRUE",
-        "caFile": "/ca",
-    }
-    endpoint = Endpoint("host", 1, "u", "p", virtual_host="/v", timeout=1.5, tls=True, ca_file=Path("/ca"))
-    more = {
-        "destination": "q",
-        "transaction": "false",
-        "receiptrows": "5",
-        "persistent": "false",
-        "jobId": "j",
-    }
-    assert sink(**given, **more, dedupHeader="x", checkpointLocation="/c", queryName="n") == SinkOptions(
-        endpoint, "q", False, 5, False, "j", "x"
+    given = {"USER": "u", "password": "p", "virtualHost": "/v", "checkpointLocation": "/c", "queryName": "n"}
+    rows = numbered(12)
+    connect, frames = sent(
+        rows, **given, receiptrows="5", persistent="false", dedupHeader="x", destination="d"
     )
-    assert sink(dedupHeader="").dedup_header is None
+    assert {b"login:u", b"passcode:p", b"host:/v"} <= {*connect.split(b"\n")}
+    receipts = {4: {"receipt": "1"}, 9: {"receipt": "2"}}
+    assert [headers for headers, _ in frames] == [
+        {"destination": "d", "x": str(number), **receipts.get(number, {})} for number in range(12)
+    ]
+    _, frames = sent(rows)
+    common = {"persistent": "true", "destination": "q"}
+    assert [headers for headers, _ in frames] == [{**common, "_AMQ_DUPL_ID": str(each)} for each in range(12)]
 
 
-def test_a_url_may_ask_for_tls():
-    found = sink(url="ssl://host:1", caFile="/ca").endpoint
-    assert found == Endpoint("host", 1, tls=True, ca_file=Path("/ca"))
+@pytest.mark.parametrize("more", [{"scheme": "ssl://"}, {"tls": "TRUE"}])
+def test_tls_may_be_asked_for(more):
+    with (
+        ScriptedBroker(lambda peer: peer.recv(1000)) as other,
+        pytest.raises(ConnectionFailed, match="/no/ca|TLS"),
+    ):
+        write(
+            [numbered(1)], IDS, url=f"{more.pop('scheme', '')}127.0.0.1:{other.port}", **more, caFile="/no/ca"
+        )
 
 
-def test_all_of_reading():
-    found = source(
-        spool="file:///a%20b",
-        passwordFile="/secret",
-        clientId="me",
-        heartBeat="0",
-        prefetch="7",
-        selector="a = 1",
-        subscribeHeaders="x=1, y = 2=3,",
-        maxRowsPerTrigger="5",
-        maxBytesPerTrigger="2K",
-        spoolLimit="3M",
-        idle="20",
-        drain="30",
-    )
-    headers = (("prefetch-count", "7"), ("selector", "a = 1"), ("x", "1"), ("y", "2=3"))
-    endpoint = Endpoint("host", 1, password_file=Path("/secret"), client_id="me")
-    assert found == SourceOptions(endpoint, "q", Path("/a b"), headers, 5, 2048, 3 << 20, 0.02, 0.03)
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxRowsPerTrigger": "5", "maxBytesPerTrigger": "2K"}, ReadMaxRows(5)),
+        ({"maxBytesPerTrigger": "2K"}, ReadMaxBytes(2048)),
+    ],
+)
+def test_limits_of_reading(given, limit):
+    assert source(**given).getDefaultReadLimit() == limit
 
 
 @pytest.mark.parametrize(
@@ -101,20 +88,23 @@ def test_all_of_reading():
     ],
 )
 def test_what_cannot_be(options, text):
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is looked at
         source(**options)
     assert text in str(caught.value)
 
 
 def test_a_job_without_ids():
-    with pytest.raises(OptionError, match="option jobId: requires a dedupHeader"):
-        sink(jobId="j", dedupHeader="")
+    with pytest.raises(ValueError, match="option jobId: requires a dedupHeader"):
+        writer(jobId="j", dedupHeader="")
 
 
-@pytest.mark.parametrize(("title", "known"), [("Writing", SINK_OPTIONS), ("Reading", SOURCE_OPTIONS)])
-def test_all_of_it_is_documented(title, known):
+@pytest.mark.parametrize(("title", "ask"), [("Writing", writer), ("Reading", source)])
+def test_all_of_it_is_documented(title, ask):
     both = _options(DOCUMENT.partition("## Options of both\n")[2].partition("\n## ")[0])
     part = DOCUMENT.partition(f"## {title}\n")[2].partition("\n## ")[0].partition("### Options\n")[2]
+    with pytest.raises(ValueError, match="unknown option; options are ") as caught:
+        ask(other="x")
+    known = str(caught.value).partition("options are ")[2].split(", ")
     assert sorted(both + _options(part.partition("\n### ")[0])) == sorted(known)
 
 
