@@ -192,11 +192,12 @@ class Persistence:
         reactor: Any,
         lock: DataLock | None = None,
         files: Files | None = None,
+        pool: DiskThreads | None = None,
     ) -> None:
         """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`.
 
         ``lock`` is that of the directory, where this process has it already. With ``files`` of a replicated log the
-        lock stays: the local copy is closed after this.
+        lock stays: the local copy is closed after this. ``pool`` does the work of the disk in place of threads.
         """
         self.retention: Retention | None = None
         self.samples: Samples | None = None
@@ -208,7 +209,7 @@ class Persistence:
         log.info("data directory: %s", self.directory.root)
         if any(self.directory.journal.glob(ARTEMIS_JOURNAL)):
             log.warning(ARTEMIS_MESSAGES, self.directory.journal)
-        self.pool = DiskThreads(reactor)
+        self.pool = DiskThreads(reactor) if pool is None else pool
         identity = self._lock.identity(self.directory.journal)
         self.durable = Durable(
             configuration, self.directory.journal, self.pool.writing, reactor, files, identity

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from stompring.broker import page_mode
-from stompring.broker import ports as seam
-from stompring.paging.paged_queue import TargetAreas
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.model import RoutingType, StompAcceptor
-from stompring.store.paging import Paging
 from stompring.store.writer import IN_REACTOR, IN_THREAD, LATER, ReactorSync
 
 from ..session.session_fixture import Client, Server, frame
-from ..store.disk import ImmediateDisk
 from ..store.stored_broker import BEGUN, StoredBroker
 from .audit import Observation, Seen
 
@@ -76,7 +71,7 @@ class Life(Server):
         self.world: StoredBroker = StoredBroker(
             files,
             settings,
-            directory=root / "journal",
+            root=root,
             recover=False,
             after=after,
             journal_file_size=1024,
@@ -86,12 +81,8 @@ class Life(Server):
             prefill_from=1,
         )
         world = self.world
-        self.dispatch = TargetAreas(world.broker)
-        reader = ImmediateDisk(world.clock)
-        self.paging = Paging(world.journal, world.writer, reader, world.broker.clock, root / "paging")
-        self.paging.reads.account = self.dispatch.budget
-        world.store.pages = self.paging
-        world.broker.paging = cast(seam.Paging, self.paging)
+        self.dispatch = world.persistence.attach(world.broker)
+        self.paging = world.store.pages = world.paging
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, multicast_prefix=("/topic/",))
         self.outgoing = Outgoing(world.broker.clock)
         world.writer.around = self.outgoing.gather
@@ -99,9 +90,7 @@ class Life(Server):
         self.authenticator = Anonymous()
         self.clients = 0
         self.talkers: list[Talker] = []
-        world.store.recover(world.broker)
-        for pages in self.paging.recovered:
-            page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
+        world.persistence.recover(world.broker)
         self.turn()
 
     def talker(self, **headers):

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from stompring.broker import page_mode
-from stompring.broker import ports as seam
-from stompring.paging.paged_queue import TargetArea, TargetAreas
-from stompring.store.pages import Pages
-from stompring.store.paging import Paging
+from stompring.paging.paged_queue import TargetArea
 
-from ..store.disk import ImmediateDisk
 from ..store.stored_broker import BEGUN, StoredBroker
 
 
@@ -55,20 +49,9 @@ class StoredPages(StoredBroker):
             persistence_enabled=True,
             **configuration,
         )
-        self.areas = TargetAreas(self.broker)
-        self.paging = Paging(
-            self.journal,
-            self.writer,
-            ImmediateDisk(self.clock),
-            self.broker.clock,
-            Path("/data/paging"),
-        )
-        self.paging.reads.account = self.areas.budget
         self.store.pages = self.paging
-        self.broker.paging = cast(seam.Paging, self.paging)
-        self.store.recover(self.broker)
-        for pages in self.paging.recovered:
-            page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
+        self.areas = self.persistence.attach(self.broker)
+        self.persistence.recover(self.broker)
         self.broker.retroactive.apply()
         self.settle_down()
 
@@ -78,9 +61,7 @@ class StoredPages(StoredBroker):
         return StoredPages(files=self.memory.kill(), after=after, **self.terms)
 
     def pages(self, address="q"):
-        pages = self.address(address).pages
-        assert isinstance(pages, Pages)
-        return pages
+        return self.address(address).pages
 
     def area(self, queue):
         assert isinstance(queue.paged, TargetArea)

@@ -6,7 +6,6 @@ import pytest
 
 from stompring.broker.reference import GONE
 from stompring.paging.paged_queue import HELD
-from stompring.paging.target_list import ANSWERS_SHARE
 from stompring.settings.model import RingPolicy
 
 from ..broker.broker_fixture import MULTICAST, assert_nothing_held, header_is, join
@@ -46,7 +45,7 @@ class TestSelectors:
         budget = world.areas.budget
         consumers = [join(queue, matches=RED, key=key) for key in range(40)]
         world.settle_down()
-        assert 0 < budget.answers <= 64_000 // ANSWERS_SHARE
+        assert 0 < budget.answers <= 64_000 // 16
         for each in consumers:
             each.close()
         world.broker.directory.delete_queue(queue.name)

@@ -13,7 +13,7 @@ from stompring.store.segment import HEADER, find_footer
 
 from . import reference_decoder
 from .broker_files import broker_files, write_files
-from .spark_formats import reader, rows_of
+from .spark_formats import reader, rows_of, table
 
 FILES = broker_files()
 
@@ -62,7 +62,7 @@ def test_files_of_an_older_format_are_refused(root):
     with pytest.raises(
         StoreError, match="format 2 is of an earlier version .* 'stompring data export'"
     ) as caught:
-        rows_of(reader(root))
+        table(root)
     assert path.name in str(caught.value)
 
 

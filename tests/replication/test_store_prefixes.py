@@ -70,7 +70,7 @@ class Workload:
                 str(active.root / "retention"), storage_limit=9000
             )
         root = active.root
-        self.world = PagedBroker(active.files, directory=root / "journal", paging=root / "paging", **more)
+        self.world = PagedBroker(active.files, root=root, **more)
         self.world.reader.__class__ = ReadingThread
         self.ledger = Ledger(active.engine) if before is None else before.ledger
         self.number = 0 if before is None else before.number

@@ -7,11 +7,7 @@ from pathlib import Path
 from stompring.broker.ports import Reason
 from stompring.broker.reference import DELIVERING, Reference
 from stompring.settings.model import RoutingType
-from stompring.store.files import Disk
-from stompring.store.pages import Block, Pages
-from stompring.store.paging import Paging
 
-from .disk import ImmediateDisk
 from .stored_broker import StoredBroker
 
 PAGING = Path("/data/paging")
@@ -23,14 +19,9 @@ SETTINGS = {"#": {"page_size_bytes": 1024, "auto_delete_queues": False, "auto_de
 class PagedBroker(StoredBroker):
     """One address ``a`` whose messages all go to pages; ``pages`` are None while it has none."""
 
-    def __init__(self, files=None, *, settings=SETTINGS, paging=PAGING, **more):
-        recover, reader = more.pop("recover", True), more.pop("reader", None)
+    def __init__(self, files=None, *, settings=SETTINGS, recover=True, **more):
         super().__init__(files, settings, recover=False, **more)
-        self.given["paging"] = paging
-        self.reader: Disk = reader or ImmediateDisk(self.clock)
-        self.paging = Paging(self.journal, self.writer, self.reader, self.broker.clock, paging)
         self.store.pages = self.paging
-        self.paging.retention = self.store.retention
         if recover:
             self.recover()
 
@@ -74,7 +65,6 @@ class PagedBroker(StoredBroker):
         address = self.address("a")
         if address.pages is None:
             address.pages = self.paging.open(address)
-        assert isinstance(address.pages, Pages)
         return address.pages
 
     def page(self, members, body=b"", *, due=0, **traits):
@@ -91,7 +81,7 @@ class PagedBroker(StoredBroker):
 
     def read(self, page, index):
         """The block with a position."""
-        found: list[Block | None] = []
+        found = []
         pages = next(pages for pages in self.all_pages() if page in pages.in_order() or page.gone)
         pages.fetch(page, index, found.append)
         assert not found, "called within"

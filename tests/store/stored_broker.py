@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from stompring.broker.broker import Broker
-from stompring.broker.clock import Clock
 from stompring.broker.reference import PENDING
 from stompring.policy.hooks import Policies
+from stompring.server.persistence import Persistence
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
-from stompring.store.durable import Durable
 from stompring.store.files import Disk
-from stompring.store.retention import Retention
 from stompring.store.segment import NO_IDENTITY
-from stompring.store.writer import PREFILL_FROM
 
 from ..broker.broker_fixture import BrokerFixture, bodies
 from .disk import ImmediateDisk
 from .memory_files import MemoryFiles
 
-JOURNAL = Path("/data/journal")
+ROOT = Path("/data")
+JOURNAL = ROOT / "journal"
+
+
+class Held(SimpleNamespace):
+    """The lock of a directory that nobody else has."""
+
+    def use(self, files):
+        pass
 
 
 class StoredBroker(BrokerFixture):
@@ -30,29 +37,30 @@ class StoredBroker(BrokerFixture):
         files=None,
         settings=None,
         disk=None,
-        directory=JOURNAL,
+        root=ROOT,
         recover=True,
         after=0,
         identity=NO_IDENTITY,
-        prefill_from=PREFILL_FROM,
+        prefill_from=0,
+        reader=None,
         **configuration,
     ):
         super().__init__()
         self.clock.advance(after)
         entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
         self.files = MemoryFiles() if files is None else files
-        self.given = {"settings": settings, "directory": directory, "identity": identity, **configuration}
+        self.given = {"settings": settings, "root": root, "identity": identity, **configuration}
         self.given["prefill_from"] = prefill_from
         self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
         self.disk: Disk = disk or ImmediateDisk(self.clock)
-        self.store = Durable(
-            self.configuration, directory, self.disk, self.clock, self.files, identity=identity
-        )
-        self.store.journal.prefill_from = prefill_from
-        kept = self.configuration.journal_retention_directory
-        if kept is not None:
-            writer, clock = self.store.writer, Clock(self.clock)
-            self.store.retain(Retention(kept, Path(kept.directory), writer, clock, identity))
+        self.reader: Disk = reader or ImmediateDisk(self.clock)
+        lock: Any = Held(identity=lambda journal: identity)
+        pool: Any = SimpleNamespace(writing=self.disk, reading=self.reader)
+        self.persistence = Persistence(self.configuration, str(root), self.clock, lock, self.files, pool)
+        self.store, self.paging = self.persistence.durable, self.persistence.paging
+        self.store.pages = None  # those who have pages set it to their paging
+        if prefill_from:
+            self.store.journal.prefill_from = prefill_from
         self.broker = Broker(self.configuration, self.clock, Policies(), self.store)
         self.directory = self.broker.directory
         self.journal, self.writer = self.store.journal, self.store.writer

@@ -4,17 +4,11 @@ import pytest
 
 from stompring.broker.reference import ReferenceRun
 from stompring.settings.model import RingPolicy
-from stompring.store import recovery
 
 from ..broker.broker_fixture import MULTICAST, assert_nothing_held, bodies, header_is, join
 from .stored_broker import StoredBroker, held
 
-SENT = [b"%d" % number for number in range(60)]
-
-
-@pytest.fixture(autouse=True)
-def short_runs(monkeypatch):
-    monkeypatch.setattr(recovery, "RUN_LENGTH", 8)
+SENT = [b"%d" % number for number in range(600)]
 
 
 def started(bodies=SENT, **configuration):
@@ -44,9 +38,9 @@ def world():
 
 def test_a_start_makes_no_objects_of_messages_and_counts_them_all():
     world, queue = started()
-    assert deferred(queue) == 60
-    assert (queue.count, queue.message_count, queue.messages_added) == (60, 60, 60)
-    assert world.broker.memory.messages == world.address("q").memory_limit.messages == 60
+    assert deferred(queue) == 600
+    assert (queue.count, queue.message_count, queue.messages_added) == (600, 600, 600)
+    assert world.broker.memory.messages == world.address("q").memory_limit.messages == 600
     assert queue.persistent_size == world.broker.memory.bytes
     before = queue.persistent_size
     assert bodies(queue) == SENT
@@ -60,9 +54,9 @@ def test_a_start_makes_no_objects_of_messages_and_counts_them_all():
 
 def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
     world, queue = started()
-    taker = join(queue, 20)
-    assert taker.bodies == SENT[:20]
-    assert deferred(queue) == 36
+    taker = join(queue, 300)
+    assert taker.bodies == SENT[:300]
+    assert 0 < deferred(queue) < 300
     world.durable("q", b"new")
     taker.ack(*taker.unsettled[:10])
     again = world.restarted()
@@ -70,12 +64,12 @@ def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
     assert bodies(queue) == [*SENT[10:], b"new"]
     second = join(queue)
     assert second.bodies == [*SENT[10:], b"new"]
-    assert second.deliveries[:21] == [2] * 20 + [1]
+    assert second.deliveries[:301] == [2] * 300 + [1]
 
 
 def test_rejected_ones_come_back_to_their_places():
     _, queue = started()
-    taker = join(queue, 13)
+    taker = join(queue, 300)
     taker.cancelled("left")
     assert join(queue).bodies == SENT
 
@@ -89,7 +83,7 @@ def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order(wo
             world.durable("q", body, priority=9 if number % 20 < 10 else 4, headers={"at": str(number // 30)})
     again = world.restarted()
     queue = again.q
-    assert 0 < deferred(queue) < 60
+    assert 0 < deferred(queue) < 600
     assert bodies(queue) == bodies(world.q)
     assert join(queue).bodies == bodies(world.q)
     assert all(not 0 < ref.message.expires <= again.now for ref in queue.dispatcher.in_order())
@@ -101,8 +95,8 @@ def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order(world):
         world.durable("t.a" if number % 10 < 5 else "t.b", body)
     again = world.restarted()
     queue = again.directory.queue("w")
-    assert deferred(queue) == 60
-    assert [again.address(name).memory_limit.messages for name in ("t.a", "t.b")] == [30, 30]
+    assert deferred(queue) == 600
+    assert [again.address(name).memory_limit.messages for name in ("t.a", "t.b")] == [300, 300]
     assert join(queue, auto=True).bodies == SENT
     assert_nothing_held(again)
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from stompring.store.durable import Durable
 from stompring.store.files import Files
 
 from ..broker.broker_fixture import bodies
@@ -139,13 +138,12 @@ def test_close_writes_everything():
 
 
 def test_a_real_disk(tmp_path):
-    world = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
+    world = StoredBroker(Files(), root=tmp_path, journal_file_size=5000)
     world.queue("q")
     for number in range(50):
         world.keep("q", b"%d" % number)
     world.broker.stop()
-    again = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
-    assert isinstance(again.store, Durable)
+    again = StoredBroker(Files(), root=tmp_path, journal_file_size=5000)
     assert bodies(again.q) == [b"%d" % number for number in range(50)]
     again.q.purge()
     again.turn()
