@@ -241,13 +241,6 @@ class PageSummary:
         """What a durable queue has here after a restart (see `Cursor.states`): its durable messages."""
         return states_of(self.kinds, self.members[queue], self.count)
 
-    @property
-    def passing(self) -> int:
-        """How many messages are not durable."""
-        if len(self.kinds) == 1:
-            return 0 if self.kinds[0] & DURABLE_BIT else self.count
-        return sum(self.kinds.count(kind) for kind in set(self.kinds) if not kind & DURABLE_BIT)
-
 
 def states_of(kinds: bytes, mask: bytes | None, count: int) -> bytearray:
     """The states of durable messages of some kinds, where a mask of 0 and 255 lets them through."""

@@ -1,6 +1,7 @@
 """Security with TLS, client certificates, WebSocket and a proxy in front: what each door knows reaches all others."""
 
 import json
+from base64 import b64encode
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -66,10 +67,10 @@ class House:
             return WebSocketDialogue(self.broker.ports["wss"], context=self.as_who(who))
         return StompClient(self.broker.ports["ssl"], context=self.as_who(who))
 
-    def get(self, path, who):
+    def get(self, path, who, **headers):
         url = f"https://localhost:{self.broker.ports['http']}{path}"
         try:
-            with urlopen(Request(url), timeout=PATIENCE, context=self.as_who(who)) as answer:
+            with urlopen(Request(url, headers=headers), timeout=PATIENCE, context=self.as_who(who)) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as fault:
             return fault.code, fault.read().decode()
@@ -127,6 +128,9 @@ def test_http_takes_the_certificate_too(house):
     assert status == 403 and "VIEW" in told and "activemq.management" in told
     assert house.get("/api/v1/broker", "eve")[0] == house.get("/api/v1/broker", None)[0] == 401
     assert house.get("/health/live", None)[0] == 200
+    bob = b64encode(b"bob:secret of bob").decode()
+    status, told = house.get("/api/v1/broker", "anna", Authorization=f"Basic {bob}")
+    assert status == 401 and "the certificate is that of user [anna], not of [bob]" in told
 
 
 def proxied(house, host, passcode):

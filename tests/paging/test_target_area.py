@@ -46,11 +46,19 @@ class TestSelectors:
         consumers = [join(queue, matches=RED, key=key) for key in range(40)]
         world.settle_down()
         assert 0 < budget.answers <= 64_000 // 16
+        assert budget.used == budget.messages + budget.blocks + budget.answers
         for each in consumers:
             each.close()
         world.broker.directory.delete_queue(queue.name)
         world.settle_down()
         assert budget.answers == 0
+
+    @pytest.mark.parametrize("red", [set(), {150}])
+    def test_a_selector_remembers_an_answer_for_each_set_of_headers(self, red):
+        world = StoredPages(limit=5, memory=64_000)
+        join(coloured(world, 200, red), matches=RED, key="red")
+        world.settle_down()
+        assert world.areas.budget.answers == 256 * (1 + len(red))
 
     def test_what_was_scanned_is_found_although_memory_gave_it_up(self):
         world = StoredPages(limit=5, memory=2000)

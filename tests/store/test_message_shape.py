@@ -6,7 +6,18 @@ from struct import pack_into
 import pytest
 
 from stompring.store.encoder import unpack_recurrence
-from stompring.store.record import MESSAGE, NAME, NUMBERS, STATE, TRANSACTION, Kind, fits, framed
+from stompring.store.record import (
+    GREATEST_ID,
+    MESSAGE,
+    NAME,
+    NUMBERS,
+    PAGE_FILE,
+    STATE,
+    TRANSACTION,
+    Kind,
+    fits,
+    framed,
+)
 from stompring.store.segment import HEADER, SegmentScan, build_footer
 
 from .memory_files import MemoryFiles
@@ -72,6 +83,9 @@ OTHERS = {
     "a transaction of nothing": bytes([Kind.TRANSACTION, 0]),
     "a name cut off": bytes([Kind.NAME, 1]),
     "a binding that is a deep nest": bytes([Kind.BINDING, 2, 0, 0, 1, 0, 0, 0]) + b"[" * 100_000,
+    "a page of queues that are cut off": PAGE_FILE.pack(Kind.PAGE_FILE, 0, 0, 1, 1, 0, 1),
+    "an operation on pages that is none": PAGE_FILE.pack(Kind.PAGE_FILE, 9, 0, 1, 1, 0, 0),
+    "the greatest page": PAGE_FILE.pack(Kind.PAGE_FILE, 0, 0, 1, 2**64 - 1, 0, 0),
     "a kind that is none": b"\xc8 and more",
 }
 
@@ -84,6 +98,12 @@ def test_other_records_that_are_none(other):
     assert reported(again)
     again.keep("q", b"m3")
     assert held(again.again())[-1] == b"m3"
+
+
+def test_the_greatest_queue_that_there_can_be():
+    world, payloads = journal()
+    again = start(world, [*payloads, NUMBERS.pack(Kind.NUMBERS, 0, 0, GREATEST_ID, 1, 1, 0, 0)])
+    assert held(again) == [b"m0", b"m1", b"m2"] and reported(again) == []
 
 
 RECURRENCES = {
