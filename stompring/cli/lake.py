@@ -1,44 +1,1228 @@
-"""``stompring lake …``: the group of commands, with ``replay`` and ``report``."""
+"""``stompring lake``: ingest, tables, queries, views, reports and replays.
+
+Options that the lake commands share, the Spark session of a command, and ``stompring lake warm``.
+
+``stompring lake ingest``: what the broker kept, into a lake.
+
+``stompring lake tables``, ``sql``, ``view``, ``views``, ``compact``, ``vacuum``, ``history`` and ``restore``.
+
+``stompring lake …``: the group of commands, with ``replay`` and ``report``.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
 import logging
+import os
+import shutil
+import signal
+import subprocess  # nosec B404
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
-from . import lake_options
-from .lake_ingest import ingest
-from .lake_options import warm
-from .lake_tables import compact, history, restore, sql, tables, vacuum, view, views
 from .output import echo_json
 
 if TYPE_CHECKING:
+    from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
+    from stompring.pipeline.lake.lake import Lake
+    from stompring.pipeline.lake.maintenance import Maintenance
     from stompring.pipeline.lake.replay import Replay
+    from stompring.pipeline.lake.views import View, ViewDefinition
+
+
+@click.command()
+@click.option("--remove", is_flag=True, help="Delete the archive instead of creating it.")
+def warm(remove: bool) -> None:
+    """Create the archive of Java classes that halves the start time of Spark.
+
+    It is a file of about 170 MB in ~/.cache/stompring (XDG_CACHE_HOME; STOMPRING_CLASS_ARCHIVE names another
+    directory, or is 'off'). It fits one Java and one installation of pyspark: after an update this command creates a
+    new one and removes the old ones. Commands work without it.
+
+    \b
+    Examples:
+      stompring lake warm
+      stompring lake warm --remove
+    """
+    from stompring.pipeline.session import ArchiveError, ClassArchive, find_java
+
+    with tempfile.TemporaryDirectory(prefix="stompring-java-") as directory:
+        archive = ClassArchive(find_java(Path(directory)))
+        if remove:
+            gone = archive.remove()
+            click.echo(f"removed {archive.path}" if gone else "no archive to remove")
+            return
+        try:
+            size = archive.create()
+        except ArchiveError as reason:
+            raise click.ClickException(str(reason)) from None
+    click.echo(f"created {archive.path}, {size / 1e6:,.0f} MB")
+
+
+def warm_in_background() -> None:
+    """After a short command: make the archive where there is none and none has failed, with the lowest priority."""
+    from stompring.pipeline.session import ClassArchive
+
+    if "PYSPARK_GATEWAY_PORT" in os.environ or "JAVA_HOME" not in os.environ:
+        return  # Java was started by spark-submit
+    archive = ClassArchive(Path(os.environ["JAVA_HOME"]))
+    if archive.path is None or archive.exists() or archive.has_failed():
+        return
+    subprocess.Popen(  # nosec B603
+        [sys.executable, "-m", "stompring", "lake", "warm"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_lower_priority,
+    )
+    click.echo(f"creating {archive.path} so that Spark starts faster (stompring lake warm --help)", err=True)
+
+
+def _lower_priority() -> None:
+    os.nice(19)
+
+
+Command = Callable[..., Any]
+
+
+class FiniteRange(click.FloatRange):
+    """A number within a range. To click ``nan`` is in every range, and ``inf`` in those without an end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+def lake_option(command: Command) -> Command:
+    """``--lake``."""
+    return click.option(
+        "--lake",
+        required=True,
+        metavar="PLACE",
+        help="Directory of the lake, or a URL such as s3://BUCKET/PATH.",
+    )(command)
+
+
+def with_spark(command: Command) -> Command:
+    """``--master`` and ``--conf``."""
+    conf = click.option(
+        "--conf",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Spark setting, such as spark.driver.memory=2g. Repeatable.",
+    )
+    master = click.option(
+        "--master",
+        metavar="URL",
+        help="Spark master: local[N], or spark://HOST:PORT of a cluster.  "
+        "[default: local[*], or that of spark-submit]",
+    )
+    return master(conf(command))
+
+
+def without_spark(command: Command) -> Command:
+    """The same two, for commands that need no Spark: who gives them to all commands may give them to these."""
+    for name, several in (("--conf", True), ("--master", False)):
+        command = click.option(
+            name,
+            multiple=several,
+            expose_value=False,
+            help="Accepted and ignored: this command runs without Spark.",
+        )(command)
+    return command
+
+
+def period_options(command: Command) -> Command:
+    """``--since``, ``--until`` and ``--address``."""
+    address = click.option(
+        "--address",
+        multiple=True,
+        metavar="PATTERN",
+        help="Address pattern; * matches one word, # any number of words. Repeatable.",
+    )
+    until = click.option("--until", metavar="TIME", help="End of the period, exclusive.")
+    since = click.option(
+        "--since",
+        metavar="TIME",
+        help="Begin of the period: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since the epoch.",
+    )
+    return since(until(address(command)))
+
+
+def broker_option(command: Command) -> Command:
+    """``--broker``."""
+    return click.option(
+        "--broker",
+        metavar="NAME",
+        help="Broker of a lake with several brokers, by the name of 'lake ingest --as'.",
+    )(command)
+
+
+def broker_of(lake: Lake, name: str | None) -> str | None:
+    """The broker that ``--broker`` means, None where the lake has none yet. Raises `click.BadParameter`."""
+    from stompring.pipeline.lake.delta import UnknownBroker
+
+    try:
+        return lake.broker(name)
+    except UnknownBroker as reason:
+        raise click.BadParameter(str(reason), param_hint="--broker") from None
+
+
+def version_options(command: Command) -> Command:
+    """``--version`` and ``--as-of``."""
+    as_of = click.option(
+        "--as-of",
+        metavar="TIME",
+        help="Read the lake as of this time: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since "
+        "the epoch.",
+    )
+    version = click.option(
+        "--version",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Read the lake as of this version of 'messages'; 'lake history' lists the versions.",
+    )
+    return version(as_of(command))
+
+
+def selected_versions(lake: Lake, version: int | None, as_of: str | None) -> dict[str, int] | None:
+    """The versions of the tables that the two options mean, None without them. Raises `click.BadParameter`."""
+    from stompring.pipeline.lake.delta import VersionNotFound
+    from stompring.pipeline.options import OptionError, read_time
+
+    if version is not None and as_of is not None:
+        raise click.UsageError("--version and --as-of cannot be combined")
+    option = "--version" if as_of is None else "--as-of"
+    try:
+        return lake.versions(version, read_time("as-of", as_of))
+    except OptionError as reason:
+        raise click.BadParameter(reason.text, param_hint=option) from None
+    except VersionNotFound as reason:
+        raise click.BadParameter(str(reason), param_hint=option) from None
+
+
+def time_range(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """What the options mean, epoch ms. Raises `click.BadParameter`."""
+    from stompring.pipeline.options import OptionError, read_time
+
+    found = []
+    for name, text in (("since", since), ("until", until)):
+        try:
+            found.append(read_time(name, text))
+        except OptionError as reason:
+            raise click.BadParameter(reason.text, param_hint=f"--{name}") from None
+    if found[0] is not None and found[1] is not None and found[0] >= found[1]:
+        raise click.BadParameter("must be later than --since", param_hint="--until")
+    return found[0], found[1]
+
+
+def existing_lake(location: str) -> Lake:
+    """The lake that ``--lake`` names. Raises `LakeNotFound`."""
+    found = lake_at(location)
+    found.require()
+    return found
+
+
+def lake_at(location: str) -> Lake:
+    """The same, be it there or not."""
+    from stompring.pipeline.lake.lake import Lake
+    from stompring.pipeline.storage import resolve_location
+
+    try:
+        return Lake(resolve_location(location))
+    except ValueError as reason:
+        raise click.BadParameter(str(reason), param_hint="--lake") from None
+
+
+#: Bytes of a lake's files up to which a command is short: it is over before Java's second compiler pays.
+SHORT_COMMAND_BYTES = 64 << 20
+
+
+@contextmanager
+def session(master: str | None, conf: tuple[str, ...], lake: Lake | None = None) -> Iterator[Any]:
+    """A session of Spark for one command; one that is there already is used, and left.
+
+    ``lake`` is the one that the command reads and does nothing else with: a small one makes it a short command.
+    """
+    from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
+
+    before = active_session()
+    short = lake is not None and lake.bytes() <= SHORT_COMMAND_BYTES
+    options = f"{JAVA_OPTIONS} {SHORT_OPTIONS}" if short else JAVA_OPTIONS
+    spark = spark_session(master, settings=settings(conf), java_options=options, formats=False)
+    try:
+        if _s3_buckets():
+            _require_connector(spark)
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
+    if short and before is None and sys.stderr.isatty():
+        warm_in_background()
+
+
+def settings(conf: tuple[str, ...]) -> dict[str, str]:
+    """The settings of Spark that ``--conf`` gives, and those for places on S3. Raises `ConnectorNotFound`.
+
+    It fetches jars where they are needed. A command that writes calls it before that.
+    """
+    from stompring.pipeline.session import LOOKUP_THRESHOLD, settings
+    from stompring.pipeline.storage import S3Config
+
+    given = {}
+    for each in conf:
+        name, sign, value = each.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
+        given[name] = value
+    buckets = _s3_buckets()
+    if not buckets:
+        return given
+    jars = {} if is_submitted() else settings(given)
+    # to look up files takes requests there, which tasks make at the same time
+    lookup = {LOOKUP_THRESHOLD: "32"}
+    return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **lookup, **jars, **given}
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` runs this: it has the jars then, and a master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _s3_buckets() -> list[str]:
+    """The buckets that options of this command name."""
+    given = click.get_current_context().params
+    urls = [urlsplit(str(given[name])) for name in ("lake", "data", "retention") if given.get(name)]
+    return [url.netloc for url in urls if url.scheme in ("s3", "s3a")]
+
+
+def _require_connector(spark: Any) -> None:
+    """Raises `ConnectorNotFound` where the jars that somebody has named are not those."""
+    from py4j.protocol import Py4JJavaError
+
+    from stompring.pipeline.session import ConnectorNotFound, hadoop_version, packages, spark_home
+
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    try:
+        spark._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", hadoop)
+    except Py4JJavaError:
+        names = ",".join(packages(hadoop_version(spark_home())))
+        words = "--packages " if is_submitted() else "--conf spark.jars.packages="
+        raise ConnectorNotFound(f"Spark has no S3 connector among its jars: {words}{names}") from None
+
+
+def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``--address``, also several in one with commas."""
+    return tuple(each.strip() for text in addresses for each in text.split(",") if each.strip())
+
+
+#: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
+REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
+
+
+@click.command()
+@click.option(
+    "--data",
+    required=True,
+    metavar="PLACE",
+    help="Data directory of the broker, as for 'stompring run', or its URL.",
+)
+@click.option(
+    "--retention",
+    metavar="PLACE",
+    help="journal-retention-directory of the broker.  [default: retention in the data directory]",
+)
+@lake_option
+@click.option("--follow", is_flag=True, help="Continue with new messages until interrupted.")
+@click.option(
+    "--interval",
+    type=FiniteRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="With --follow: polling interval in seconds.",
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    default=1 << 30,
+    show_default=True,
+    help="Approximate size of a batch in bytes of broker files; a killed ingest repeats its batch.",
+)
+@click.option(
+    "--buckets",
+    type=click.IntRange(1, 1000),
+    default=8,
+    show_default=True,
+    help="For a new lake: number of buckets of addresses per day.",
+)
+@click.option(
+    "--as",
+    "name",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the broker in the lake: column 'broker' of each row.",
+)
+@click.option(
+    "--compact-files",
+    type=click.IntRange(min=0),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="With --follow: compact a day when a bucket has more than N small files; 0: never.",
+)
+@click.option(
+    "--vacuum-hours",
+    type=click.IntRange(min=0),
+    default=168,
+    show_default=True,
+    help="With --follow: delete files unreferenced for this many hours, once an hour.",
+)
+@click.option("--no-vacuum", is_flag=True, help="With --follow: never delete files.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="With --follow: consecutive failures before the command ends; pauses between attempts grow.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="With --follow: port for Prometheus metrics; 0: a free port, which is printed.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Address for Prometheus metrics.",
+)
+@click.option(
+    "--lease",
+    type=FiniteRange(min=3),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For a lake on S3: time after which another ingest takes over from one that was killed.",
+)
+@click.option("--no-mark", is_flag=True, help="Do not record the ingested positions for the broker.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@with_spark
+def ingest(
+    data: str,
+    retention: str | None,
+    lake: str,
+    follow: bool,
+    interval: float,
+    max_bytes: int,
+    buckets: int,
+    name: str,
+    lease: float,
+    no_mark: bool,
+    compact_files: int,
+    vacuum_hours: int,
+    no_vacuum: bool,
+    attempts: int,
+    metrics_port: int | None,
+    metrics_host: str,
+    as_json: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Ingest new messages, events and samples of a data directory into a lake.
+
+    Works while the broker runs. It may be stopped or killed at any time: the next run continues, and the lake has each
+    message once. Creates the lake if it does not exist.
+
+    \b
+    Examples:
+      stompring lake ingest --data data --lake lake
+      stompring lake ingest --data data --lake s3a://lakes/plant --follow
+    """
+    from stompring.pipeline.backlog import Limit
+    from stompring.pipeline.files import DataFiles
+    from stompring.pipeline.lake.delta import check_name
+    from stompring.pipeline.lake.ingest import Ingest, IngestMetrics
+    from stompring.pipeline.lake.maintenance import Maintenance
+    from stompring.pipeline.options import OptionError
+
+    locations = [
+        _location("--data", data),
+        None if retention is None else _location("--retention", retention),
+    ]
+    files = DataFiles(str(locations[0]), locations[1])
+    try:
+        files.require()
+    except OptionError as reason:
+        option = "--data" if reason.option == "path" else f"--{reason.option}"
+        raise click.BadParameter(reason.text, param_hint=option) from None
+    try:
+        check_name(name)
+    except ValueError as reason:
+        raise click.BadParameter(str(reason), param_hint="--as") from None
+    target = lake_at(lake)
+    settings(conf)  # what is needed and cannot be had is told before anything is written
+    if metrics_port is not None and not follow:
+        raise click.UsageError("--metrics-port requires --follow")
+    metrics = IngestMetrics()
+    if metrics_port is not None:
+        _serve_metrics(metrics, metrics_host, metrics_port)
+    target.create(buckets)
+    with target.locked(lease):
+        target.admit(name, files)  # a refusal need not wait for Spark
+        with session(master, conf) as spark:
+            work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
+            run = _Run(work, as_json)
+            if follow:
+                upkeep = Maintenance(target, compact_files or None, None if no_vacuum else vacuum_hours)
+                run.follow(upkeep, interval, attempts, metrics)
+            else:
+                run.run()
+
+
+def _serve_metrics(metrics: IngestMetrics, host: str, port: int) -> None:
+    try:
+        port = metrics.serve(host, port)
+    except OSError as fault:
+        raise click.ClickException(f"cannot serve metrics on {host}:{port}: {fault}") from None
+    click.echo(f"serving metrics on http://{host}:{port}/metrics", err=True)
+
+
+def _location(option: str, text: str) -> str:
+    from stompring.pipeline.storage import resolve_location
+
+    try:
+        return resolve_location(text)
+    except ValueError as reason:
+        raise click.BadParameter(str(reason), param_hint=option) from None
+
+
+class _Run:
+    """Batches until there is nothing more, or until it is told to stop."""
+
+    def __init__(self, work: Ingest, as_json: bool) -> None:
+        self._work = work
+        self._json = as_json
+        self._stop = Event()
+        self._rows: dict[str, int] = {}
+        self._bytes = self._batches = 0
+        self._line = Progress()
+        self.following: ContinuousIngest | None = None
+
+    def follow(self, upkeep: Maintenance, interval: float, attempts: int, metrics: IngestMetrics) -> None:
+        """Go on with what comes."""
+        from stompring.pipeline.lake.ingest import ContinuousIngest
+
+        self.following = ContinuousIngest(
+            self._work, upkeep, self._stop, interval, attempts, self._done, metrics=metrics
+        )
+        notify_systemd("READY=1\nSTATUS=ingesting")
+        try:
+            self._run(self.following.run)
+        finally:
+            notify_systemd("STOPPING=1")
+
+    def run(self) -> None:
+        """All there is."""
+
+        def all_of_it() -> None:
+            before = time.monotonic()
+            for batch in self._work.batches(until=self._stop.is_set):
+                self._done(batch, time.monotonic() - before)
+                before = time.monotonic()
+
+        self._run(all_of_it)
+
+    def _run(self, call: Callable[[], None]) -> None:
+        before = {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        began = time.monotonic()
+        try:
+            with self._line.watching(self._progress_line):
+                call()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self._json:
+            self._print_json(time.monotonic() - began)
+            return
+        ingested = (
+            ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "no new rows"
+        )
+        behind = "" if self.following is None else f"; {self._lag()} left"
+        click.echo(
+            f"ingested {ingested} in {time.monotonic() - began:.1f} s "
+            f"({self._batches:,} batches, {self._bytes / 1e6:,.1f} MB{behind})"
+        )
+
+    def _print_json(self, seconds: float) -> None:
+        document = {"rows": self._rows, "batches": self._batches, "bytes": self._bytes}
+        left = {} if self.following is None else {"left": self.following.left, "lag": self.following.lag}
+        echo_json({**document, "seconds": round(seconds, 3), **left})
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self._line.show("stopping after this batch; a second signal stops at once")
+        self._stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    def _lag(self) -> str:
+        following = self.following
+        assert following is not None
+        return f"{following.left / 1e6:,.1f} MB, {following.lag:,.0f} s"
+
+    def _progress_line(self) -> str | None:
+        batch = self._work.batch_progress
+        if batch is None:
+            return None
+        share = f"{batch.read / 1e6:,.1f} of {batch.bytes / 1e6:,.1f} MB, {batch.rows:,} rows"
+        behind = f", {self._lag()} behind" if self.following is not None and self.following.left else ""
+        return f"batch {batch.number}: {share}{behind}"
+
+    def _done(self, batch: Batch, seconds: float) -> None:
+        from stompring.pipeline.lake.views import Views
+
+        self._show_batch(batch, seconds)
+        Views(self._work.lake).refresh()
+
+    def _show_batch(self, batch: Batch, seconds: float) -> None:
+        for name, count in batch.rows.items():
+            self._rows[name] = self._rows.get(name, 0) + count
+        self._bytes += batch.bytes
+        self._batches += 1
+        rate = batch.rows.get("messages", 0) / max(seconds, 1e-3)
+        if self.following is not None:
+            left, lag = self.following.left, self.following.lag
+        else:
+            left, lag = self._work.left(), 0.0
+        more = f", {left / 1e6:,.1f} MB left" if left else ""
+        more += f", {lag:,.0f} s behind" if lag else ""
+        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(batch.rows.items()))
+        faults = f", {len(batch.faults)} unreadable places" if batch.faults else ""
+        text = (
+            f"batch {batch.number}: {batch.bytes / 1e6:,.1f} MB, {counts or 'no rows'} in {seconds:.1f} s "
+            f"({rate:,.0f} messages/s){faults}{more}"
+        )
+        self._line.show(text)
+        notify_systemd(f"STATUS={text}")
+
+
+class Progress:
+    """How far something is: one line that is drawn again on a terminal, else a line every some seconds."""
+
+    def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
+        self._terminal = sys.stderr.isatty() if terminal is None else terminal
+        self._pause = pause or (REDRAW_SECONDS if self._terminal else LOG_SECONDS)
+        self._drawn = 0  # letters of the line that is on the terminal
+        self._lock = RLock()
+
+    def show(self, text: str) -> None:
+        """A line that stays."""
+        with self._lock:
+            self._draw("")
+            click.echo(text, err=True)
+
+    @contextmanager
+    def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
+        """Show what ``ask`` says from time to time; None where there is nothing to say."""
+        over = Event()
+
+        def watch() -> None:
+            while not over.wait(self._pause):
+                self.look(progress)
+
+        thread = Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            with self._lock:
+                self._draw("")
+
+    def look(self, progress: Callable[[], str | None]) -> None:
+        """Once."""
+        text = progress()
+        with self._lock:
+            if self._terminal:
+                self._draw(text or "")
+            elif text is not None:
+                click.echo(text, err=True)
+
+    def _draw(self, text: str) -> None:
+        if not self._terminal or not (text or self._drawn):
+            return
+        text = text[: shutil.get_terminal_size().columns - 1]
+        blank = " " * max(self._drawn - len(text), 0)
+        click.echo(f"\r{text}{blank}" + ("" if text else "\r"), err=True, nl=False)
+        self._drawn = len(text)
+
+
+def notify_systemd(state: str) -> None:
+    """Let a service manager that wants to know it (sd_notify of systemd) know what this process does."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    from stompring.server.sd_notify import notify
+
+    try:
+        notify(address, state)
+    except OSError as fault:
+        logging.getLogger(__name__).warning("cannot notify the service manager at %s: %s", address, fault)
+
+
+@click.command()
+@lake_option
+@click.option(
+    "--target-size",
+    type=click.IntRange(min=1 << 20),
+    default=128 << 20,
+    show_default=True,
+    help="Approximate size of the compacted files in bytes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@without_spark
+def compact(lake: str, target_size: int, as_json: bool) -> None:
+    """Compact small files into large ones.
+
+    Readers see either the small files or the large ones. 'lake vacuum' deletes the small files later. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake compact --lake lake
+    """
+    from stompring.pipeline.lake.views import Views
+
+    found = existing_lake(lake)
+    done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
+
+    def compacted(kind: str, name: str, made: int, gone: int) -> None:
+        done[kind][name] = {"removed": gone, "added": made}
+        if not as_json:
+            _show_compacted(f"view {name}" if kind == "views" else name, made, gone)
+
+    with found.rewriting():
+        for name, table in found.tables.items():
+            compacted("tables", name, *table.compact(target_size))
+    for view in Views(found).materialized():
+        compacted("views", view.name, *view.compact(target_size))
+    if as_json:
+        echo_json(done)
+
+
+def _show_compacted(name: str, made: int, gone: int) -> None:
+    click.echo(f"{name}: compacted {gone:,} files into {made:,}" if gone else f"{name}: nothing to compact")
+
+
+@click.command()
+@lake_option
+@click.option(
+    "--hours",
+    type=click.IntRange(min=0),
+    default=168,
+    show_default=True,
+    help="Minimum age of unreferenced files: queries and replays that began earlier may still read them.",
+)
+@click.option("--dry-run", is_flag=True, help="List the files, and delete nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@without_spark
+def vacuum(lake: str, hours: int, dry_run: bool, as_json: bool) -> None:
+    """Delete files that no table references any more, including those of killed ingests. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake vacuum --lake lake --dry-run
+    """
+    from stompring.pipeline.lake.views import Views
+
+    found = existing_lake(lake)
+    done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
+
+    def deleted(kind: str, name: str, gone: list[str]) -> None:
+        done[kind][name] = gone
+        if not as_json:
+            _show_deleted(f"view {name}" if kind == "views" else name, gone, dry_run)
+
+    with found.locked():  # the files of a batch that is under way are named by no commit yet
+        if not dry_run:
+            found.remove_copies()
+        for name, table in found.tables.items():
+            deleted("tables", name, table.vacuum(hours, dry_run=dry_run))
+        for view in Views(found).materialized():
+            deleted("views", view.name, view.vacuum(hours, dry_run=dry_run))
+    if as_json:
+        echo_json({"dryRun": dry_run, **done})
+
+
+def _show_deleted(name: str, gone: list[str], dry_run: bool) -> None:
+    for path in gone if dry_run else ():
+        click.echo(f"  {path}")
+    click.echo(f"{name}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
+
+
+@click.command()
+@lake_option
+@click.option(
+    "--table",
+    type=click.Choice(["messages", "events", "samples", "all"]),
+    default="messages",
+    show_default=True,
+    help="Table; the versions of 'messages' are the versions of the lake.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of versions.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@without_spark
+def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
+    """List the versions of a lake, newest first, with their times and operations. Needs no Java.
+
+    --version and --as-of of other commands read the lake as of a version or a time.
+
+    \b
+    Examples:
+      stompring lake history --lake lake --limit 10
+    """
+    from stompring.pipeline.lake.delta import commits, iso_time
+
+    found = existing_lake(lake)
+    selected = list(found.tables.values()) if table == "all" else [found.tables[table]]
+    every = [commit for each in selected for commit in commits(each).values()]
+    for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
+        document = {
+            "table": one.table,
+            "version": one.version,
+            "time": iso_time(one.time),
+            "operation": one.operation,
+            "batch": one.batch,
+            "rows": one.rows,
+            "broker": one.broker,
+            "restored": one.restored,
+        }
+        if as_json:
+            click.echo(json.dumps(document))
+            continue
+        more = "" if one.batch is None else f"batch {one.batch} of {one.broker}"
+        more += "" if one.rows is None else f", {one.rows:,} rows"
+        more += "" if one.restored is None else f"version {one.restored}"
+        click.echo(f"{one.table}  {one.version}  {document['time']}  {one.operation}  {more}".rstrip())
+
+
+@click.command()
+@lake_option
+@version_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@without_spark
+def restore(lake: str, version: int | None, as_of: str | None, as_json: bool) -> None:
+    """Restore a lake to a version or a time. Needs no Java.
+
+    The next 'lake ingest' ingests later messages again, as far as the broker still has them. Later versions can be
+    restored too, until 'lake vacuum' deletes their files.
+
+    \b
+    Examples:
+      stompring lake restore --lake lake --version 12
+    """
+    found = existing_lake(lake)
+    with found.locked():
+        found.complete_restore()
+        versions = selected_versions(found, version, as_of)
+        if versions is None:
+            raise click.UsageError("--version N or --as-of TIME is required")
+        found.restore(versions)
+    if as_json:
+        echo_json({"versions": versions})
+        return
+    for name, each in versions.items():
+        click.echo(f"{name}: restored to version {each}")
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("name")
+@lake_option
+@click.option(
+    "--address",
+    multiple=True,
+    metavar="PATTERN",
+    help="Address pattern; * matches one word, # any number of words. Repeatable.",
+)
+@click.option("--where", metavar="SELECTOR", help="Selector: only messages that match it.")
+@click.option(
+    "--header",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="Column from a header; types: string, int, long, double, boolean, date, timestamp.  [default type: string]",
+)
+@click.option("--json-schema", metavar="FILE", type=_FILE, help="Columns from a JSON Schema of the bodies.")
+@click.option("--infer", is_flag=True, help="Columns inferred from the JSON bodies in the lake.")
+@click.option("--avro", metavar="FILE", type=_FILE, help="Columns from the Avro schema of the bodies.")
+@click.option(
+    "--materialize", is_flag=True, help="Store the rows in a Delta table, to which each ingest adds."
+)
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="Add the rows of new messages to a materialized view.",
+)
+@click.option("--drop", is_flag=True, help="Delete the view and its table.")
+@without_spark
+def view(
+    name: str,
+    lake: str,
+    address: tuple[str, ...],
+    where: str | None,
+    header: tuple[str, ...],
+    json_schema: Path | None,
+    infer: bool,
+    avro: Path | None,
+    materialize: bool,
+    refresh: bool,
+    drop: bool,
+) -> None:
+    """Create a view NAME of messages, with typed columns from bodies and headers. Needs no Java.
+
+    \b
+    stompring lake view orders --lake lake --address orders.# --json-schema order.json --header region
+    stompring lake sql --lake lake "select region, sum(price) from orders group by 1"
+
+    \b
+    Examples:
+      stompring lake view orders --lake lake --address 'orders.#' --infer
+      stompring lake view orders --lake lake --drop
+    """
+    from stompring.pipeline.lake.views import Views
+
+    found = existing_lake(lake)
+    known = Views(found)
+    if refresh or drop:
+        if (refresh and drop) or address or where or header or json_schema or infer or avro or materialize:
+            raise click.UsageError("--refresh and --drop take no other option than --lake")
+        if drop:
+            known.drop(name)
+            click.echo(f"dropped {name}")
+        else:
+            _refresh(known.get(name))
+        return
+    if not address:
+        raise click.UsageError("--address is required: the addresses of the view")
+    if sum((json_schema is not None, infer, avro is not None)) > 1:
+        raise click.UsageError("--json-schema, --infer and --avro cannot be combined")
+    definition = _definition(found, name, address, where, header, json_schema, infer, avro, materialize)
+    made = known.create(definition)
+    for column, type_ in definition.shown():
+        click.echo(f"  {column}  {type_}")
+    for column, origin, _ in definition.columns():
+        if column != origin.removeprefix("header ").removeprefix("/"):
+            click.echo(f"column {column} is {origin}: that name is in use", err=True)
+    if materialize:
+        rows, bad = made.counts()
+        click.echo(f"{name}: {rows:,} rows, {bad:,} of them not decoded (column _bad)")
+
+
+def _definition(
+    lake: Lake,
+    name: str,
+    address: tuple[str, ...],
+    where: str | None,
+    header: tuple[str, ...],
+    json_schema: Path | None,
+    infer: bool,
+    avro: Path | None,
+    materialize: bool,
+) -> ViewDefinition:
+    from stompring.pipeline.lake.views import (
+        HEADER_TYPES,
+        InvalidSchema,
+        ViewDefinition,
+        from_avro,
+        from_json_schema,
+    )
+
+    headers = []
+    for each in header:
+        key, colon, type_ = each.rpartition(":")
+        key, type_ = (key, type_) if colon else (each, "string")
+        if not key or type_ not in HEADER_TYPES:
+            raise click.BadParameter(
+                f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
+                param_hint="--header",
+            )
+        headers.append((key, HEADER_TYPES[type_]))
+    addresses = patterns(address)
+    fields: list[dict[str, Any]] = []
+    schema = None
+    try:
+        if json_schema is not None:
+            fields = from_json_schema(json_schema.read_bytes())
+        elif avro is not None:
+            text = avro.read_bytes()
+            fields, schema = from_avro(text), text.decode()
+    except InvalidSchema as reason:
+        raise click.ClickException(f"{json_schema or avro}: {reason}") from None
+    if infer:
+        fields = _infer(lake, addresses)
+    return ViewDefinition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
+
+
+def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
+    from stompring.pipeline.lake.views import Inference, bodies
+
+    seen = Inference()
+    for body in bodies(lake.tables["messages"], addresses):
+        seen.add(body)
+    fields, notes = seen.fields()
+    for note in notes:
+        click.echo(f"mixed types: {note}", err=True)
+    if seen.bad:
+        click.echo(f"{seen.bad:,} of {seen.bodies:,} bodies are not JSON objects", err=True)
+    return fields
+
+
+def _refresh(view: View) -> None:
+    from stompring.pipeline.lake.views import ViewError
+
+    if not view.definition.materialized:
+        raise ViewError(f"view {view.name} is not materialized: it has no table to refresh")
+    done = view.refresh()
+    whole = ", rebuilt" if done.whole else ""
+    click.echo(
+        f"{view.name}: added {done.rows:,} rows{whole}, {done.bad:,} of them not decoded (column _bad)"
+    )
+
+
+@click.command()
+@lake_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@without_spark
+def views(lake: str, as_json: bool) -> None:
+    """List the views of a lake and their columns. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake views --lake lake
+    """
+    from stompring.pipeline.lake.views import Views
+
+    document: dict[str, Any] = {}
+    for each in Views(existing_lake(lake)).every():
+        one = each.definition
+        document[each.name] = {
+            "addresses": list(one.addresses),
+            "where": one.where,
+            "materialized": one.materialized,
+            "columns": dict(one.shown()),
+        }
+        if one.materialized:
+            rows, bad = each.counts()
+            document[each.name] |= {"rows": rows, "bad": bad}
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    for name, about in document.items():
+        counts = f": {about['rows']:,} rows, {about['bad']:,} not decoded" if about["materialized"] else ""
+        where = f" where {about['where']}" if about["where"] else ""
+        click.echo(f"{name} of {', '.join(about['addresses'])}{where}{counts}")
+        for column, type_ in about["columns"].items():
+            click.echo(f"  {column}  {type_}")
+
+
+@click.command()
+@click.argument("query")
+@lake_option
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format; json prints one object per line.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of rows.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "duckdb"]),
+    default="spark",
+    show_default=True,
+    help="Query engine and its SQL dialect; duckdb starts at once and needs no Java.",
+)
+@version_options
+@with_spark
+def sql(
+    query: str,
+    lake: str,
+    format_: str,
+    limit: int | None,
+    engine: str,
+    version: int | None,
+    as_of: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Run a QUERY in SQL over the tables messages, events and samples and the views of a lake.
+
+    \b
+    stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
+
+    \b
+    Examples:
+      stompring lake sql --lake lake "select count(*) from messages"
+      stompring lake sql --lake lake --engine duckdb --format csv "select address, count(*) from messages group by 1"
+    """
+    found = existing_lake(lake)
+    versions = selected_versions(found, version, as_of)
+    if engine == "duckdb":
+        if master is not None or conf:
+            raise click.UsageError("--master and --conf require --engine spark")
+        _by_duckdb(found, query, format_, limit, versions)
+        return
+    with session(master, conf, found) as spark:
+        found.register(spark, versions)
+        frame = spark.sql(query)
+        if limit is not None:
+            frame = frame.limit(limit)
+        _by_spark(frame, format_)
+
+
+def _by_spark(frame: Any, format_: str) -> None:
+    from stompring.pipeline.session import as_utc, json_rows, plain_value
+
+    if format_ == "json":
+        for row in json_rows(frame):
+            click.echo(row)
+        return
+    rows = (list(map(plain_value, row)) for row in as_utc(frame).toLocalIterator())
+    _show(frame.columns, rows, format_)
+
+
+def _by_duckdb(
+    lake: Lake, text: str, format_: str, limit: int | None, versions: Mapping[str, int] | None
+) -> None:
+    from stompring.pipeline.lake.duckdb_query import query
+
+    with query(lake, text, limit, versions) as result:
+        if format_ == "json":
+            for document in result.objects():
+                click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+            return
+        _show(result.columns, result.rows(), format_)
+
+
+def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
+    """Rows as they come: those of a long result are never all in memory, but for a table's widths."""
+    if format_ == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([_plain_value(value) for value in row])
+        return
+    shown = [[_cell_text(value) for value in row] for row in rows]
+    for line in _table(columns, shown):
+        click.echo(line)
+    click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return _value_text(value)
+    return json.dumps(value, default=_value_text) if isinstance(value, (dict, list)) else value
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return str(value)
+
+
+def _cell_text(value: Any) -> str:
+    """On one line, so that no message draws on a terminal."""
+    text = "" if value is None else str(_plain_value(value))
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
+    lines = ["  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip()]
+    lines.append("  ".join("-" * width for width in widths))
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return lines
+
+
+@click.command()
+@lake_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@version_options
+@without_spark
+def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> None:
+    """List the tables of a lake with rows, files and columns, and its brokers. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake tables --lake lake --json
+    """
+    found = existing_lake(lake)
+    versions = selected_versions(found, version, as_of) or {}
+    about = {name: table.about(versions.get(name)) for name, table in found.tables.items()}
+    losses = found.losses()
+    brokers = {
+        name: {"identity": broker.identity, "data": broker.data} for name, broker in found.brokers().items()
+    }
+    if as_json:
+        click.echo(json.dumps({"tables": about, "brokers": brokers, "losses": losses}, indent=2))
+        return
+    for name, document in about.items():
+        click.echo(
+            f"{name}: {document['rows']:,} rows in {document['files']:,} files, {document['bytes'] / 1e6:,.1f} MB, "
+            f"version {document['version']}, {document['buckets']} buckets"
+        )
+        for column, type_ in document["columns"].items():
+            click.echo(f"  {column}  {type_}")
+    for name, one in brokers.items():
+        click.echo(
+            f"broker {name}: identity {one['identity'] or 'unknown'}, data directory {one['data'] or 'unknown'}"
+        )
+    for line in losses:
+        click.echo(f"not ingested: {line}")
+
 
 #: Seconds between two lines about a long replay.
 PROGRESS_INTERVAL = 5.0
 
 
 @click.command()
-@lake_options.lake_option
+@lake_option
 @click.option(
     "--where",
     metavar="CONDITION",
     help="Select messages by a condition: SQL over the columns of 'messages', as \"queue = 'x' and "
     "headers['colour'] = 'red'\", or a selector as for a subscription, as \"colour = 'red'\".",
 )
-@lake_options.period_options
-@lake_options.broker_option
-@lake_options.version_options
+@period_options
+@broker_option
+@version_options
 @click.option(
     "--to",
     metavar="[ssl://]HOST:PORT",
@@ -51,7 +1235,7 @@ PROGRESS_INTERVAL = 5.0
 )
 @click.option(
     "--rate",
-    type=lake_options.FiniteRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="N",
     help="Maximum rate in messages per second.",
 )
@@ -82,7 +1266,7 @@ PROGRESS_INTERVAL = 5.0
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@lake_options.with_spark
+@with_spark
 def replay(
     lake: str,
     where: str | None,
@@ -119,8 +1303,8 @@ def replay(
     from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 
-    found = lake_options.existing_lake(lake)
-    begin, end = lake_options.time_range(since, until)
+    found = existing_lake(lake)
+    begin, end = time_range(since, until)
     if to is None and not dry_run:
         raise click.UsageError("--to HOST:PORT is required: the target broker")
     try:
@@ -129,12 +1313,12 @@ def replay(
         raise click.BadParameter(str(reason), param_hint="--to") from None
     if ca_file is not None and not tls:
         raise click.UsageError("--ca-file requires TLS: --to ssl://HOST:PORT")
-    name_of_broker = lake_options.broker_of(found, broker)
-    versions = lake_options.selected_versions(found, version, as_of)
-    choice = MessageSelection(where, begin, end, lake_options.patterns(address))
+    name_of_broker = broker_of(found, broker)
+    versions = selected_versions(found, version, as_of)
+    choice = MessageSelection(where, begin, end, patterns(address))
     at = None if versions is None else versions["messages"]
     plan = ReplayPlan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker, at=at)
-    with lake_options.session(master, conf) as spark:
+    with session(master, conf) as spark:
         work = Replay(spark, found, plan)
         if dry_run:
             _show_plan(work, as_json)
@@ -215,7 +1399,7 @@ def _progress(work: Replay) -> Iterator[None]:
 
 
 @click.command()
-@lake_options.lake_option
+@lake_option
 @click.option(
     "--out",
     required=True,
@@ -223,13 +1407,13 @@ def _progress(work: Replay) -> Iterator[None]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="HTML file to write; it needs no other file.",
 )
-@lake_options.period_options
-@lake_options.broker_option
-@lake_options.version_options
+@period_options
+@broker_option
+@version_options
 @click.option(
     "--keep",
     metavar="PERCENT",
-    type=lake_options.FiniteRange(0, 100),
+    type=FiniteRange(0, 100),
     default=99.0,
     show_default=True,
     help="Advice for ring-size: share of the replaced messages that the ring should have kept.",
@@ -237,7 +1421,7 @@ def _progress(work: Replay) -> Iterator[None]:
 @click.option(
     "--unpaged",
     metavar="PERCENT",
-    type=lake_options.FiniteRange(0, 100),
+    type=FiniteRange(0, 100),
     default=99.0,
     show_default=True,
     help="Advice for max-size-bytes: share of the time in which an address should not have paged.",
@@ -255,7 +1439,7 @@ def _progress(work: Replay) -> Iterator[None]:
     show_default=True,
     help="Kind of plots: interactive plots add 5 MB and need scripts, static plots need none.",
 )
-@lake_options.with_spark
+@with_spark
 def report(
     lake: str,
     out: Path,
@@ -279,14 +1463,14 @@ def report(
       stompring lake report --lake lake --out report.html
       stompring lake report --lake lake --out july.html --since 2026-07-01 --until 2026-08-01
     """
-    found = lake_options.existing_lake(lake)
-    begin, end = lake_options.time_range(since, until)
+    found = existing_lake(lake)
+    begin, end = time_range(since, until)
     if broker is not None:
-        lake_options.broker_of(found, broker)
-    versions = lake_options.selected_versions(found, version, as_of)
+        broker_of(found, broker)
+    versions = selected_versions(found, version, as_of)
     if not out.absolute().parent.is_dir():
         raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
-    with lake_options.session(master, conf, found) as spark:
+    with session(master, conf, found) as spark:
         from stompring.pipeline.report import Lake, Period, write_report
 
         frames = found.frames(spark, versions=versions)
@@ -296,7 +1480,7 @@ def report(
             tables,
             out,
             period,
-            lake_options.patterns(address),
+            patterns(address),
             keep=keep,
             unpaged=unpaged,
             brokers=() if broker is None else (broker,),

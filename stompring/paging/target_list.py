@@ -18,16 +18,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from stompring.broker.delivery import Matches
 from stompring.broker.message import REFERENCE_OVERHEAD, SYSTEM_PROPERTIES, Message, Traits
 from stompring.broker.ports import Block, Cursor, Page, Pages, Position, waiting_from
 from stompring.broker.reference import PendingList, Reference
-
-if TYPE_CHECKING:
-    from .paged_queue import TargetArea
-
 
 #: Bytes of an answer of a selector for certain headers: its place in a dictionary, and a part of the headers.
 ANSWER_SIZE = 256
@@ -595,35 +590,3 @@ class PendingCache:
         for block in [block for block, whose in self._used.items() if whose is pages]:
             self._evict(block)
         self._of_address.pop(pages, None)
-
-
-class HeadCache:
-    """The areas that have something in memory and nobody to take it, those that were noted last at the end."""
-
-    def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
-        self._areas: OrderedDict[TargetArea, None] = OrderedDict()
-
-    def add(self, area: TargetArea) -> None:
-        """Nobody takes messages from an area."""
-        self._areas[area] = None
-
-    def forget(self, area: TargetArea) -> None:
-        """An area is closed."""
-        self._areas.pop(area, None)
-
-    def shrink(self, size: int) -> None:
-        """Send messages of together ``size`` bytes back to disk, or as many as there are."""
-        end = self._budget.messages - size
-        for area in list(self._areas):
-            if self._budget.messages <= end:
-                return
-            if not area.active:
-                area.unload_until(lambda: self._budget.messages <= end)
-            if self._budget.messages > end:
-                del self._areas[area]  # it comes again when it has something again
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of messages that could be given up."""
-        return sum(area.ready_size for area in self._areas if not area.active)

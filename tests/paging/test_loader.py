@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from stompring.broker.clock import Clock
-from stompring.paging.prefetch import (
+from stompring.paging.paged_queue import (
     ALONE_SLICE,
     CHECK_INTERVAL,
     SHORT_TURN,

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from stompring.cli.lake_ingest import Progress
+from stompring.cli.lake import Progress
 from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, ContinuousIngest, IngestMetrics
 from stompring.pipeline.lake.lake import LeaseLost
