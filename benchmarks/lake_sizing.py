@@ -81,9 +81,9 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
     """The tasks of an ingest."""
     from stompring.pipeline.backlog import end_positions, ranges_between
     from stompring.pipeline.files import DataFiles, task_ranges
+    from stompring.pipeline.lake.data_files import BatchJob, ingest_ranges
     from stompring.pipeline.lake.delta import DEFAULT_BROKER
     from stompring.pipeline.lake.ingest import FILES, TASK_BYTES
-    from stompring.pipeline.lake.ingest_task import BatchJob, ingest_ranges
     from stompring.pipeline.lake.lake import Lake
 
     size = make(root / "data", messages)
@@ -115,7 +115,8 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
 
 def sizes(root: Path, messages: int) -> list[list[str]]:
     """Rows to files, in as many tasks as make them large and small."""
-    from stompring.pipeline.lake.delta import DEFAULT_BROKER, TableWriter
+    from stompring.pipeline.lake.data_files import TableWriter
+    from stompring.pipeline.lake.delta import DEFAULT_BROKER
     from stompring.pipeline.storage import Folder
 
     found = []
@@ -141,7 +142,8 @@ def sizes(root: Path, messages: int) -> list[list[str]]:
 
 def compaction(root: Path, messages: int) -> list[list[str]]:
     """Files of twenty tasks put together."""
-    from stompring.pipeline.lake.delta import DEFAULT_BROKER, TableWriter
+    from stompring.pipeline.lake.data_files import TableWriter
+    from stompring.pipeline.lake.delta import DEFAULT_BROKER
     from stompring.pipeline.lake.lake import Lake
 
     lake = Lake(str(root / "lake"))

@@ -40,7 +40,7 @@ PRESENT = {
 }
 
 #: Modules of the product that tests import.
-IMPORTED = 106
+IMPORTED = 107
 
 
 @cache

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from stompring.pipeline.storage import Folder
 
-from .delta import BUCKET, DATE, dataset
+from .data_files import BUCKET, DATE
+from .delta import dataset
 from .lake import Lake
 
 #: Rows of a result that are in memory at a time.

@@ -26,8 +26,8 @@ from stompring.pipeline.files import DataFiles, Positions, dump_positions, task_
 from stompring.pipeline.options import OptionError
 from stompring.store.datadir import Busy, record_ingested
 
+from .data_files import BatchJob, BatchProgress, IngestRanges, TaskOutput, WriteCopies
 from .delta import DEFAULT_BROKER, Broker, spark_url
-from .ingest_task import BatchJob, BatchProgress, IngestRanges, TaskOutput, WriteCopies
 from .lake import Intent, IntentLog, Lake, LakeNotFound
 from .maintenance import Maintenance
 

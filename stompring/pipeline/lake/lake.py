@@ -45,16 +45,8 @@ from stompring.pipeline.records import Records
 from stompring.pipeline.storage import Folder, ObjectStore
 from stompring.store.datadir import Busy, ingesting, read_ingested, record_ingested
 
-from .delta import (
-    BROKER,
-    BUCKETS,
-    Broker,
-    LakeTable,
-    UnknownBroker,
-    identified_broker,
-    ingested_until,
-    versions_at,
-)
+from .data_files import BROKER
+from .delta import BUCKETS, Broker, LakeTable, UnknownBroker, identified_broker, ingested_until, versions_at
 
 log = logging.getLogger(__name__)
 

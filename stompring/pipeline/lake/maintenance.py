@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from .delta import DATE, LakeTable
+from .data_files import DATE
+from .delta import LakeTable
 from .lake import Lake
 from .views import Views
 

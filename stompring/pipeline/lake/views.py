@@ -41,7 +41,8 @@ from stompring.pipeline.storage import Folder, sync_directory
 from stompring.selector import InvalidSelector, compile_selector
 from stompring.store.datadir import ingesting
 
-from .delta import BROKER, LakeTable, compact, dataset, spark_url, stats_of, sync_log, vacuum
+from .data_files import BROKER, stats_of
+from .delta import LakeTable, compact, dataset, spark_url, sync_log, vacuum
 from .lake import Lake
 from .replay import SelectableRow
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from stompring.pipeline.lake.delta import TableWriter, arrow_schema
+from stompring.pipeline.lake.data_files import TableWriter
+from stompring.pipeline.lake.delta import arrow_schema
 from stompring.pipeline.lake.lake import Lake
 
 BEGIN = datetime(2026, 7, 1, 23, 59, 58, 250_000, UTC)

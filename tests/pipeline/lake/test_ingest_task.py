@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from pyarrow import parquet
 from stompring.pipeline.files import Range
-from stompring.pipeline.lake.ingest_task import BatchJob, IngestRanges
+from stompring.pipeline.lake.data_files import BatchJob, IngestRanges
 from benchmarks.segments import make
 
 root, lake = (Path(sys.argv[1]) / name for name in ("data", "lake"))
@@ -29,5 +29,5 @@ def test_a_task_imports_neither_pandas_nor_delta(tmp_path):
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True
     )
     modules = done.stdout.split()
-    assert "stompring.pipeline.lake.ingest_task" in modules
+    assert "stompring.pipeline.lake.data_files" in modules
     assert not set(DEAR).intersection(modules)

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from stompring.pipeline.lake.delta import LakeTable, NewFile
+from stompring.pipeline.lake.data_files import NewFile
+from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.lake.lake import Intent, IntentLog, Lake, Lease, LeaseLost
 from stompring.pipeline.storage import (
     Entry,
