@@ -40,7 +40,7 @@ PRESENT = {
 }
 
 #: Modules of the product that tests import.
-IMPORTED = 107
+IMPORTED = 108
 
 
 @cache

@@ -11,7 +11,8 @@ pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spa
 from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE, LastingBroker
 from .broker_actions import CORE, expected_of, run_actions
-from .test_event_counts import counted, rows
+from .spark_formats import table as rows_of_table
+from .test_event_counts import counted
 
 Table = list[dict[str, Any]]
 
@@ -27,7 +28,10 @@ def broker(tmp_path):
 def test_with_all_the_events_of_passing_messages_are_what_the_clients_did(broker):
     with run_actions(broker, "ALL") as actions:
         broker.stop()
-    messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
+    messages, events = (
+        rows_of_table(broker.data, table="messages"),
+        rows_of_table(broker.data, table="events"),
+    )
     assert {row["durable"] for row in messages} == {False}
     added = Counter((row["queue"], row["message_id"]) for row in events if row["event"] == "added")
     assert Counter((row["queue"], row["message_id"]) for row in messages) == added
@@ -64,7 +68,10 @@ def test_with_durable_nothing_of_the_others_is_there(broker):
     broker.drain("paged")
     broker.drain("q")
     broker.stop()
-    messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
+    messages, events = (
+        rows_of_table(broker.data, table="messages"),
+        rows_of_table(broker.data, table="events"),
+    )
     different = {(row["queue"], row["body"]) for row in messages}  # compaction has copied some
     found = Counter((queue, body.decode().split("-")[1][0]) for queue, body in different)
     assert found == {(queue, "d"): 10 for queue in QUEUES}
@@ -89,7 +96,7 @@ def test_with_none_nothing_of_the_address_is_there_and_all_of_it_comes_back(brok
     broker.drain("q")
     broker.stop()
     for table in ("messages", "events"):
-        assert {row["address"] for row in rows(broker.data, table)} == {"ring"}
+        assert {row["address"] for row in rows_of_table(broker.data, table=table)} == {"ring"}
 
 
 def test_a_reload_changes_it_for_messages_that_come(broker):
@@ -104,10 +111,12 @@ def test_a_reload_changes_it_for_messages_that_come(broker):
     client.put("q", "passing")
     assert broker.drain("q") == ["before", "between", "after", "passing"]
     broker.stop()
-    bodies = {row["message_id"]: row["body"].decode() for row in rows(broker.data, "messages")}
+    bodies = {row["message_id"]: row["body"].decode() for row in rows_of_table(broker.data, table="messages")}
     assert sorted(bodies.values()) == ["after", "between"]
     gone = [
-        bodies[row["message_id"]] for row in rows(broker.data, "events") if row["event"] == "acknowledged"
+        bodies[row["message_id"]]
+        for row in rows_of_table(broker.data, table="events")
+        if row["event"] == "acknowledged"
     ]
     assert sorted(gone) == ["after", "between"]
 
@@ -124,7 +133,10 @@ def test_after_a_kill_receipted_durable_ones_are_exact_and_others_a_part(broker)
     for queue in QUEUES:
         assert all("-d" in text for text in broker.drain(queue)), "nothing that is not durable comes back"
     broker.stop()
-    messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
+    messages, events = (
+        rows_of_table(broker.data, table="messages"),
+        rows_of_table(broker.data, table="events"),
+    )
     marks = {row["message_id"]: row["body"].decode().split()[0] for row in messages}
     for queue in QUEUES:
         there = {marks[row["message_id"]] for row in messages if row["queue"] == queue}

@@ -7,7 +7,7 @@ import pytest
 from stompring.errors import StoreError
 from stompring.replication.engines import seed
 from stompring.replication.log import MAX_ENTRY_DATA, Beat, LogFull, Operation, UnsafeLog, decode_beat
-from stompring.store.datadir import read_version
+from stompring.store.datadir import check_version
 from stompring.store.files import Files
 
 from .directories import ActiveBroker, contents, data_directory, rebuilt
@@ -71,7 +71,7 @@ def test_upload_without_an_end_is_a_directory_that_no_broker_starts_with(root, t
         there = rebuilt(complete.cut_off(length), standby)
         if any(name.startswith(("journal", "paging")) for name in there) and length < complete.last - 1:
             with pytest.raises(StoreError, match="not a schema version"):
-                read_version(Files(), standby / "schema-version")
+                check_version(Files(), standby / "schema-version")
     expected = contents(root)
     assert rebuilt(complete, tmp_path / "complete") == expected
 
