@@ -20,7 +20,7 @@ from stompring.store.segment import HEADER, JOURNAL, Footer, SegmentScan, find_f
 from ..property.profile import EXAMPLES, examples
 from . import reference_decoder
 from .broker_files import broker_files, write_files
-from .spark_formats import table
+from .spark_formats import reader, table
 
 FILES = broker_files()
 SMALL = broker_files(count=1, paged=12, journal_file_size=1500)
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 def rows(data, name="journal/000000001.journal", **options):
     """The rows of a file that is alone in its directory."""
     with TemporaryDirectory() as root:
-        found = table(write_files(Path(root), {"schema-version": b"2", name: data}), **options)
+        found = table(write_files(Path(root), {"schema-version": b"3", name: data}), **options)
     for row in found:
         if "headers" in row:
             pairs, row["headers"] = row["headers"], dict(row["headers"])
@@ -82,11 +82,14 @@ def test_addresses_and_times():
 
 
 @pytest.mark.parametrize("limit", [{"ROWS": 1}, {"ROWS": 3}, {"BYTES": 300}, {"SPAN": 256}])
-def test_batches_are_cut(limit, monkeypatch):
+def test_batches_are_cut(limit, tmp_path, monkeypatch):
+    source = reader(write_files(tmp_path, FILES))
+    few = [len(list(source.read(part))) for part in source.partitions()]
     for name, value in limit.items():
         monkeypatch.setattr(columns, name, value)
     for name, data in FILES.items():
         assert rows(data, name) == reference_decoder.rows(data)
+    assert sum(len(list(source.read(part))) for part in source.partitions()) > sum(few) + 3
 
 
 # ---- damage
