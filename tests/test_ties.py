@@ -44,15 +44,31 @@ IMPORTED = 108
 
 
 @cache
-def trees():
+def nodes():
+    """Of each module the nodes that rules look at."""
+    looked_at = ast.Call | ast.Attribute | ast.Import | ast.ImportFrom
     paths = sorted(TESTS.rglob("*.py"))
     found = {path.relative_to(TESTS).as_posix(): path for path in paths if "node_modules" not in path.parts}
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in found.items()}
+    return {
+        name: [
+            node
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, looked_at)
+        ]
+        for name, path in found.items()
+    }
 
 
 def sleeps(node):
     """A call of time.sleep."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
+    return is_call(node, "sleep") and ast.unparse(node.func) == "time.sleep"
+
+
+def is_call(node, *names):
+    """A call of a function or method of these names. It is asked first, as text of a node costs much."""
+    if not isinstance(node, ast.Call):
+        return False
+    return (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in names
 
 
 def reads_private(node):
@@ -64,7 +80,7 @@ def reads_private(node):
 
 def replaces(node):
     """A part of another object that is replaced by monkeypatch or mock."""
-    if not isinstance(node, ast.Call):
+    if not is_call(node, "setattr", "patch", "patch_object"):
         return False
     function = ast.unparse(node.func)
     return function.endswith(("monkeypatch.setattr", "patch.setattr")) or function.split(".")[-1] in (
@@ -75,15 +91,15 @@ def replaces(node):
 
 def count(rule):
     """Uses in each module."""
-    names = [name for name in trees() if rule is not sleeps or name not in WAITING]
-    return Counter(name for name in names for node in ast.walk(trees()[name]) if rule(node))
+    names = [name for name in nodes() if rule is not sleeps or name not in WAITING]
+    return Counter(name for name in names for node in nodes()[name] if rule(node))
 
 
 def imported():
     """Modules of the product that tests import."""
     found = set()
-    for tree in trees().values():
-        for node in ast.walk(tree):
+    for each in nodes().values():
+        for node in each:
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -1,5 +1,6 @@
 """Record batches of files beside a reader of the documented tables; files that are cut off or damaged."""
 
+import logging
 import struct
 from array import array
 from pathlib import Path
@@ -161,6 +162,11 @@ def open_journal():
     return data if footer is None else data[: footer.size]
 
 
+def warned(caplog):
+    """What was logged as a fault."""
+    return [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def record_starts(data):
     """Where the records of an open file begin, and where the last of them ends."""
     spans = list(SegmentScan(data))
@@ -175,13 +181,13 @@ def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end, caplog
     around = {start + more for start in starts for more in (0, 1, 7, 8, 9, 30)} | {*offsets(data)}
     for at in starts if end else sorted(at for at in around if at >= starts[0]):
         assert rows(data[:at] + end, columns="body") == rows(data[:at], columns="body"), at
-    assert not caplog.records
+    assert not warned(caplog)
 
 
 def test_a_prefilled_segment_has_the_rows_of_its_records(caplog):
     for name, data in of(".journal").items():
         assert rows(data + bytes(4096), name) == rows(data, name), name
-    assert not caplog.records
+    assert not warned(caplog)
 
 
 def test_a_torn_write_into_zeros_is_no_fault(caplog):
@@ -190,7 +196,7 @@ def test_a_torn_write_into_zeros_is_no_fault(caplog):
     before = rows(data[:last])
     for at in range(last + 1, len(data)):
         assert rows(data[:at] + bytes(len(data) - at + 500)) == before, at
-    assert not caplog.records
+    assert not warned(caplog)
 
 
 def test_what_is_no_file_of_a_broker():
