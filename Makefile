@@ -127,7 +127,7 @@ package: wheel
 	environment/bin/python -m pip install --disable-pip-version-check --quiet "$$wheel[plugins,ha]" && \
 	environment/bin/stompring --version && \
 	environment/bin/stompring check-config --data "$$directory" \
-		"$$(environment/bin/python -c 'from stompring.settings.shipped import shipped_file; print(shipped_file("config", "policies.xml"))')"
+		"$$(environment/bin/python -c 'from stompring.settings.machine import shipped_file; print(shipped_file("config", "policies.xml"))')"
 
 # STOMPRING_FUZZ_SECONDS: duration per target. Corpora and findings are in .fuzz.
 FUZZ_TARGETS := parser selector broker_xml record json_body texts

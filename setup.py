@@ -59,7 +59,7 @@ def native_modules() -> list[Extension]:
 
 
 class BuildWithShippedFiles(build_py):
-    """Copies the shipped files. An editable installation uses those of the checkout (stompring/settings/shipped.py)."""
+    """Copies the shipped files. An editable installation uses those of the checkout (stompring/settings/machine.py)."""
 
     def run(self) -> None:
         super().run()
