@@ -51,6 +51,7 @@ from .network import parse_origins
 from .value_types import VALUE_TYPES, Reader, ValueType
 
 A = TypeVar("A", bound=StompAcceptor | HttpAcceptor)
+T = TypeVar("T", Tls, ConnectorTls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,21 +199,16 @@ def proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
 
 def with_absolute_paths(acceptor: A, directory: Path) -> A:
     """The acceptor with its relative paths starting at ``directory``."""
-    tls = acceptor.tls
-    if tls is None:
-        return acceptor
+    return acceptor if acceptor.tls is None else replace(acceptor, tls=_absolute(acceptor.tls, directory))
 
-    def each(paths: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(str(directory / path) for path in paths)
 
-    trust = None if tls.trust_store_path is None else str(directory / tls.trust_store_path)
-    found = replace(
+def _absolute(tls: T, directory: Path) -> T:
+    return replace(
         tls,
-        key_store_path=each(tls.key_store_path),
-        key_path=each(tls.key_path),
-        trust_store_path=trust,
+        key_store_path=tuple(str(directory / path) for path in tls.key_store_path),
+        key_path=tuple(str(directory / path) for path in tls.key_path),
+        trust_store_path=None if tls.trust_store_path is None else str(directory / tls.trust_store_path),
     )
-    return replace(acceptor, tls=found)
 
 
 Acceptor = StompAcceptor | HttpAcceptor
@@ -615,15 +611,4 @@ def _tls(values: dict[str, Any], secure: bool, faults: list[str]) -> ConnectorTl
 
 def connector_with_absolute_paths(connector: Connector, directory: Path) -> Connector:
     """The connector with its relative paths starting at ``directory``."""
-    tls = connector.tls
-    if tls is None:
-        return connector
-    return replace(
-        connector,
-        tls=replace(
-            tls,
-            key_store_path=tuple(str(directory / path) for path in tls.key_store_path),
-            key_path=tuple(str(directory / path) for path in tls.key_path),
-            trust_store_path=None if tls.trust_store_path is None else str(directory / tls.trust_store_path),
-        ),
-    )
+    return connector if connector.tls is None else replace(connector, tls=_absolute(connector.tls, directory))
