@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import time
 from contextlib import closing
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from ..broker_pool import NURSERY
 from ..broker_process import PATIENCE
 from ..ports import free_port
+from ..waiting import Deadline
 from .command import invoke
 
 OFF = "<security-enabled>false</security-enabled>"
@@ -157,9 +157,9 @@ def test_a_port_and_a_data_directory_in_use_are_reported_and_no_faults(tmp_path)
         ["flock", "-x", str(tmp_path / "data" / "broker.lock"), "cat"], stdin=subprocess.PIPE
     )
     try:
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         while "in use" not in (checked := invoke(f"check-config {file}", code=None)).stdout:
-            assert time.monotonic() < deadline
+            assert not deadline.passed()
         ready, said = start(file)
     finally:
         held.communicate()

@@ -6,7 +6,6 @@ Playwright drives the Chromium of the system; it downloads no browser of its own
 from __future__ import annotations
 
 import re
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from playwright.sync_api import Page, Request, expect, sync_playwright
 
 from ..broker_process import PATIENCE
 from ..end_to_end.page import chromium
+from ..waiting import Deadline
 
 __all__ = ["AXE", "ConsolePage", "chromium", "launch", "violations"]
 
@@ -134,8 +134,8 @@ class ConsolePage:
         if self.page.url != "about:blank":
             self.page.evaluate(LEAVE)
             expect(self.page.locator("dialog")).to_have_count(0)
-            deadline = time.monotonic() + PATIENCE
-            while self._running and time.monotonic() < deadline:
+            deadline = Deadline()
+            while self._running and not deadline.passed():
                 self.page.wait_for_timeout(10)  # meanwhile Playwright reports events
         try:
             self.check()

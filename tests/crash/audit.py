@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..broker_process import PATIENCE
+from ..waiting import Deadline
 from .ledger import Copy, Fault, State, now
 from .topology import EXPIRED, GRAVES
 
@@ -49,9 +49,9 @@ def observe(management, but=()):
         time.sleep(0.02)
         found.queues = _counted(management, but)
     changed = set(found.queues)
-    deadline = time.monotonic() + PATIENCE
+    deadline = Deadline()
     while changed:
-        assert time.monotonic() < deadline, f"these queues do not come to rest: {changed}"
+        assert not deadline.passed(), f"these queues do not come to rest: {changed}"
         for name in changed & set(found.queues):
             found.contents[name] = [
                 _seen(name, message)

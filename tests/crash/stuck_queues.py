@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from ..management import Answered
+from ..waiting import Deadline
 from .audit import everything
 
 #: Seconds in which something must happen in each queue that has consumers and messages for them.
@@ -19,7 +19,7 @@ async def find_stuck(world):
     """Watch every queue until something has happened in it, or nobody waits for anything there any more."""
     management = world.management
     before = await asyncio.to_thread(_could_deliver, management)
-    deadline = time.monotonic() + PATIENCE
+    deadline = Deadline(PATIENCE)
     while before:
         await asyncio.sleep(0.02)
         world.check()
@@ -27,7 +27,7 @@ async def find_stuck(world):
         before = {
             name: queue for name, queue in before.items() if name in now and not _moved(queue, now[name])
         }
-        if time.monotonic() > deadline:
+        if deadline.passed():
             for name, queue in before.items():
                 world.ledger.fault(
                     "stuck", f"queue {name}: nothing has left it for {PATIENCE:.0f} s: {queue}"

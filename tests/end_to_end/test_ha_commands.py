@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from stompring.cli.main import main
 
-from ..broker_process import PATIENCE, ROOT
+from ..broker_process import ROOT
+from ..waiting import Deadline
 from .replicated import data_directory_moves_into_the_log, of_cluster
 
 
@@ -34,9 +35,9 @@ def url(member):
 
 def eventually(check, *words):
     """The result of a command once it is as it should be: brokers look for requests twice a second."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = Deadline()
     while not check(result := call(*words)):
-        assert time.monotonic() < deadline, result.output
+        assert not deadline.passed(), result.output
         time.sleep(0.2)
     return result
 

@@ -9,10 +9,11 @@ import pytest
 from stompring.security.accounts import edit_roles, edit_users
 
 from ..broker_document import broker_xml, everything, permitted
-from ..broker_process import PATIENCE, BrokerProcess
+from ..broker_process import BrokerProcess
 from ..management import Management
 from ..security.hashers import QUICK
 from ..stomp_client import spelled
+from ..waiting import Deadline
 from .steps import receive, say, written
 from .test_security import login, stompring
 
@@ -181,8 +182,8 @@ def test_roles_follow_their_file(broker, config):
     reader.error("User guest does not have permission='CONSUME' on address orders.g")
     writer.put("/queue/orders.g", "two")
     assert stompring("user", "rm", "guest", "--config", str(config)).returncode == 0
-    deadline = time.monotonic() + PATIENCE
-    while "guest" not in (told := _send_once(writer)) and time.monotonic() < deadline:
+    deadline = Deadline()
+    while "guest" not in (told := _send_once(writer)) and not deadline.passed():
         time.sleep(0.1)
     assert "User guest does not have permission='SEND' on address orders.g" in told
 

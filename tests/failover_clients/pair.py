@@ -13,6 +13,7 @@ from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
 from ..ports import free_ports
 from ..stomp_client import StompClient, spelled
+from ..waiting import Deadline
 
 #: How the standby has what the active broker stored.
 SHARED, REPLICATED = "shared data directory", "replicated log on NATS"
@@ -108,11 +109,11 @@ class BrokerPair:
 
     def wait_until_standby(self):
         """The standby answers, and not as the active does."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         while (found := self.ready(self.standby))[0] != 503 or "standby" not in found[1]:
             broker = self._brokers[1 - self._active]
             log = "\n".join(broker.log) if broker is not None else ""
-            assert time.monotonic() < deadline, (found, log)
+            assert not deadline.passed(), (found, log)
             time.sleep(0.02)
 
     def take_over(self, how="kill"):

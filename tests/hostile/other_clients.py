@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from ..broker_process import PATIENCE, ROOT
+from ..waiting import Deadline
 
 #: The part of the rate of a pair at a broker that nobody attacks, in the same seconds, that a pair must keep.
 KEPT = 0.1
@@ -46,10 +47,10 @@ class Pair:
 
     def wait_for(self, rounds):
         """Wait for so many more of them."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         wanted = len(self._rounds) + rounds
         while len(self._rounds) < wanted:
-            assert time.monotonic() < deadline and self.alive, "the pair does nothing"
+            assert not deadline.passed() and self.alive, "the pair does nothing"
             time.sleep(0.02)
 
     def between(self, begun, ended):

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..broker_document import broker_xml, multicast
-from ..broker_process import PATIENCE, BrokerProcess
+from ..broker_process import BrokerProcess
 from ..management import Management
 from ..stomp_client import StompClient
+from ..waiting import Deadline
 
 #: An hour from now at least, whenever it is looked at.
 LATER = int(time.time() * 1000) + 3_600_000
@@ -236,9 +237,9 @@ def churn(filler):
     dialogue = filler.dialogue
     newest = max((filler.filled.data / "journal").glob("*.journal"))
     dialogue.subscribe("/queue/churn", id="churn", ack="client", prefetch_count=200)
-    deadline = time.monotonic() + PATIENCE
+    deadline = Deadline()
     while newest.exists():
-        assert time.monotonic() < deadline, "nothing is compacted"
+        assert not deadline.passed(), "nothing is compacted"
         dialogue.put("/queue/churn", *[b"z" * 200] * 200, persistent="true")
         messages = [dialogue.message() for _ in range(200)]
         dialogue.answer("ACK", messages[-1])

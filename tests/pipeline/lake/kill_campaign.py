@@ -26,6 +26,7 @@ from threading import Event, Thread
 
 from ...broker_document import anycast, multicast
 from ...end_to_end.lasting import LastingBroker
+from ...waiting import Deadline
 from ..conftest import QUICK
 
 CORE = (
@@ -134,13 +135,13 @@ class Traffic:
 
     def go_on(self, messages):
         """Until so many were receipted, and some acknowledged and refused, however slow the machine is."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         while not (
             len(self.receipted) >= messages
             and self.consumed.acknowledged.total()
             and self.consumed.refused.total()
         ):
-            assert time.monotonic() < deadline, f"{len(self.receipted)} messages"
+            assert not deadline.passed(), f"{len(self.receipted)} messages"
             time.sleep(0.05)
 
     def drain(self):
@@ -174,9 +175,9 @@ class Processes:
 
     def wait_for(self, pattern):
         """Until it has said something, or ended."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         while re.search(pattern, self.output()) is None and self.process.poll() is None:
-            assert time.monotonic() < deadline, self.output()
+            assert not deadline.passed(), self.output()
             time.sleep(0.05)
 
     def kill(self):

@@ -24,6 +24,7 @@ from stompring.pipeline.session import JavaNotFound, find_java
 
 from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE
+from ...waiting import Deadline
 from ..conftest import QUICK
 from .kill_campaign import CORE
 
@@ -65,9 +66,9 @@ class Daemon:
 
     def said(self, pattern):
         """What it says, when it has."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         while (found := re.search(pattern, self._log.read_text(errors="replace"))) is None:
-            assert self._process.poll() is None and time.monotonic() < deadline, self._log.read_text()
+            assert self._process.poll() is None and not deadline.passed(), self._log.read_text()
             time.sleep(0.1)
         return found[found.lastindex or 0]
 
