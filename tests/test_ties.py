@@ -40,7 +40,7 @@ PRESENT = {
 }
 
 #: Modules of the product that tests import.
-IMPORTED = 108
+IMPORTED = 103
 
 
 @cache

@@ -6,7 +6,6 @@ import pytest
 
 from stompring.settings.model import Retention
 from stompring.store.datadir import INGESTED, Position, record_ingested
-from stompring.store.retention import RetainedFile
 
 from .admin_server import BEGIN, AdminServer, pick
 
@@ -23,7 +22,8 @@ class Retained:
         for number in numbers:
             path = directory / "journal" / f"{number:09}.journal"
             path.write_bytes(b"x" * 100)
-            files.append(RetainedFile(NOW - (numbers.stop - number) * 60_000, path, 100))
+            since = NOW - (numbers.stop - number) * 60_000
+            files.append(SimpleNamespace(since=since, path=path, size=100))
         self.server = AdminServer()
         retention = SimpleNamespace(
             directory=directory,

@@ -8,11 +8,15 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import termios
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -203,6 +207,26 @@ class Terminal:
         self.status = os.waitstatus_to_exitcode(code)
         assert status is None or self.status == status, (self.status, self.text)
         return self.text
+
+
+@contextmanager
+def answering(*answers):
+    """A server whose connections get these answers, one each, and the last one from then on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            for answer in chain(answers, repeat(answers[-1])):
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def field_lines(ran):

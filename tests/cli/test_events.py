@@ -7,14 +7,10 @@ import socket
 import threading
 from contextlib import closing, contextmanager
 
-import pytest
-
-from stompring.cli.events import server_sent_events
-
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..stomp_client import StompClient
-from .remote_cli import Cli
+from .remote_cli import Cli, answering
 
 
 class Following:
@@ -97,17 +93,17 @@ def test_events_continue_after_a_restart(tmp_path):
         process.kill()
 
 
-@pytest.mark.parametrize(
-    ("stream", "events"),
-    [
-        (b'id: 1\nevent: A\ndata: {"id": 1}\n\n', [{"id": 1}]),
-        (b': keep-alive\n\ndata: {"id":\r\ndata:  2}\r\n\r\n', [{"id": 2}]),
-        (b"data: broken\n\ndata: [1]\n\n", []),
-        (b'data: {"id": 3}\n', []),
-    ],
-)
-def test_server_sent_events(stream, events):
-    assert list(server_sent_events(iter(stream.splitlines(keepends=True)))) == events
+def test_of_a_stream_only_whole_events_are_shown(cli):
+    """There are comments, data over two lines, and data that are no event; the stream is asked for again at its end."""
+    happened = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"data": [], "count": 0}'
+    stream = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        b'id: 1\nevent: A\ndata: {"id": 1}\n\n'
+        b': keep-alive\n\ndata: {"id":\r\ndata:  2}\r\n\r\n'
+        b'data: broken\n\ndata: [1]\n\ndata: {"id": 3}\n'
+    )
+    with answering(happened, stream) as url, following(cli.start(f"events --json --server {url}")) as output:
+        assert [json.loads(output.expect("id"))["id"] for _ in range(4)] == [1, 2, 1, 2]
 
 
 def test_reload_dry_run_changes_nothing(tmp_path):

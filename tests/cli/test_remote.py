@@ -7,14 +7,11 @@ import signal
 import socket
 import stat
 import sys
-import threading
 import time
-from contextlib import contextmanager
 
 import click
 import pytest
 
-from stompring.cli.context import Context
 from stompring.cli.output import Interrupted, to_json
 from stompring.cli.output import one_line as printable
 from stompring.cli.remote import Login, Remote, parse_server
@@ -23,7 +20,7 @@ from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..certificates import Authority
 from ..end_to_end.test_permissions import add
-from .remote_cli import Cli
+from .remote_cli import Cli, answering
 
 PERMISSIONS = '<security-setting match="#"><permission type="view" roles="viewers"/></security-setting>'
 CERTIFICATE = "keyStorePath=broker.pem"
@@ -125,26 +122,6 @@ def test_tls(broker, cli, directory):
     assert "use http://" in wrong.stderr
     bad = cli.run(f"queue list --server {secure} --ca {directory}/broker.xml", status=1, **login)
     assert "broker.xml" in bad.stderr
-
-
-@contextmanager
-def answering(text):
-    """A server that answers anything with this."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve():
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(text)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(
@@ -350,7 +327,7 @@ def test_an_interrupt_at_any_time_ends_the_task(monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda _: None)
     source, states = inspect.getsourcefile(Remote), set()
     for instruction in itertools.count():
-        tasks = Tasks(parse_server("http://broker"), Login(None, Context()))
+        tasks = Tasks(parse_server("http://broker"), Login(None, None))
         now = iter([*itertools.repeat(False, instruction), True])
 
         def trace(frame, event, _, now=now):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from stompring.cli.output import one_line, printable
-from stompring.cli.subscribe import body_text, hex_dump
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
@@ -229,27 +228,26 @@ def test_a_terminal_shows_headers_and_indented_json(client, to, queue):
     assert '{\n  "id": 1\n}\n' in text
 
 
-@pytest.mark.parametrize(
-    ("body", "shown"),
-    [
-        (b"plain\n\ttext", "plain\n\ttext"),
-        (b"[1,2]", "[\n  1,\n  2\n]"),
-        (b"{broken", "{broken"),
-        (b'{"beyond": 1e999}', '{"beyond": 1e999}'),
-        ("grüße €".encode(), "grüße €"),
-        (b"a\x1b[0m\r", "a\\x1b[0m\\x0d"),
-        (b"\x00\x01", "00000000  00 01                                            |..|"),
-        (b"[" * 100_000, "[" * 100_000),
-    ],
-)
-def test_bodies_for_a_terminal(body, shown):
-    assert body_text(body) == shown
-
-
-def test_a_hex_dump_has_sixteen_bytes_per_line():
-    first, second = hex_dump(bytes(range(60, 80))).splitlines()
-    assert first == "00000000  3c 3d 3e 3f 40 41 42 43 44 45 46 47 48 49 4a 4b  |<=>?@ABCDEFGHIJK|"
-    assert second.startswith("00000010  4c 4d 4e 4f ")
+def test_bodies_on_a_terminal(client, to, queue):
+    """JSON is indented, and what is no text has sixteen bytes per line."""
+    digits = b"0123456789abcdef"
+    shown = {
+        b"plain\n\ttext": "plain\n\ttext",
+        b"[1,2]": "[\n  1,\n  2\n]",
+        b"{broken": "{broken",
+        b'{"beyond": 1e999}': '{"beyond": 1e999}',
+        "grüße €".encode(): "grüße €",
+        b"a\x1b[0m\r": "a\\x1b[0m\\x0d",
+        b"\x00\x01": "00000000  00 01                                            |..|",
+        digits + b"\xff": f"00000000  {digits.hex(' ')}  |{digits.decode()}|\n00000010  ff ",
+        b"[" * 10_000: "[" * 10_000,
+    }
+    put(client, queue, *shown)
+    code, output = on_terminal(f"subscribe {queue} --count {len(shown)} {to}")
+    text = output.decode().replace("\r\n", "\n")
+    assert code == 0
+    for body in shown.values():
+        assert f"\n{body}" in text
 
 
 def test_no_control_character_is_printable():

@@ -8,7 +8,6 @@ from stompring.broker import publish
 from stompring.broker.publish import Transaction
 from stompring.settings.model import Retain
 from stompring.settings.model import Retention as Settings
-from stompring.store.retention import Samples
 from stompring.store.segment import NO_IDENTITY
 
 from ..broker.broker_fixture import MULTICAST, join
@@ -30,12 +29,10 @@ def broker_files(**more):
     world = PagedBroker(
         journal_file_size=more.pop("journal_file_size", 1500),
         journal_compact_min_files=0,
-        journal_retention_directory=Settings(str(KEPT)),
+        journal_retention_directory=Settings(str(KEPT), sample_period=1000),
         settings={**SETTINGS, "all": {"retain": Retain.ALL}, "none": {"retain": Retain.NONE}},
         identity=more.pop("identity", NO_IDENTITY),
     )
-    assert world.store.retention is not None
-    samples = Samples(world.store.retention, world.broker, 1000, world.journal.next_address)
     queue = world.queue("q")
     for name in ("news.one", "news.two"):
         world.queue(name, "news", MULTICAST)
@@ -45,7 +42,7 @@ def broker_files(**more):
     join(world.directory.queues["all.taken"], auto=True)
     join(world.queue("none"), 1)
     join(world.queue("taken"), auto=True)
-    samples.start()
+    world.persistence.take_samples(world.broker)
     for number in range(more.pop("count", 12)):
         headers = HEADERS[number % len(HEADERS)]
         world.durable("q", b"body %d\0\n" % number, headers=headers, priority=number % 10)
@@ -68,7 +65,7 @@ def broker_files(**more):
     world.turn()
     world.drain(first)
     world.turn()
-    samples.stop()
+    world.persistence.samples.stop()
     world.turn()
     return {
         str(path.relative_to("/data")): data

@@ -14,7 +14,6 @@ from stompring.broker.ports import Reason
 from stompring.settings.model import Retention as Settings
 from stompring.store.files import Files
 from stompring.store.record import MESSAGE, PAGE_SETTLED, SAMPLE_ROW, SETTLED, Kind
-from stompring.store.retention import Retention, Samples
 from stompring.store.segment import SegmentScan
 
 from ..broker.broker_fixture import MULTICAST, join
@@ -30,7 +29,8 @@ SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}
 
 def world(files=None, **more):
     """A world with small segments that are kept."""
-    kept = {name: more.pop(name) for name in ("period", "storage_limit") if name in more}
+    names = ("period", "storage_limit", "sample_period")
+    kept = {"sample_period": 1000} | {name: more.pop(name) for name in names if name in more}
     return StoredBroker(
         files,
         SETTINGS,
@@ -289,10 +289,9 @@ def test_page_settlements_are_retained_after_the_page_is_deleted():
 # ---- samples
 
 
-def sampled(one, period=1000):
-    samples = Samples(one.store.retention, one.broker, period, one.journal.next_address)
-    samples.start()
-    return samples
+def sampled(one):
+    one.persistence.take_samples(one.broker)
+    return one.persistence.samples
 
 
 def test_samples_have_changed_queues_only(one):
@@ -336,9 +335,10 @@ def test_the_document_describes_samples(one):
     assert header["kind"] == 3
 
 
-def test_new_samples_file_has_every_queue(one):
+def test_new_samples_file_has_every_queue():
+    one = world(sample_period=600_000)
     one.queue("a")
-    samples = sampled(one, 600_000)
+    samples = sampled(one)
     for _ in range(13):
         one.pass_time(600_000)
     samples.stop()
@@ -398,5 +398,5 @@ def test_other_files_in_the_retention_directory_are_ignored(one, tmp_path):
         one.memory.contents[KEPT / "journal" / name] = Content(b"x")
     again = world(one.memory.kill(), storage_limit=1)
     again.turn()
-    assert isinstance(again.store.retention, Retention) and again.store.retention.files == 0
+    assert again.store.retention.files == 0
     assert len([path for path in again.memory.data if path.is_relative_to(KEPT)]) == 3
