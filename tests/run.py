@@ -181,7 +181,7 @@ def main() -> int:
             if run.compiled == "yes":  # the protocol runs in memory otherwise
                 run.pytest("not long", "--over=tcp", "tests/conformance")
         elif part == "quick":
-            run.pytest("not long and not spark", "--in-memory", *QUICK)
+            run.pytest("not long and not spark", "--in-memory", *QUICK, environment={"STOMPRING_QUICK": "1"})
         elif part == "spark":
             run.pytest("spark and not long", "--durations=20", "tests")
         elif part == "compiled":
