@@ -20,6 +20,7 @@ from stompring.cli.main import main
 
 from ..broker_pool import python_path
 from ..broker_process import PATIENCE, ROOT
+from ..waiting import LONGEST
 
 #: Settings of whoever runs the tests must not reach the command.
 FOREIGN = ("STOMPRING_", "XDG_", "NO_COLOR", "COLUMNS", "LINES")
@@ -69,7 +70,7 @@ def pipe(*arguments, stdin=b"", env=None, cwd=None, code=0):
         capture_output=True,
         env=dict(env or environment()),
         cwd=cwd,
-        timeout=PATIENCE,
+        timeout=LONGEST * PATIENCE,
         check=False,
         start_new_session=True,  # no terminal to ask for a password
     )

@@ -26,6 +26,7 @@ from stompring.cli.main import main
 from ..broker_pool import python_path
 from ..broker_process import PATIENCE, ROOT
 from ..management import Management
+from ..waiting import LONGEST
 from .command import COMMAND, FOREIGN, readable, words
 
 #: Escape sequences of a terminal.
@@ -102,7 +103,7 @@ class Cli:
             input=typed,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=LONGEST * PATIENCE,
             env=self.env(**environment),
             check=False,
         )

@@ -11,6 +11,7 @@ from stompring.cli.bench import milliseconds, parse_size, percentiles, rounded
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
+from ..waiting import LONGEST
 from .command import pipe, run, start
 
 
@@ -113,7 +114,7 @@ def test_ctrl_c_reports_the_complete_runs_and_leaves_no_client(management, to):
     running = start(f"bench --rate 100 --duration 1h --warmup 0 {to}")
     management.until(lambda: management.ask("GET", "/connections")["count"] >= 2)
     running.send_signal(signal.SIGINT)
-    _, stderr = running.communicate(timeout=PATIENCE)
+    _, stderr = running.communicate(timeout=LONGEST * PATIENCE)
     assert running.returncode == 130
     assert b"interrupted: 0 of 1 runs are complete" in stderr
     management.until(lambda: not management.ask("GET", "/connections")["count"])

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..stomp_client import StompClient
+from ..waiting import LONGEST
 from .remote_cli import Cli, answering
 
 
@@ -151,7 +152,7 @@ def test_drain_waits_for_connections_and_undrain_ends_it(tmp_path):
             assert "NOT READY" in status.stdout and "draining" in status.stdout
             waiting = cli.start("drain --wait --yes --json")
             client.disconnect()
-        output, _ = waiting.communicate(timeout=PATIENCE)
+        output, _ = waiting.communicate(timeout=LONGEST * PATIENCE)
         assert waiting.returncode == 0 and json.loads(output)["connections"] == 0
         assert cli.run("undrain").stdout == "new connections are accepted\n"
         cli.run("status --quiet")

@@ -18,6 +18,7 @@ from stompring.security.accounts import Users
 from .. import ports
 from ..broker_process import PATIENCE, BrokerProcess
 from ..certificates import Authority
+from ..waiting import LONGEST
 from .command import environment, run
 
 
@@ -166,7 +167,7 @@ def test_systemd_accepts_the_unit(tmp_path):
         ["systemd-analyze", "verify", str(directory / "stompring.service")],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONGEST * PATIENCE,
         check=False,
     )
     assert "stompring.service" not in done.stderr, done.stderr

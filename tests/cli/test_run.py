@@ -10,6 +10,7 @@ from stompring.server import service
 from stompring.settings.machine import shipped_file
 
 from ..broker_process import PATIENCE
+from ..waiting import LONGEST
 from .command import environment, invoke, start
 
 
@@ -70,7 +71,7 @@ def test_the_packaged_configuration_starts_on_loopback(tmp_path):
         if "is ready" in lines[-1] or "cannot listen" in lines[-1]:
             break
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE)
+    process.communicate(timeout=LONGEST * PATIENCE)
     log = "".join(lines)
     if "cannot listen" in log:
         pytest.skip("the ports of the packaged configuration are in use")

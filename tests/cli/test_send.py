@@ -11,6 +11,7 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
+from ..waiting import LONGEST
 from .command import environment, on_terminal, pipe, run, start
 
 pytestmark = pytest.mark.broker(settings={"strict.#": {"auto-create-addresses": "false"}})
@@ -75,7 +76,7 @@ def test_lines_are_sent_while_the_input_is_still_open(client, to, queue):
         sending.stdin.write(text.encode() + b"\n")
         sending.stdin.flush()
         assert client.message().body == text.encode()
-    _, stderr = sending.communicate(timeout=PATIENCE)
+    _, stderr = sending.communicate(timeout=LONGEST * PATIENCE)
     assert b"sent 2 messages" in stderr
 
 
@@ -179,7 +180,7 @@ def test_ctrl_c_reports_how_many_were_confirmed(management, to, queue):
         )
     )
     sending.send_signal(signal.SIGINT)
-    _, stderr = sending.communicate(timeout=PATIENCE)
+    _, stderr = sending.communicate(timeout=LONGEST * PATIENCE)
     assert sending.returncode == 130
     there = management.queue(queue)["messageCount"]
     assert f"interrupted: sent {there:,} message" in stderr.decode()

@@ -15,6 +15,7 @@ from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..certificates import Authority
 from ..stomp_client import StompClient
+from ..waiting import LONGEST
 from .command import on_terminal, pipe, run, start
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202eevil\r\b"
@@ -165,7 +166,7 @@ def test_ctrl_c_ends_it_without_an_error(client, management, to, queue):
     put(client, queue, "x")
     assert following.stdout.readline() == b"x\n"
     following.send_signal(signal.SIGINT)
-    stdout, stderr = following.communicate(timeout=PATIENCE)
+    stdout, stderr = following.communicate(timeout=LONGEST * PATIENCE)
     assert (following.returncode, stdout, stderr) == (130, b"", b"")
     assert management.queue(queue)["messageCount"] == 0
 
@@ -191,7 +192,7 @@ def test_a_lost_broker_is_an_error(tmp_path):
             client.connect()
             put(client, "q", "x")
         assert following.stdout.readline() == b"x\n"
-    _, stderr = following.communicate(timeout=PATIENCE)
+    _, stderr = following.communicate(timeout=LONGEST * PATIENCE)
     assert following.returncode in (1, 5)
     assert b"(1 messages received)" in stderr
 
@@ -268,4 +269,4 @@ def test_browsing_takes_nothing_from_a_broker_that_cannot_browse(client, queue):
             stream.write(b"CONNECTED\nversion:1.2\n\n\0")
             stream.flush()
             assert b"\nack:client-individual\n" in next(frames)
-        browsing.communicate(timeout=PATIENCE)
+        browsing.communicate(timeout=LONGEST * PATIENCE)

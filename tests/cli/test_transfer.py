@@ -21,6 +21,7 @@ from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
 from ..stomp_client import StompClient
+from ..waiting import LONGEST
 from .command import environment, run, start
 
 LOCAL = "127.0.0.1"
@@ -182,7 +183,7 @@ def test_nothing_is_lost_whatever_stops(sides, queue, killed):
         process.send_signal(signal.SIGKILL if killed == "command" else signal.SIGINT)
     else:
         (a if killed == "source" else b).kill()
-    stderr = process.communicate(timeout=PATIENCE)[1].decode()
+    stderr = process.communicate(timeout=LONGEST * PATIENCE)[1].decode()
     watcher.close()
     assert process.returncode == {"command": -signal.SIGKILL, "interrupted": 130}.get(killed, 5), stderr
     if killed == "interrupted":

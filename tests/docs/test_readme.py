@@ -11,6 +11,7 @@ import pytest
 from stompring.settings.broker_xml import read_broker_xml
 
 from ..broker_process import PATIENCE, BrokerProcess
+from ..waiting import LONGEST
 from .pages import blocks, text_of
 from .source import ROOT
 
@@ -60,7 +61,11 @@ def test_the_first_session(broker):
     for block, shown in session():
         command = [sys.executable, "-c"] if block.language == "python" else ["sh", "-ec"]
         ran = subprocess.run(
-            [*command, at(broker, block.text)], capture_output=True, text=True, timeout=PATIENCE, check=False
+            [*command, at(broker, block.text)],
+            capture_output=True,
+            text=True,
+            timeout=LONGEST * PATIENCE,
+            check=False,
         )
         assert ran.returncode == 0, f"{block.text}\n{ran.stdout}\n{ran.stderr}"
         assert shown is None or ran.stdout == shown.text

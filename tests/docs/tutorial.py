@@ -36,6 +36,7 @@ from stompring.settings.machine import data_directory, shipped_file
 from ..broker_process import PATIENCE, BrokerProcess
 from ..cli.command import environment, readable
 from ..ports import free_ports
+from ..waiting import LONGEST
 from .pages import blocks_of
 from .source import ROOT
 
@@ -65,7 +66,7 @@ class Running:
         text = re.sub(r"\r+\n", "\n", _ANSI.sub("", self.raw.decode("utf-8", "replace")))
         return re.sub(r"[^\n]*\r(?!$)", "", text)
 
-    def read(self, until, patience=3 * PATIENCE):
+    def read(self, until, patience=LONGEST * PATIENCE):
         """Read until the output is as wanted, or ends. Returns whether it is."""
         deadline = time.monotonic() + patience
         while not until(self.output):

@@ -18,6 +18,7 @@ from stompring.cli.main import main
 from ..artemis import create_all, needs_artemis, needs_java
 from ..broker_process import PATIENCE, BrokerProcess
 from ..stomp_client import StompClient
+from ..waiting import LONGEST
 from .steps import say
 
 #: Variants of ``create``, by its options. The first ten are not about several brokers or databases.
@@ -305,7 +306,7 @@ def test_clients_of_other_languages_log_in(language, broker):
         [language, option, program, str(broker.port)],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONGEST * PATIENCE,
         check=False,
     )
     assert done.stdout.strip() == "hello", done.stdout + done.stderr
