@@ -12,7 +12,7 @@ from stompring.broker.directory import check_not_internal
 from stompring.errors import Refused
 from stompring.settings.document import hidden
 from stompring.settings.match import is_internal
-from stompring.settings.model import RoutingType
+from stompring.settings.model import RoutingType, camel_case
 
 from .api import (
     FORCE,
@@ -101,14 +101,8 @@ def address_of(call: Call) -> Address:
 
 def detailed(address: Address) -> dict[str, Any]:
     """All fields, the names of the address's queues, and the address-settings in force for it."""
-    settings = {camel(name): hidden(value) for name, value in asdict(address.settings).items()}
+    settings = {camel_case(name): hidden(value) for name, value in asdict(address.settings).items()}
     return {**view(address, FIELDS), "queues": list(address.queues), "settings": settings}
-
-
-def camel(name: str) -> str:
-    """``max_size_bytes`` as JSON has it: ``maxSizeBytes``."""
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
 
 
 def list_addresses(call: Call) -> Steps:

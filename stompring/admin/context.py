@@ -15,7 +15,8 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from types import GeneratorType
+from typing import Any, Protocol, TypeVar, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
@@ -84,6 +85,11 @@ def awaited(deferred: Deferred[Result]) -> Generator[Deferred[None], None, Resul
     if isinstance(result, Failure):
         result.raiseException()
     return result
+
+
+def result_of(outcome: Result | Generator[Any, None, Result]) -> Generator[Any, None, Result]:
+    """``result = yield from result_of(outcome)`` in a task, for what may be a generator or the result itself."""
+    return (yield from outcome) if isinstance(outcome, GeneratorType) else cast(Result, outcome)
 
 
 class CooperativeTask:
