@@ -48,10 +48,10 @@ ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
 ROUTING_TYPES = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
 
 FIELDS: Fields[Address] = {
-    "name": Field(lambda a: a.name, string("Name of the address.")),
+    "name": Field("name", string("Name of the address.")),
     "routingTypes": Field(lambda a: sorted(a.routing_types), ROUTING_TYPES),
     "queueCount": Field(lambda a: len(a.queues), integer("Queues of the address.")),
-    "messageCount": Field(lambda a: a.message_count, integer("Sum of messageCount of its queues.")),
+    "messageCount": Field("message_count", integer("Sum of messageCount of its queues.")),
     **fields_of(ADDRESS),
     **rate_fields(
         ADDRESS_RATES,
@@ -71,17 +71,15 @@ FIELDS: Fields[Address] = {
         lambda a: a.directory.broker.policies.names_for(a),
         array({"type": "string"}, "Address policies, in the order in which they are evaluated."),
     ),
-    "paused": Field(
-        lambda a: a.paused, boolean("Whether its queues are paused. New queues start paused meanwhile.")
-    ),
-    "autoCreated": Field(lambda a: a.auto_created, boolean("Whether the address was created automatically.")),
+    "paused": Field("paused", boolean("Whether its queues are paused. New queues start paused meanwhile.")),
+    "autoCreated": Field("auto_created", boolean("Whether the address was created automatically.")),
     "temporary": Field(
         lambda a: a.temporary or any(queue.attributes.temporary for queue in a.queues.values()),
         boolean(
             "Whether the address is a temporary topic, or has a queue that is deleted with its connection."
         ),
     ),
-    "configured": Field(lambda a: a.configured, boolean("Whether broker.xml defines the address.")),
+    "configured": Field("configured", boolean("Whether broker.xml defines the address.")),
 }
 
 CHANGEABLE: dict[str, BodyField] = {

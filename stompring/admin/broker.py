@@ -299,17 +299,17 @@ REFUSALS = structure(
 )
 
 FIELDS: Fields[AdminContext] = {
-    "name": Field(lambda s: s.configuration.name, string("Name of the broker.")),
+    "name": Field("configuration.name", string("Name of the broker.")),
     "version": Field(lambda s: stompring.__version__, string("Version of stompring.")),
     "build": Field(
         lambda s: stompring.build(),
         keyword(stompring.BUILDS, "compiled: the modules of the hot path run as extension modules."),
     ),
     "reactor": Field(
-        lambda s: s.reactor_name,
+        "reactor_name",
         string("Event loop: stompring, or the class of Twisted's stock one, as EPollReactor."),
     ),
-    "started": Field(lambda s: s.broker.started_at, timestamp("Start of the broker.")),
+    "started": Field("broker.started_at", timestamp("Start of the broker.")),
     **fields_of(BROKER),
     "addressMemoryUsagePercentage": Field(
         memory_percentage, number("addressMemoryUsage in percent of globalMaxSize; 0: no limit.")
@@ -318,20 +318,18 @@ FIELDS: Fields[AdminContext] = {
     "policyErrors": Field(
         policy_errors, array(POLICY_ERROR, "Errors of address policies, by policy and hook.")
     ),
-    "refusals": Field(lambda s: s.broker.rejections.counts, REFUSALS),
-    "stopping": Field(lambda s: s.stopping, boolean("Whether the broker is stopping.")),
+    "refusals": Field("broker.rejections.counts", REFUSALS),
+    "stopping": Field("stopping", boolean("Whether the broker is stopping.")),
     "draining": Field(
         lambda s: s.drain.since is not None, boolean("Whether new STOMP connections are refused.")
     ),
     "problems": Field(
         problems, array(PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.")
     ),
-    "configurationFile": Field(
-        lambda s: s.configuration.file, string("Path of the broker.xml in use.", null=True)
-    ),
+    "configurationFile": Field("configuration.file", string("Path of the broker.xml in use.", null=True)),
     "securityEnabled": Field(lambda s: s.security is not None, boolean("Whether security is enabled.")),
     "persistenceEnabled": Field(
-        lambda s: s.configuration.persistence_enabled, boolean("Whether durable messages survive a restart.")
+        "configuration.persistence_enabled", boolean("Whether durable messages survive a restart.")
     ),
 }
 

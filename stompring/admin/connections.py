@@ -94,33 +94,31 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         lambda c: f"{c.session.number}/{c.subscription.identifier}",
         string("connectionID and subscription, with / between them."),
     ),
-    "subscription": Field(lambda c: c.subscription.identifier, string("Id of the subscription.")),
-    "queue": Field(lambda c: c.subscription.queue.name, string("Queue of the consumer.")),
-    "address": Field(lambda c: c.subscription.queue.address.name, string("Address of the queue.")),
+    "subscription": Field("subscription.identifier", string("Id of the subscription.")),
+    "queue": Field("subscription.queue.name", string("Queue of the consumer.")),
+    "address": Field("subscription.queue.address.name", string("Address of the queue.")),
     "destination": Field(
         lambda c: c.subscription.terms.destination.decode("utf-8", "replace"),
         string("Destination as the client wrote it in SUBSCRIBE."),
     ),
-    "ack": Field(lambda c: c.subscription.terms.ack, string("auto, client or client-individual.")),
-    "filter": Field(
-        lambda c: c.subscription.terms.selector, string("Selector of the subscription.", null=True)
-    ),
+    "ack": Field("subscription.terms.ack", string("auto, client or client-individual.")),
+    "filter": Field("subscription.terms.selector", string("Selector of the subscription.", null=True)),
     "browser": Field(
-        lambda c: c.subscription.terms.browser,
+        "subscription.terms.browser",
         boolean("Whether it only browses; it is then listed with its connection only."),
     ),
     "priority": Field(
-        lambda c: c.subscription.priority,
+        "subscription.priority",
         integer(
             "Priority of the consumer (consumer-priority): those with the highest are served first.", -(2**31)
         ),
     ),
     "groupCount": Field(
-        lambda c: c.subscription.group_count,
+        "subscription.group_count",
         integer("Message groups pinned to the consumer; with group-buckets above 0, buckets of them."),
     ),
     "deliveringCount": Field(
-        lambda c: c.subscription.unsettled_count, integer("Messages delivered and not yet settled.")
+        "subscription.unsettled_count", integer("Messages delivered and not yet settled.")
     ),
     "oldestDelivering": Field(
         _oldest_delivering,
@@ -129,7 +127,7 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         ),
     ),
     "credit": Field(
-        lambda c: c.subscription.credit,
+        "subscription.credit",
         integer("Messages that it may be sent before it settles one; null: no limit in messages.", null=True),
     ),
     "prefetchCount": Field(
@@ -144,11 +142,11 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         ),
     ),
     "messagesDelivered": Field(
-        lambda c: c.subscription.messages_delivered,
+        "subscription.messages_delivered",
         integer("Messages delivered to the consumer, each delivery counted."),
     ),
     "messagesAcknowledged": Field(
-        lambda c: c.subscription.messages_acknowledged,
+        "subscription.messages_acknowledged",
         integer("Messages that the consumer acknowledged, also in open transactions."),
     ),
     "deliveredRate": Field(lambda c: _rate(c, 0), number(f"Messages delivered. {MEAN}", null=True)),
@@ -160,16 +158,16 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
             "seconds while the outbox was full."
         ),
     ),
-    "connectionID": Field(lambda c: c.session.number, string("Id of the connection.")),
-    "remoteAddress": Field(lambda c: c.session.peer, string("Address and port of the client.")),
-    "user": Field(lambda c: c.session.login.user, string("User who logged in.", null=True)),
-    "clientID": Field(lambda c: c.session.client_id, string("The client-id header of CONNECT.", null=True)),
+    "connectionID": Field("session.number", string("Id of the connection.")),
+    "remoteAddress": Field("session.peer", string("Address and port of the client.")),
+    "user": Field("session.login.user", string("User who logged in.", null=True)),
+    "clientID": Field("session.client_id", string("The client-id header of CONNECT.", null=True)),
     "protocol": Field(
         lambda c: protocol(c.session),
         string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
     ),
-    "acceptor": Field(lambda c: c.session.acceptor.name, string("Name of the acceptor.")),
-    "creationTime": Field(lambda c: c.subscription.created, timestamp("Time of SUBSCRIBE.")),
+    "acceptor": Field("session.acceptor.name", string("Name of the acceptor.")),
+    "creationTime": Field("subscription.created", timestamp("Time of SUBSCRIBE.")),
 }
 
 CONSUMER = Component("Consumer", structure(shown(CONSUMER_FIELDS)))
@@ -215,24 +213,24 @@ CONSUMER_PAGE = page_of(CONSUMER)
 
 #: The fields in lists; GET of one connection adds its subscriptions.
 FIELDS: Fields[Session] = {
-    "connectionID": Field(lambda c: c.number, string("Id of the connection: session header of CONNECTED.")),
-    "remoteAddress": Field(lambda c: c.peer, string("Address and port of the client.")),
-    "user": Field(lambda c: c.login.user, string("User who logged in.", null=True)),
-    "clientID": Field(lambda c: c.client_id, string("The client-id header of CONNECT.", null=True)),
+    "connectionID": Field("number", string("Id of the connection: session header of CONNECTED.")),
+    "remoteAddress": Field("peer", string("Address and port of the client.")),
+    "user": Field("login.user", string("User who logged in.", null=True)),
+    "clientID": Field("client_id", string("The client-id header of CONNECT.", null=True)),
     "protocol": Field(
         protocol,
         string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
     ),
-    "acceptor": Field(lambda c: c.acceptor.name, string("Name of the acceptor.")),
-    "creationTime": Field(lambda c: c.connected_at, timestamp("Time of the connection.")),
-    "blocked": Field(lambda c: c.blocked, boolean("Whether the connection is blocked by a full address.")),
+    "acceptor": Field("acceptor.name", string("Name of the acceptor.")),
+    "creationTime": Field("connected_at", timestamp("Time of the connection.")),
+    "blocked": Field("blocked", boolean("Whether the connection is blocked by a full address.")),
     "slow": Field(
         is_slow_reader,
         boolean("Whether the client has read nothing for 10 seconds while the outbox was full."),
     ),
-    "messagesSent": Field(lambda c: c.messages_in, integer("SEND frames received from the client.")),
+    "messagesSent": Field("messages_in", integer("SEND frames received from the client.")),
     "messagesDelivered": Field(
-        lambda c: c.messages_delivered, integer("Messages delivered to the client, each delivery counted.")
+        "messages_delivered", integer("Messages delivered to the client, each delivery counted.")
     ),
     "deliveringCount": Field(
         lambda c: sum(each.unsettled_count for each in c.subscriptions.values()),

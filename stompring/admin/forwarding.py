@@ -66,25 +66,23 @@ def transformer(divert: Divert) -> dict[str, Any] | None:
 
 
 DIVERT_FIELDS: Fields[Divert] = {
-    "name": Field(lambda d: d.name, string("Name of the divert.")),
+    "name": Field("name", string("Name of the divert.")),
     "routingName": Field(
         lambda d: d.configuration.routing_name or d.name, string("routing-name of the divert.")
     ),
     "address": Field(
-        lambda d: d.configuration.address, string("Address whose messages it copies; may have wildcards.")
+        "configuration.address", string("Address whose messages it copies; may have wildcards.")
     ),
     "forwardingAddresses": Field(
         lambda d: list(d.configuration.forwarding_address),
         array({"type": "string"}, "Addresses that get the copies."),
     ),
-    "filter": Field(
-        lambda d: d.configuration.filter, string("Selector of the messages; null: all.", null=True)
-    ),
+    "filter": Field("configuration.filter", string("Selector of the messages; null: all.", null=True)),
     "exclusive": Field(
-        lambda d: d.exclusive, boolean("Whether its messages do not enter the queues of their address.")
+        "exclusive", boolean("Whether its messages do not enter the queues of their address.")
     ),
     "routingType": Field(
-        lambda d: d.configuration.routing_type,
+        "configuration.routing_type",
         {"enum": [str(kind) for kind in ComponentRoutingType], "description": "Routing type of the copies."},
     ),
     **fields_of(DIVERT),
@@ -116,13 +114,13 @@ DIVERT_SCHEMA = Component("Divert", structure(shown(DIVERT_FIELDS)))
 STATE = {"enum": [str(state) for state in BridgeState]}
 
 BRIDGE_FIELDS: Fields[Bridge] = {
-    "name": Field(lambda b: b.name, string("Name of the bridge.")),
-    "queue": Field(lambda b: b.configuration.queue_name, string("Queue whose messages are forwarded.")),
+    "name": Field("name", string("Name of the bridge.")),
+    "queue": Field("configuration.queue_name", string("Queue whose messages are forwarded.")),
     "forwardingAddress": Field(
-        lambda b: b.configuration.forwarding_address,
+        "configuration.forwarding_address",
         string("Destination at the remote broker; null: the address of each message.", null=True),
     ),
-    "filter": Field(lambda b: b.configuration.filter, string("Selector of what is forwarded.", null=True)),
+    "filter": Field("configuration.filter", string("Selector of what is forwarded.", null=True)),
     "state": Field(
         lambda b: str(b.state),
         {
@@ -131,19 +129,17 @@ BRIDGE_FIELDS: Fields[Bridge] = {
             "STOPPING: for confirmations. FAILED: the attempts are used up.",
         },
     ),
-    "paused": Field(lambda b: b.paused, boolean("Whether no messages are taken from the queue.")),
-    "remote": Field(
-        lambda b: b.remote, string("Host and port of the remote broker in use, or tried last.", null=True)
-    ),
+    "paused": Field("paused", boolean("Whether no messages are taken from the queue.")),
+    "remote": Field("remote", string("Host and port of the remote broker in use, or tried last.", null=True)),
     "remoteServer": Field(
-        lambda b: b.server, string("The server header of the remote broker, while connected.", null=True)
+        "server", string("The server header of the remote broker, while connected.", null=True)
     ),
     "connectors": Field(
         lambda b: [each.remote for each in b.configuration.connectors],
         array({"type": "string"}, "Host and port of each connector, in the order in which they are tried."),
     ),
     **fields_of(BRIDGE),
-    "lastError": Field(lambda b: b.last_error, string("The last fault.", null=True)),
+    "lastError": Field("last_error", string("The last fault.", null=True)),
     "lastErrorTime": Field(
         lambda b: b.last_error_time or None, timestamp("Time of the last fault.", null=True)
     ),

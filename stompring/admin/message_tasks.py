@@ -392,33 +392,33 @@ def cancel_task(call: Call) -> Answer:
 FIELDS: Fields[ManagementTask] = {
     "taskID": Field(lambda t: str(t.number), string("Id of the task.")),
     "operation": Field(
-        lambda t: t.operation,
+        "operation",
         keyword(
             ("move", "copy", "retry", "remove", "expire", "dead-letter", "priority", "purge"),
             "What the task does.",
         ),
     ),
-    "queue": Field(lambda t: t.queue, string("Queue of the messages.")),
-    "user": Field(lambda t: t.user, string("User who started it; null without security.", null=True)),
-    "state": Field(lambda t: t.state, keyword(TaskState, "running, completed, failed or cancelled.")),
-    "started": Field(lambda t: t.started, timestamp("Time of the start.")),
-    "ended": Field(lambda t: t.ended, timestamp("Time of the end; null while it runs.", null=True)),
-    "done": Field(lambda t: t.done, integer("Messages changed: moved, copied, retried, removed and so on.")),
+    "queue": Field("queue", string("Queue of the messages.")),
+    "user": Field("user", string("User who started it; null without security.", null=True)),
+    "state": Field("state", keyword(TaskState, "running, completed, failed or cancelled.")),
+    "started": Field("started", timestamp("Time of the start.")),
+    "ended": Field("ended", timestamp("Time of the end; null while it runs.", null=True)),
+    "done": Field("done", integer("Messages changed: moved, copied, retried, removed and so on.")),
     "skipped": Field(
-        lambda t: t.skipped,
+        "skipped",
         integer(
             "Messages in delivery, messages that had left the queue, and scheduled ones that keep their priority."
         ),
     ),
     "failed": Field(
-        lambda t: t.failed, integer("Messages that could not go where they should; they stay in the queue.")
+        "failed", integer("Messages that could not go where they should; they stay in the queue.")
     ),
     "total": Field(
-        lambda t: t.total,
+        "total",
         integer("Messages selected at the start; null if a filter selects them.", null=True),
     ),
     "error": Field(
-        lambda t: t.error,
+        "error",
         string("Why the task failed, or why the first message failed; null without an error.", null=True),
     ),
 }

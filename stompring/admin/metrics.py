@@ -7,8 +7,7 @@ rendered here in pieces, because a Python object for each of ten thousand sample
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import twisted
@@ -24,8 +23,8 @@ from stompring.broker.queue import Queue
 from stompring.replication.role import Role
 
 from .api import Answer, Call, Parameter, Response, Route, view_broker
-from .context import ITEMS_PER_STEP, AdminContext, Listeners
-from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, GAUGE, QUEUE, Counter
+from .context import ITEMS_PER_STEP, AdminContext
+from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
 from .ha import ha_families, role_families
 
 Thing = TypeVar("Thing")
@@ -44,11 +43,6 @@ def escape_label(value: str) -> str:
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return value
-
-
-def help_text(*counters: Counter[Any]) -> str:
-    """HELP of the family of these counters: the meaning, and the names in JSON."""
-    return f"{counters[0].help} JSON: {', '.join(counter.json for counter in counters)}."
 
 
 def help_and_type_lines(counter: Counter[Any], openmetrics: bool) -> str:
@@ -116,6 +110,37 @@ PROXY_FAILURES = "stompring_proxy_failures_total"
 PROXY_FAILURES_HELP = "Connections closed because their PROXY header is missing, invalid or not allowed."
 
 
+def build_family() -> Metric:
+    """The versions of this process."""
+    build = {
+        "version": stompring.__version__,
+        "build": stompring.build(),
+        "python": platform.python_version(),
+        "twisted": twisted.__version__,
+    }
+    return InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+
+
+def labelled_families(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[Sequence[str], float]],
+) -> Iterator[Metric]:
+    """A family with a sample for each of the values of its labels; none without samples."""
+    family = kind(name, text, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    if family.samples:
+        yield family
+
+
+def by_name(numbers: Mapping[str, float]) -> Iterator[tuple[Sequence[str], float]]:
+    """Samples of numbers with one label."""
+    return (((name,), number) for name, number in numbers.items())
+
+
 class BrokerCollector(Collector):
     """The counters of the broker, for prometheus_client."""
 
@@ -124,66 +149,38 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The families that have a sample."""
-        build = {
-            "version": stompring.__version__,
-            "build": stompring.build(),
-            "python": platform.python_version(),
-            "twisted": twisted.__version__,
-        }
-        yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
-        for _, alike in groupby(BROKER, key=lambda counter: counter.metric):
-            family = _family(list(alike), self._context)
-            if family.samples:
-                yield family
-        errors = CounterMetricFamily(POLICY_ERRORS, POLICY_ERRORS_HELP, labels=("policy", "hook"))
-        for labels, number in self._context.broker.policies.errors.items():
-            errors.add_metric(labels, number)
-        if errors.samples:
-            yield errors
-        slow = CounterMetricFamily(SLOW_HOOKS, SLOW_HOOKS_HELP, labels=("policy", "hook"))
-        for labels, number in self._context.broker.policies.slow_hooks.items():
-            slow.add_metric(labels, number)
-        if slow.samples:
-            yield slow
+        context = self._context
+        policies, diverts = context.broker.policies, context.broker.diverts.by_name
+        yield build_family()
+        yield from families_of(context, BROKER)
+        hooks = ("policy", "hook")
+        yield from labelled_families(
+            CounterMetricFamily, POLICY_ERRORS, POLICY_ERRORS_HELP, hooks, policies.errors.items()
+        )
+        yield from labelled_families(
+            CounterMetricFamily, SLOW_HOOKS, SLOW_HOOKS_HELP, hooks, policies.slow_hooks.items()
+        )
         for counter in DIVERT:
-            family = CounterMetricFamily(counter.metric, help_text(counter), labels=("divert",))
-            for name, divert in self._context.broker.diverts.by_name.items():
-                family.add_metric((name,), counter.read(divert))
-            if family.samples:
-                yield family
-        node = self._context.node
+            numbers = {name: counter.read(divert) for name, divert in diverts.items()}
+            yield from labelled_families(
+                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), by_name(numbers)
+            )
+        node = context.node
         yield from role_families(Role.ACTIVE.value) if node is None else ha_families(node.status())
-        yield from listener_families(self._context.listener_stack)
-        refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
-        for limit, number in self._context.broker.rejections.counts.items():
-            refusals.add_metric((limit,), number)
-        yield refusals
-
-
-def _family(counters: list[Counter[AdminContext]], context: AdminContext) -> Metric:
-    """One family, with a sample for each of its counters that has a value."""
-    first = counters[0]
-    kind = GaugeMetricFamily if first.kind == GAUGE else CounterMetricFamily
-    family: Metric = kind(first.metric, help_text(*counters))
-    for counter in counters:
-        value = counter.read(context)
-        if value is not None:
-            family.add_sample(first.metric, dict(counter.labels), value * counter.scale)
-    return family
-
-
-def listener_families(listeners: Listeners) -> Iterator[Metric]:
-    """The families of certificates, TLS and the PROXY protocol that have a sample."""
-    expiry = GaugeMetricFamily(EXPIRY, EXPIRY_HELP, labels=("acceptor", "file", "subject"))
-    for acceptor, certificate in listeners.identities():
-        labels = (acceptor, certificate.file, certificate.subject)
-        expiry.add_metric(labels, certificate.not_after.timestamp())
-    tls = CounterMetricFamily(TLS_FAILURES, TLS_FAILURES_HELP, labels=("acceptor",))
-    proxy = CounterMetricFamily(PROXY_FAILURES, PROXY_FAILURES_HELP, labels=("acceptor",))
-    for family, failures in ((tls, listeners.tls_failures), (proxy, listeners.proxy_failures)):
-        for acceptor, number in failures.items():
-            family.add_metric((acceptor,), number)
-    yield from (family for family in (expiry, tls, proxy) if family.samples)
+        listeners = context.listener_stack
+        certificates = [
+            ((acceptor, each.file, each.subject), each.not_after.timestamp())
+            for acceptor, each in listeners.identities()
+        ]
+        yield from labelled_families(
+            GaugeMetricFamily, EXPIRY, EXPIRY_HELP, ("acceptor", "file", "subject"), certificates
+        )
+        for label, name, text, counts in (
+            ("acceptor", TLS_FAILURES, TLS_FAILURES_HELP, listeners.tls_failures),
+            ("acceptor", PROXY_FAILURES, PROXY_FAILURES_HELP, listeners.proxy_failures),
+            ("limit", REFUSALS, REFUSALS_HELP, context.broker.rejections.counts),
+        ):
+            yield from labelled_families(CounterMetricFamily, name, text, (label,), by_name(counts))
 
 
 def scrape(call: Call) -> Answer:

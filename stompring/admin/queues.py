@@ -140,9 +140,9 @@ def create_only(schema: Schema) -> Schema:
 COUNTERS = fields_of(QUEUE)
 
 FIELDS: Fields[Queue] = {
-    "name": Field(lambda q: q.name, string("Name of the queue, unique in the broker.")),
-    "address": Field(lambda q: q.address.name, string("Address of the queue.")),
-    "routingType": Field(lambda q: q.attributes.routing_type, ROUTING_TYPE),
+    "name": Field("name", string("Name of the queue, unique in the broker.")),
+    "address": Field("address.name", string("Address of the queue.")),
+    "routingType": Field("attributes.routing_type", ROUTING_TYPE),
     **COUNTERS,
     **rate_fields(
         QUEUE_RATES,
@@ -157,7 +157,7 @@ FIELDS: Fields[Queue] = {
         },
     ),
     "pendingCount": Field(
-        lambda q: q.count,
+        "count",
         integer(
             "Pending messages in memory; with pagedCount, deliveringCount and scheduledCount they make messageCount."
         ),
@@ -167,30 +167,26 @@ FIELDS: Fields[Queue] = {
         integer("Time since the oldest pending message was sent, of any priority. Milliseconds.", null=True),
     ),
     "rebalancing": Field(
-        lambda q: q.dispatcher.rebalancing,
+        "dispatcher.rebalancing",
         boolean(
             "Whether delivery waits until everything in delivery is settled, because a consumer came "
             "(groupRebalancePauseDispatch)."
         ),
     ),
-    "paused": Field(lambda q: q.paused, boolean("Whether delivery to consumers is paused.")),
+    "paused": Field("paused", boolean("Whether delivery to consumers is paused.")),
     **{
         row.json_name: Field(attrgetter(f"attributes.{row.name}"), schema_of(row))
         for row in OPTIONS
         if row.json_name not in COUNTERS
     },
-    "autoCreated": Field(
-        lambda q: q.attributes.auto_created, boolean("Whether the queue was created automatically.")
-    ),
+    "autoCreated": Field("attributes.auto_created", boolean("Whether the queue was created automatically.")),
     "autoDelete": Field(
-        lambda q: q.attributes.auto_delete,
+        "attributes.auto_delete",
         boolean("Whether the queue is deleted automatically when it is no longer used."),
     ),
-    "temporary": Field(
-        lambda q: q.attributes.temporary, boolean("Whether the queue is deleted with its connection.")
-    ),
+    "temporary": Field("attributes.temporary", boolean("Whether the queue is deleted with its connection.")),
     "configured": Field(
-        lambda q: q.attributes.configured,
+        "attributes.configured",
         boolean("Whether broker.xml defines the queue: a reload resets it to the file."),
     ),
 }
@@ -400,26 +396,26 @@ def _messages(queue: Queue) -> Iterator[Reference | PageRead]:
 
 
 GROUP_FIELDS: Fields[DeadLetterGroup] = {
-    "queue": Field(lambda g: g.queue, string("Queue that has the messages.")),
-    "address": Field(lambda g: g.address, string("Address of that queue.")),
-    "originAddress": Field(lambda g: g.origin.address, string("Original address of the messages.")),
-    "originQueue": Field(lambda g: g.origin.queue, string("Original queue of the messages.")),
+    "queue": Field("queue", string("Queue that has the messages.")),
+    "address": Field("address", string("Address of that queue.")),
+    "originAddress": Field("origin.address", string("Original address of the messages.")),
+    "originQueue": Field("origin.queue", string("Original queue of the messages.")),
     "reason": Field(
-        lambda g: g.origin.reason,
+        "origin.reason",
         string(
             "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
             "unknown."
         ),
     ),
-    "count": Field(lambda g: g.count, integer("Messages of the group, without those in delivery.")),
-    "oldest": Field(lambda g: g.oldest, timestamp("When the first of them arrived in the queue.")),
-    "newest": Field(lambda g: g.newest, timestamp("When the last of them arrived in the queue.")),
+    "count": Field("count", integer("Messages of the group, without those in delivery.")),
+    "oldest": Field("oldest", timestamp("When the first of them arrived in the queue.")),
+    "newest": Field("newest", timestamp("When the last of them arrived in the queue.")),
     "complete": Field(
-        lambda g: g.complete,
+        "complete",
         boolean(f"False if the queue has more than {MAX_EXAMINED} messages: only these are counted."),
     ),
     "filter": Field(
-        lambda g: g.filter,
+        "filter",
         string("The selector of the group, for retry, remove, move and the list of messages."),
     ),
 }

@@ -420,7 +420,7 @@ def level_name(level: int) -> str:
 
 
 LOGGER_FIELDS: Fields[LoggerView] = {
-    "name": Field(lambda each: each.name, string("Name of the logger: a module or package, or root.")),
+    "name": Field("name", string("Name of the logger: a module or package, or root.")),
     "level": Field(
         lambda each: level_name(each.logger.level) if each.logger.level else None,
         string("Level of the logger; null: that of its parent.", null=True, enum=[*LEVELS, None]),

@@ -96,25 +96,23 @@ ROLE = {"type": "string"}
 ROLES = array(ROLE, "Roles of the user, sorted.")
 
 FIELDS: Fields[UserEntry] = {
-    "name": Field(lambda u: u.name, string("Name of the user.")),
+    "name": Field("name", string("Name of the user.")),
     "roles": Field(lambda u: sorted(u.security.authority.roles_of(u.name)), ROLES),
-    "hasPassword": Field(lambda u: u.has_password, boolean("Whether the user can log in with a password.")),
+    "hasPassword": Field("has_password", boolean("Whether the user can log in with a password.")),
     "certificate": Field(
         lambda u: u.security.certificate_subjects().get(u.name),
         string("Subject of the certificate with which the user can log in.", null=True),
     ),
     "hashOutdated": Field(
-        lambda u: u.hash_outdated,
+        "hash_outdated",
         boolean("Whether the password hash has other parameters than new ones: set the password again."),
     ),
 }
 
 ROLE_FIELDS: Fields[RoleEntry] = {
-    "name": Field(lambda r: r.name, string("Name of the role.")),
-    "users": Field(lambda r: r.users, array({"type": "string"}, "Users with the role, sorted.")),
-    "granted": Field(
-        lambda r: r.granted, boolean("Whether a security-setting grants a permission to the role.")
-    ),
+    "name": Field("name", string("Name of the role.")),
+    "users": Field("users", array({"type": "string"}, "Users with the role, sorted.")),
+    "granted": Field("granted", boolean("Whether a security-setting grants a permission to the role.")),
 }
 
 
@@ -380,17 +378,17 @@ class Grant:
 
 
 GRANT_FIELDS: Fields[Grant] = {
-    "match": Field(lambda g: g.match, string("match of the security-setting.")),
+    "match": Field("match", string("match of the security-setting.")),
     "permission": Field(
-        lambda g: g.permission,
+        "permission",
         {
             "type": ["string", "null"],
             "enum": [*map(str, PermissionType), None],
             "description": "Permission; null for an entry without any: it denies every operation.",
         },
     ),
-    "roles": Field(lambda g: g.roles, array(TEXTS, "Roles with the permission, sorted.")),
-    "line": Field(lambda g: g.line, integer("Line of the entry in broker.xml.", 1, null=True)),
+    "roles": Field("roles", array(TEXTS, "Roles with the permission, sorted.")),
+    "line": Field("line", integer("Line of the entry in broker.xml.", 1, null=True)),
 }
 
 
