@@ -16,32 +16,41 @@ from stompring.settings.model import RoutingType, camel_case
 
 from .api import (
     FORCE,
-    LISTING,
-    NAME,
     NO_CONTENT,
     Answer,
     Body,
     BodyField,
     Call,
     Response,
-    Route,
     Steps,
+    address_creation,
+    address_deletion,
     choices,
-    create_address,
-    delete_address,
     edit_address,
     flag,
     json_answer,
-    paged,
+    listing,
     read_fields,
     required,
+    route,
     view,
     view_address,
     view_broker,
 )
 from .context import background_done
 from .counters import ADDRESS, fields_of
-from .json_schema import Component, Field, Fields, array, boolean, integer, page_of, shown, string, structure
+from .json_schema import (
+    Component,
+    Field,
+    Fields,
+    array,
+    boolean,
+    integer,
+    object_of,
+    shown,
+    string,
+    structure,
+)
 from .sampler import ADDRESS_RATES, rate_fields
 
 ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
@@ -103,37 +112,6 @@ def detailed(address: Address) -> dict[str, Any]:
     return {**view(address, FIELDS), "queues": list(address.queues), "settings": settings}
 
 
-def list_addresses(call: Call) -> Steps:
-    addresses = [a for a in call.context.broker.directory.addresses.values() if not is_internal(a.name)]
-    return paged(call.query, addresses, FIELDS, "name")
-
-
-def show(call: Call) -> Answer:
-    return json_answer(detailed(address_of(call)))
-
-
-def create(call: Call) -> Answer:
-    directory = call.context.broker.directory
-    name = required(call.body, "name")
-    check_not_internal(name)
-    given = read_fields(call.body, CHANGEABLE)
-    default = frozenset({directory.settings.lookup(name).default_address_routing_type})
-    if name not in directory.addresses:
-        directory.resource_limits.check_address(name)
-    address = directory.create_address(name, given.get("routing_types", default))
-    set_paused(address, given.get("paused", False))
-    return json_answer(detailed(address), 201, {"Location": f"/api/v1/addresses/{quote(name, safe='')}"})
-
-
-def change(call: Call) -> Answer:
-    address = address_of(call)
-    given = read_fields(call.body, CHANGEABLE)
-    if "routing_types" in given:
-        call.context.broker.directory.update_address(address, given["routing_types"])
-    set_paused(address, given.get("paused", address.paused))
-    return json_answer(detailed(address))
-
-
 def set_paused(address: Address, paused: bool) -> None:
     """Pause or resume all queues of an address; new queues of a paused address start paused."""
     if paused == address.paused:
@@ -147,28 +125,10 @@ def set_paused(address: Address, paused: bool) -> None:
             queue.resume()
 
 
-def delete(call: Call) -> Steps:
-    """Delete an address; with ``force`` also its queues, their messages and consumers."""
-    directory, address = call.context.broker.directory, address_of(call)
-    check_not_internal(address.name)
-    if address.queues and not call.query.flag("force"):
-        few = ", ".join(sorted(address.queues)[:5])
-        raise Refused(f"Address {address.name} has queues ({few}); use force=true to delete them too")
-    queues = list(address.queues.values())
-    directory.delete_address(address.name, force=True)
-    for queue in queues:
-        yield background_done(queue.broker.background, queue)  # until its messages are deleted
-    return NO_CONTENT
-
-
-def forget_duplicates(call: Call) -> Answer:
-    return json_answer({"forgotten": address.forget_all(address_of(call))})
-
-
 SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}
 FORGOTTEN = structure({"forgotten": integer("Number of duplicate ids that were known.")})
 
-ADDRESS_SCHEMA = Component("Address", structure(shown(FIELDS)))
+ADDRESS_SCHEMA = object_of("Address", FIELDS)
 ADDRESS_DETAIL = Component(
     "AddressDetail",
     structure(
@@ -183,72 +143,86 @@ ADDRESS_DETAIL = Component(
     ),
 )
 
-ADDRESSES_PATH, ADDRESS_PATH = "/api/v1/addresses", "/api/v1/addresses/{name}"
-ROUTES = (
-    Route(
-        "GET",
-        ADDRESSES_PATH,
-        list_addresses,
-        view_broker,
-        "listAddresses",
-        "List addresses.",
-        {200: Response("One page of addresses.", page_of(ADDRESS_SCHEMA))},
-        parameters=LISTING,
-        filters=FIELDS,
-    ),
-    Route(
-        "POST",
-        ADDRESSES_PATH,
-        create,
-        create_address,
-        "createAddress",
-        "Create an address without queues.",
-        {201: Response("The new address.", ADDRESS_DETAIL, headers=("Location",))},
-        body=Body({"name": string("Name of the address.", minLength=1), **SETTABLE}, ("name",), "NewAddress"),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        ADDRESS_PATH,
-        show,
-        view_address,
-        "address",
-        "Show one address.",
-        {200: Response("The address.", ADDRESS_DETAIL)},
-        parameters=(NAME,),
-    ),
-    Route(
-        "PATCH",
-        ADDRESS_PATH,
-        change,
-        edit_address,
-        "changeAddress",
-        "Change the routing types of an address, pause or resume it.",
-        {200: Response("The changed address.", ADDRESS_DETAIL)},
-        parameters=(NAME,),
-        body=Body(SETTABLE, name="AddressChange"),
-        errors=(409,),
-    ),
-    Route(
-        "DELETE",
-        ADDRESS_PATH,
-        delete,
-        delete_address,
-        "deleteAddress",
-        "Delete an address.",
-        {204: Response("The address is deleted.")},
-        "An address with queues requires force=true, which deletes them too.",
-        parameters=(NAME, FORCE),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{ADDRESS_PATH}/forget-duplicates",
-        forget_duplicates,
-        edit_address,
-        "forgetDuplicates",
-        "Forget the duplicate ids of an address permanently.",
-        {200: Response("The number of duplicate ids that were known.", FORGOTTEN)},
-        parameters=(NAME,),
-    ),
+
+@listing("/api/v1/addresses", view_broker, "addresses", ADDRESS_SCHEMA, FIELDS)
+def list_addresses(call: Call) -> list[Address]:
+    """List addresses."""
+    return [a for a in call.context.broker.directory.addresses.values() if not is_internal(a.name)]
+
+
+@route(
+    "POST /api/v1/addresses",
+    address_creation,
+    Response("The new address.", ADDRESS_DETAIL, headers=("Location",), status=201),
+    body=Body({"name": string("Name of the address.", minLength=1), **SETTABLE}, ("name",), "NewAddress"),
+    errors=(409,),
 )
+def create_address(call: Call) -> Answer:
+    """Create an address without queues."""
+    directory = call.context.broker.directory
+    name = required(call.body, "name")
+    check_not_internal(name)
+    given = read_fields(call.body, CHANGEABLE)
+    default = frozenset({directory.settings.lookup(name).default_address_routing_type})
+    if name not in directory.addresses:
+        directory.resource_limits.check_address(name)
+    address = directory.create_address(name, given.get("routing_types", default))
+    set_paused(address, given.get("paused", False))
+    return json_answer(detailed(address), 201, {"Location": f"/api/v1/addresses/{quote(name, safe='')}"})
+
+
+@route("GET /api/v1/addresses/{name}", view_address, Response("The address.", ADDRESS_DETAIL))
+def show_address(call: Call) -> Answer:
+    """Show one address."""
+    return json_answer(detailed(address_of(call)))
+
+
+@route(
+    "PATCH /api/v1/addresses/{name}",
+    edit_address,
+    Response("The changed address.", ADDRESS_DETAIL),
+    body=Body(SETTABLE, name="AddressChange"),
+    errors=(409,),
+)
+def change_address(call: Call) -> Answer:
+    """Change the routing types of an address, pause or resume it."""
+    address = address_of(call)
+    given = read_fields(call.body, CHANGEABLE)
+    if "routing_types" in given:
+        call.context.broker.directory.update_address(address, given["routing_types"])
+    set_paused(address, given.get("paused", address.paused))
+    return json_answer(detailed(address))
+
+
+@route(
+    "DELETE /api/v1/addresses/{name}",
+    address_deletion,
+    Response("The address is deleted."),
+    parameters=(FORCE,),
+    errors=(409,),
+)
+def delete_address(call: Call) -> Steps:
+    """Delete an address.
+
+    An address with queues requires force=true, which deletes them too.
+    """
+    directory, address = call.context.broker.directory, address_of(call)
+    check_not_internal(address.name)
+    if address.queues and not call.query.flag("force"):
+        few = ", ".join(sorted(address.queues)[:5])
+        raise Refused(f"Address {address.name} has queues ({few}); use force=true to delete them too")
+    queues = list(address.queues.values())
+    directory.delete_address(address.name, force=True)
+    for queue in queues:
+        yield background_done(queue.broker.background, queue)  # until its messages are deleted
+    return NO_CONTENT
+
+
+@route(
+    "POST /api/v1/addresses/{name}/forget-duplicates",
+    edit_address,
+    Response("The number of duplicate ids that were known.", FORGOTTEN),
+)
+def forget_duplicates(call: Call) -> Answer:
+    """Forget the duplicate ids of an address permanently."""
+    return json_answer({"forgotten": address.forget_all(address_of(call))})

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import wraps
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any, Protocol, TypeVar
@@ -27,11 +28,11 @@ from stompring.errors import LimitReached, NotFound, Refused
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import ALLOW_ALL, Authorizer
 from stompring.settings.document import with_suggestion
-from stompring.settings.model import PermissionType
+from stompring.settings.model import PermissionType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
-from .context import ITEMS_PER_STEP, AdminContext, Security
-from .json_schema import Component, Fields, Schema
+from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
+from .json_schema import Component, Fields, Schema, page_of
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -385,12 +386,13 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer that a route gives, by its status."""
+    """An answer that a route gives."""
 
     description: str
     schema: Schema | Component | None = None  # without one there is no body
     content_types: tuple[str, ...] = (JSON,)
     headers: tuple[str, ...] = ()
+    status: int = 0  # 0: 200, or 204 without a schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +409,8 @@ class Route:
     permissions: PermissionRule  # with security
     operation: str  # the operationId
     summary: str
+    description: str
     responses: Mapping[int, Response]
-    description: str = ""
     parameters: tuple[Parameter, ...] = ()
     filters: Fields[Any] = field(default_factory=dict)  # of a list: each is a parameter too
     body: Body | None = None
@@ -444,6 +446,44 @@ class Route:
         for name in call.body:
             if name not in self.fields:
                 raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
+
+
+Handler = Callable[[Call], Answer | Steps]
+
+
+def route(
+    where: str,
+    permissions: PermissionRule,
+    *responses: Response,
+    description: str = "",
+    parameters: tuple[Parameter, ...] = (),
+    **more: Any,
+) -> Callable[[Handler], Route]:
+    """Make a function the route of a method and a path; ``more`` are attributes of `Route`.
+
+    The operationId is the name of the function, without ``show_``. Its docstring is the summary and, behind an empty
+    line, the description, which follows ``description``.
+    """
+    method, path = where.split(" ")
+    if "{name}" in path and not any(each.name == "name" for each in parameters):
+        parameters = (NAME, *parameters)
+
+    def make(handler: Handler) -> Route:
+        summary, _, rest = (handler.__doc__ or "").partition("\n\n")
+        return Route(
+            method,
+            path,
+            handler,
+            permissions,
+            camel_case(handler.__name__.removeprefix("show_")),
+            " ".join(summary.split()),
+            " ".join((*description.split(), *rest.split())),
+            {each.status or (204 if each.schema is None else 200): each for each in responses},
+            parameters,
+            **more,
+        )
+
+    return make
 
 
 @dataclass(slots=True)
@@ -523,6 +563,7 @@ SORT = Parameter(
 )
 FORCE = Parameter("force", "Also delete what depends on it.", {"type": "boolean", "default": False})
 
+
 #: Parameters of every list besides its fields.
 LISTING = (PAGE, SIZE, SEARCH, SORT)
 
@@ -576,6 +617,43 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     return page_answer(items, len(selected), page, size)
+
+
+#: The things that a handler of `listing` returns after work in slices.
+Listed = Generator[Any, None, Sequence[Thing]]
+
+
+def listing(
+    path: str,
+    permissions: PermissionRule,
+    plural: str,
+    item: Component,
+    fields: Fields[Thing],
+    searched: str = "name",
+    unfiltered: tuple[str, ...] = (),
+    **more: Any,
+) -> Callable[[Callable[[Call], Sequence[Thing] | Listed[Thing]]], Route]:
+    """Make a function that returns things the route that lists them in pages; see `paged` and `route`.
+
+    The fields ``unfiltered`` are no parameters.
+    """
+
+    def make(handler: Callable[[Call], Sequence[Thing] | Listed[Thing]]) -> Route:
+        @wraps(handler)
+        def answer(call: Call) -> Steps:
+            things: Sequence[Thing] = yield from result_of(handler(call))
+            return (yield from paged(call.query, things, fields, searched))
+
+        return route(
+            f"GET {path}",
+            permissions,
+            Response(f"One page of {plural}.", page_of(item)),
+            parameters=LISTING,
+            filters={name: each for name, each in fields.items() if name not in unfiltered},
+            **more,
+        )(answer)
+
+    return make
 
 
 def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thing], bool] | None:
@@ -807,23 +885,23 @@ def _own_task(call: Call) -> bool:
 
 
 @permission_rule("browse and edit on the address of the queue; as for a SEND on the target")
-def move_messages(call: Call) -> Iterator[RequiredPermission]:
+def message_move(call: Call) -> Iterator[RequiredPermission]:
     yield BROWSE, *_queue(call)
     yield EDIT, *_queue(call)
 
 
 @permission_rule("browse on the address of the queue; as for a SEND on the target")
-def copy_messages(call: Call) -> Iterator[RequiredPermission]:
+def message_copy(call: Call) -> Iterator[RequiredPermission]:
     yield BROWSE, *_queue(call)
 
 
 @permission_rule("edit on the address of the queue; as for a SEND on the original address of each message")
-def retry_messages(call: Call) -> Iterator[RequiredPermission]:
+def message_retry(call: Call) -> Iterator[RequiredPermission]:
     yield EDIT, *_queue(call)
 
 
 @permission_rule("manage on activemq.management")
-def import_messages(call: Call) -> Iterator[RequiredPermission]:
+def message_import(call: Call) -> Iterator[RequiredPermission]:
     yield MANAGE, MANAGEMENT, None
 
 
@@ -854,7 +932,7 @@ def edit_address(call: Call) -> Iterator[RequiredPermission]:
 
 
 @permission_rule("edit and createAddress on the address")
-def create_address(call: Call) -> Iterator[RequiredPermission]:
+def address_creation(call: Call) -> Iterator[RequiredPermission]:
     name = required(call.body, "name")
     yield EDIT, name, None
     yield PermissionType.CREATE_ADDRESS, name, None
@@ -863,7 +941,7 @@ def create_address(call: Call) -> Iterator[RequiredPermission]:
 @permission_rule(
     "edit and deleteAddress on the address; of each of its queues deleteDurableQueue or deleteNonDurableQueue"
 )
-def delete_address(call: Call) -> Iterator[RequiredPermission]:
+def address_deletion(call: Call) -> Iterator[RequiredPermission]:
     name = call.names["name"]
     yield EDIT, name, None
     yield PermissionType.DELETE_ADDRESS, name, None
@@ -891,7 +969,7 @@ def browse_queue(call: Call) -> Iterator[RequiredPermission]:
     "edit on the address of the queue; createDurableQueue or createNonDurableQueue on that address and on the address "
     "of the queue's name; createAddress for a new address"
 )
-def create_queue(call: Call) -> Iterator[RequiredPermission]:
+def queue_creation(call: Call) -> Iterator[RequiredPermission]:
     name = required(call.body, "name")
     address = text("address", call.body["address"]) if "address" in call.body else name
     durable = flag("durable", call.body.get("durable", True))
@@ -903,7 +981,7 @@ def create_queue(call: Call) -> Iterator[RequiredPermission]:
 
 
 @permission_rule("edit and deleteDurableQueue or deleteNonDurableQueue on the address of the queue")
-def delete_queue(call: Call) -> Iterator[RequiredPermission]:
+def queue_deletion(call: Call) -> Iterator[RequiredPermission]:
     address, name = _queue(call)
     yield EDIT, address, name
     queue = call.context.broker.directory.queues.get(name)

@@ -25,11 +25,11 @@ from .api import (
     Body,
     Call,
     Response,
-    Route,
     edit_broker,
     flag,
     json_answer,
     no_permission,
+    route,
     view,
     view_broker,
 )
@@ -44,7 +44,7 @@ from .json_schema import (
     integer,
     keyword,
     number,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -203,40 +203,6 @@ def _of_address(address: Address) -> dict[str, Any]:
     return _problem(WARNING, f"{address.describe_full()}: {consequence}", address=name)
 
 
-def live(call: Call) -> Answer:
-    return json_answer({"status": "UP"})
-
-
-def ready(call: Call) -> Answer:
-    """200 if every listener is open, the store is writable and the broker is not stopping or draining, else 503.
-
-    So it is while a replicated log does not store, and nothing is delivered.
-
-    The listeners are those of the start: a reload opens none, and HTTP listeners open after STOMP.
-    """
-    context = call.context
-    open_ports = open_listeners(context)
-    missing = sorted(
-        {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
-    )
-    disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
-    draining = context.drain.since is not None
-    faults = missing or context.stopping or draining
-    replication_fault = context.replication_fault
-    up = not faults and disk_fault is None and store_fault is None and replication_fault is None
-    details = {
-        "status": "UP" if up else "DOWN",
-        "stopping": context.stopping,
-        "draining": draining,
-        "listeners": open_ports,
-        "missingListeners": missing,
-        "diskFault": disk_fault,
-        "storeFault": store_fault,
-        "replicationFault": replication_fault,
-    }
-    return json_answer(details, status=200 if up else 503)
-
-
 def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
     """Acceptor, host and port of each open listener."""
     bound = {
@@ -334,41 +300,6 @@ FIELDS: Fields[AdminContext] = {
 }
 
 
-def show(call: Call) -> Answer:
-    return json_answer(view(call.context, FIELDS))
-
-
-def reload(call: Call) -> Answer:
-    if call.context.configuration.file is None:
-        raise Refused("The broker has no configuration file to reload")
-    dry = flag("dryRun", call.body.get("dryRun", False))
-    outcome = call.context.preview_reload() if dry else call.context.reload()
-    if outcome.refused is not None:
-        raise Refused(outcome.refused)
-    return json_answer(
-        {
-            "configurationFile": call.context.configuration.file,
-            "applied": outcome.applied,
-            "restartRequired": outcome.restart_required,
-            "failed": outcome.failed,
-            "dryRun": dry,
-            "warnings": outcome.warnings,
-            "ignored": outcome.ignored,
-            "changes": [
-                {
-                    "what": change.what,
-                    "name": change.name,
-                    "setting": change.setting,
-                    "before": change.before,
-                    "after": change.after,
-                    "restart": change.restart,
-                }
-                for change in outcome.changes
-            ],
-        }
-    )
-
-
 TEXTS = {"type": "string"}
 CHANGED_VALUE = structure(
     {
@@ -429,20 +360,6 @@ def drain_state(context: AdminContext) -> dict[str, Any]:
     }
 
 
-def show_drain(call: Call) -> Answer:
-    return json_answer(drain_state(call.context))
-
-
-def begin_drain(call: Call) -> Answer:
-    call.context.drain.begin()
-    return json_answer(drain_state(call.context))
-
-
-def end_drain(call: Call) -> Answer:
-    call.context.drain.end()
-    return json_answer(drain_state(call.context))
-
-
 DRAIN = Component(
     "Drain",
     structure(
@@ -455,86 +372,120 @@ DRAIN = Component(
         }
     ),
 )
-RESPONSES = {200: Response("The state of the drain.", DRAIN)}
+DRAIN_STATE = Response("The state of the drain.", DRAIN)
 
 
-ROUTES = (
-    Route(
-        "GET",
-        "/health/live",
-        live,
-        no_permission,
-        "live",
-        "Check that the process responds.",
-        {200: Response("The process responds.", LIVENESS)},
-        public=True,
+@route("GET /health/live", no_permission, Response("The process responds.", LIVENESS), public=True)
+def live(call: Call) -> Answer:
+    """Check that the process responds."""
+    return json_answer({"status": "UP"})
+
+
+@route(
+    "GET /health/ready",
+    no_permission,
+    Response(
+        "Every listener is open, the store is writable, and the broker is not stopping or draining.",
+        READINESS,
     ),
-    Route(
-        "GET",
-        "/health/ready",
-        ready,
-        no_permission,
-        "ready",
-        "Check that the broker can serve clients.",
-        {
-            200: Response(
-                "Every listener is open, the store is writable, and the broker is not stopping or draining.",
-                READINESS,
-            ),
-            503: Response("The broker cannot serve all clients.", READINESS),
-        },
-        public=True,
-    ),
-    Route(
-        "GET",
-        "/api/v1/broker",
-        show,
-        view_broker,
-        "broker",
-        "Show the broker.",
-        {200: Response("The broker.", Component("Broker", structure(shown(FIELDS))))},
-    ),
-    Route(
-        "POST",
-        "/api/v1/reload",
-        reload,
-        edit_broker,
-        "reload",
-        "Reload broker.xml, as SIGHUP does.",
-        {200: Response("The changes that were applied.", RELOAD)},
-        "A file with an error changes nothing; detail contains the error and its line. With dryRun nothing is changed: "
-        "the answer is that of a reload now.",
-        body=Body(
-            {"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True
-        ),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/drain",
-        show_drain,
-        view_broker,
-        "drainState",
-        "Show whether the broker drains.",
-        RESPONSES,
-    ),
-    Route(
-        "POST",
-        "/api/v1/drain",
-        begin_drain,
-        edit_broker,
-        "drain",
-        "Refuse new STOMP connections; existing clients continue.",
-        RESPONSES,
-        "/health/ready answers 503. A restart ends it.",
-    ),
-    Route(
-        "POST",
-        "/api/v1/undrain",
-        end_drain,
-        edit_broker,
-        "undrain",
-        "Accept STOMP connections again.",
-        RESPONSES,
-    ),
+    Response("The broker cannot serve all clients.", READINESS, status=503),
+    public=True,
 )
+def ready(call: Call) -> Answer:
+    """Check that the broker can serve clients."""
+    # 200 if every listener is open, the store is writable and the broker is not stopping or draining, else 503. So it
+    # is while a replicated log does not store, and nothing is delivered. The listeners are those of the start: a
+    # reload opens none, and HTTP listeners open after STOMP.
+    context = call.context
+    open_ports = open_listeners(context)
+    missing = sorted(
+        {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
+    )
+    disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
+    draining = context.drain.since is not None
+    faults = missing or context.stopping or draining
+    replication_fault = context.replication_fault
+    up = not faults and disk_fault is None and store_fault is None and replication_fault is None
+    details = {
+        "status": "UP" if up else "DOWN",
+        "stopping": context.stopping,
+        "draining": draining,
+        "listeners": open_ports,
+        "missingListeners": missing,
+        "diskFault": disk_fault,
+        "storeFault": store_fault,
+        "replicationFault": replication_fault,
+    }
+    return json_answer(details, status=200 if up else 503)
+
+
+@route("GET /api/v1/broker", view_broker, Response("The broker.", object_of("Broker", FIELDS)))
+def show_broker(call: Call) -> Answer:
+    """Show the broker."""
+    return json_answer(view(call.context, FIELDS))
+
+
+@route(
+    "POST /api/v1/reload",
+    edit_broker,
+    Response("The changes that were applied.", RELOAD),
+    body=Body({"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True),
+    errors=(409,),
+)
+def reload(call: Call) -> Answer:
+    """Reload broker.xml, as SIGHUP does.
+
+    A file with an error changes nothing; detail contains the error and its line. With dryRun nothing is changed:
+    the answer is that of a reload now.
+    """
+    if call.context.configuration.file is None:
+        raise Refused("The broker has no configuration file to reload")
+    dry = flag("dryRun", call.body.get("dryRun", False))
+    outcome = call.context.preview_reload() if dry else call.context.reload()
+    if outcome.refused is not None:
+        raise Refused(outcome.refused)
+    return json_answer(
+        {
+            "configurationFile": call.context.configuration.file,
+            "applied": outcome.applied,
+            "restartRequired": outcome.restart_required,
+            "failed": outcome.failed,
+            "dryRun": dry,
+            "warnings": outcome.warnings,
+            "ignored": outcome.ignored,
+            "changes": [
+                {
+                    "what": change.what,
+                    "name": change.name,
+                    "setting": change.setting,
+                    "before": change.before,
+                    "after": change.after,
+                    "restart": change.restart,
+                }
+                for change in outcome.changes
+            ],
+        }
+    )
+
+
+@route("GET /api/v1/drain", view_broker, DRAIN_STATE)
+def show_drain_state(call: Call) -> Answer:
+    """Show whether the broker drains."""
+    return json_answer(drain_state(call.context))
+
+
+@route("POST /api/v1/drain", edit_broker, DRAIN_STATE)
+def drain(call: Call) -> Answer:
+    """Refuse new STOMP connections; existing clients continue.
+
+    /health/ready answers 503. A restart ends it.
+    """
+    call.context.drain.begin()
+    return json_answer(drain_state(call.context))
+
+
+@route("POST /api/v1/undrain", edit_broker, DRAIN_STATE)
+def undrain(call: Call) -> Answer:
+    """Accept STOMP connections again."""
+    call.context.drain.end()
+    return json_answer(drain_state(call.context))

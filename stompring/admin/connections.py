@@ -16,18 +16,16 @@ from stompring.session.session import Session
 from stompring.session.subscription import UNLIMITED, Subscription
 
 from .api import (
-    LISTING,
-    NAME,
     NO_CONTENT,
     Answer,
     Call,
+    Listed,
     Parameter,
     Response,
-    Route,
-    Steps,
     edit_broker,
     json_answer,
-    paged,
+    listing,
+    route,
     view,
     view_broker,
     view_queue,
@@ -41,6 +39,7 @@ from .json_schema import (
     boolean,
     integer,
     number,
+    object_of,
     page_of,
     shown,
     string,
@@ -170,7 +169,7 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
     "creationTime": Field("subscription.created", timestamp("Time of SUBSCRIBE.")),
 }
 
-CONSUMER = Component("Consumer", structure(shown(CONSUMER_FIELDS)))
+CONSUMER = object_of("Consumer", CONSUMER_FIELDS)
 
 
 def consumers_of_queue(context: AdminContext, queue: Queue) -> list[dict[str, Any]]:
@@ -190,22 +189,6 @@ def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
             session = sessions.get(consumer.connection_id)
             if session is not None:
                 yield ConsumerView(session, consumer)
-
-
-def list_consumers(call: Call) -> Steps:
-    found = []
-    for index, session in enumerate(call.context.connections):
-        found += [
-            ConsumerView(session, each) for each in session.subscriptions.values() if not each.terms.browser
-        ]
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
-    return (yield from paged(call.query, found, CONSUMER_FIELDS, "queue"))
-
-
-def list_of_queue(call: Call) -> Steps:
-    queue = call.context.broker.directory.queue(call.names["name"])
-    return paged(call.query, list(_of_queue(call.context, queue)), CONSUMER_FIELDS, "queue")
 
 
 CONSUMER_PAGE = page_of(CONSUMER)
@@ -266,21 +249,7 @@ def session_of(call: Call) -> Session:
     return session
 
 
-def list_connections(call: Call) -> Steps:
-    return paged(call.query, list(call.context.connections), FIELDS, "connectionID")
-
-
-def show(call: Call) -> Answer:
-    session = session_of(call)
-    return json_answer({**view(session, FIELDS), "subscriptions": consumers_of_connection(session)})
-
-
-def close(call: Call) -> Answer:
-    session_of(call).refuse(Refused("Connection closed by management"))
-    return NO_CONTENT
-
-
-CONNECTION = Component("Connection", structure(shown(FIELDS)))
+CONNECTION = object_of("Connection", FIELDS)
 CONNECTION_DETAIL = Component(
     "ConnectionDetail",
     structure({**shown(FIELDS), "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}),
@@ -289,61 +258,54 @@ CONNECTION_ID = Parameter(
     "id", "The connectionID.", {"type": "string"}, "path", component="connectionID", required=True
 )
 
-CONNECTIONS_PATH, CONNECTION_PATH = "/api/v1/connections", "/api/v1/connections/{id}"
+
+@listing("/api/v1/consumers", view_broker, "consumers", CONSUMER, CONSUMER_FIELDS, searched="queue")
+def list_consumers(call: Call) -> Listed[ConsumerView]:
+    """List the consumers of all queues."""
+    found = []
+    for index, session in enumerate(call.context.connections):
+        found += [
+            ConsumerView(session, each) for each in session.subscriptions.values() if not each.terms.browser
+        ]
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield
+    return found
 
 
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/consumers",
-        list_consumers,
-        view_broker,
-        "listConsumers",
-        "List the consumers of all queues.",
-        {200: Response("One page of consumers.", CONSUMER_PAGE)},
-        parameters=LISTING,
-        filters=CONSUMER_FIELDS,
-    ),
-    Route(
-        "GET",
-        "/api/v1/queues/{name}/consumers",
-        list_of_queue,
-        view_queue,
-        "listQueueConsumers",
-        "List the consumers of one queue.",
-        {200: Response("One page of consumers.", CONSUMER_PAGE)},
-        parameters=(NAME, *LISTING),
-        filters=CONSUMER_FIELDS,
-    ),
-    Route(
-        "GET",
-        CONNECTIONS_PATH,
-        list_connections,
-        view_broker,
-        "listConnections",
-        "List STOMP connections.",
-        {200: Response("One page of connections.", page_of(CONNECTION))},
-        parameters=LISTING,
-        filters=FIELDS,
-    ),
-    Route(
-        "GET",
-        CONNECTION_PATH,
-        show,
-        view_broker,
-        "connection",
-        "Show one connection.",
-        {200: Response("The connection.", CONNECTION_DETAIL)},
-        parameters=(CONNECTION_ID,),
-    ),
-    Route(
-        "DELETE",
-        CONNECTION_PATH,
-        close,
-        edit_broker,
-        "closeConnection",
-        "Close a connection; the client gets an ERROR.",
-        {204: Response("The connection is closed.")},
-        parameters=(CONNECTION_ID,),
-    ),
+@listing(
+    "/api/v1/queues/{name}/consumers", view_queue, "consumers", CONSUMER, CONSUMER_FIELDS, searched="queue"
 )
+def list_queue_consumers(call: Call) -> list[ConsumerView]:
+    """List the consumers of one queue."""
+    queue = call.context.broker.directory.queue(call.names["name"])
+    return list(_of_queue(call.context, queue))
+
+
+@listing("/api/v1/connections", view_broker, "connections", CONNECTION, FIELDS, searched="connectionID")
+def list_connections(call: Call) -> list[Session]:
+    """List STOMP connections."""
+    return list(call.context.connections)
+
+
+@route(
+    "GET /api/v1/connections/{id}",
+    view_broker,
+    Response("The connection.", CONNECTION_DETAIL),
+    parameters=(CONNECTION_ID,),
+)
+def show_connection(call: Call) -> Answer:
+    """Show one connection."""
+    session = session_of(call)
+    return json_answer({**view(session, FIELDS), "subscriptions": consumers_of_connection(session)})
+
+
+@route(
+    "DELETE /api/v1/connections/{id}",
+    edit_broker,
+    Response("The connection is closed."),
+    parameters=(CONNECTION_ID,),
+)
+def close_connection(call: Call) -> Answer:
+    """Close a connection; the client gets an ERROR."""
+    session_of(call).refuse(Refused("Connection closed by management"))
+    return NO_CONTENT

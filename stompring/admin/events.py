@@ -20,9 +20,9 @@ from .api import (
     Parameter,
     Problem,
     Response,
-    Route,
     encode,
     json_answer,
+    route,
     view_broker,
 )
 from .context import AdminContext
@@ -78,19 +78,6 @@ def _last_seen(call: Call) -> int | None:
         return call.query.number("since", 0, 0)
     number = call.last_event_id
     return int(number) if number and number.isascii() and number.isdigit() and len(number) < 19 else None
-
-
-def list_events(call: Call) -> Answer:
-    types, since = _selected(call), _last_seen(call)
-    notifications = call.context.broker.notifications
-    if EVENT_STREAM in call.accept.lower():
-        if len(notifications.listeners) >= MAX_STREAMS:
-            raise Problem(503, f"More than {MAX_STREAMS} streams of events are open", {"Retry-After": "10"})
-        stream = EventStream(call.context, call.authorizer, types)
-        return Answer(stream.pieces(since), content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
-    size = call.query.number("size", MAX_SIZE, 1, MAX_SIZE)
-    found = [event for event in notifications.since(since or 0) if not types or event.type in types]
-    return json_answer({"data": [described(event) for event in found[-size:]], "count": len(found)})
 
 
 class EventStream:
@@ -225,41 +212,46 @@ EVENTS = structure(
     }
 )
 
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/events",
-        list_events,
-        view_broker,
-        "events",
-        "List recent events of the broker, or stream events as they happen.",
-        {
-            200: Response(
-                "The events, or a stream of Server-Sent Events.", EVENTS, ("application/json", EVENT_STREAM)
-            )
-        },
-        "With Accept: text/event-stream the answer is a stream: events after `since` or the header Last-Event-ID, "
-        "then events as they happen.",
-        parameters=(
-            Parameter(
-                "since",
-                "Only events with a higher id.",
-                {"type": "integer", "minimum": 0},
-                component="eventsSince",
-            ),
-            Parameter(
-                "type[]",
-                "Only events of these types.",
-                {"type": "array", "items": {"type": "string", "enum": list(TYPES)}},
-                component="eventTypes",
-            ),
-            Parameter(
-                "size",
-                "Maximum number of events of a list: the newest.",
-                {"type": "integer", "minimum": 1, "maximum": MAX_SIZE, "default": MAX_SIZE},
-                component="eventsSize",
-            ),
+
+@route(
+    "GET /api/v1/events",
+    view_broker,
+    Response("The events, or a stream of Server-Sent Events.", EVENTS, ("application/json", EVENT_STREAM)),
+    parameters=(
+        Parameter(
+            "since",
+            "Only events with a higher id.",
+            {"type": "integer", "minimum": 0},
+            component="eventsSince",
         ),
-        errors=(503,),
+        Parameter(
+            "type[]",
+            "Only events of these types.",
+            {"type": "array", "items": {"type": "string", "enum": list(TYPES)}},
+            component="eventTypes",
+        ),
+        Parameter(
+            "size",
+            "Maximum number of events of a list: the newest.",
+            {"type": "integer", "minimum": 1, "maximum": MAX_SIZE, "default": MAX_SIZE},
+            component="eventsSize",
+        ),
     ),
+    errors=(503,),
 )
+def show_events(call: Call) -> Answer:
+    """List recent events of the broker, or stream events as they happen.
+
+    With Accept: text/event-stream the answer is a stream: events after `since` or the header Last-Event-ID, then
+    events as they happen.
+    """
+    types, since = _selected(call), _last_seen(call)
+    notifications = call.context.broker.notifications
+    if EVENT_STREAM in call.accept.lower():
+        if len(notifications.listeners) >= MAX_STREAMS:
+            raise Problem(503, f"More than {MAX_STREAMS} streams of events are open", {"Retry-After": "10"})
+        stream = EventStream(call.context, call.authorizer, types)
+        return Answer(stream.pieces(since), content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
+    size = call.query.number("size", MAX_SIZE, 1, MAX_SIZE)
+    found = [event for event in notifications.since(since or 0) if not types or event.type in types]
+    return json_answer({"data": [described(event) for event in found[-size:]], "count": len(found)})

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from stompring.broker.bridge import Bridge, BridgeState
@@ -16,28 +17,23 @@ from stompring.settings.document import hidden
 from stompring.settings.model import ComponentRoutingType
 
 from .api import (
-    LISTING,
-    NAME,
     Answer,
     Call,
     Response,
-    Route,
-    Steps,
     edit_broker,
     json_answer,
-    paged,
+    listing,
+    route,
     view,
     view_broker,
 )
 from .counters import BRIDGE, DIVERT, fields_of
 from .json_schema import (
-    Component,
     Field,
     Fields,
     array,
     boolean,
-    page_of,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -97,18 +93,7 @@ SORTABLE = {
 }
 
 
-def list_diverts(call: Call) -> Steps:
-    return paged(call.query, list(call.context.broker.diverts.by_name.values()), DIVERT_FIELDS, "name")
-
-
-def show_divert(call: Call) -> Answer:
-    divert = call.context.broker.diverts.by_name.get(call.names["name"])
-    if divert is None:
-        raise NotFound(f"Divert {call.names['name']} does not exist")
-    return json_answer(view(divert, DIVERT_FIELDS))
-
-
-DIVERT_SCHEMA = Component("Divert", structure(shown(DIVERT_FIELDS)))
+DIVERT_SCHEMA = object_of("Divert", DIVERT_FIELDS)
 
 
 STATE = {"enum": [str(state) for state in BridgeState]}
@@ -146,135 +131,77 @@ BRIDGE_FIELDS: Fields[Bridge] = {
 }
 
 
-def bridge_of(call: Call) -> Bridge:
-    """The bridge in the path. Raises `NotFound`."""
+def _changed(call: Call, change: Callable[[Bridge], object]) -> Answer:
+    """The bridge in the path after a change. Raises `NotFound`."""
     name = call.names["name"]
     bridge = call.context.bridges.by_name.get(name)
     if bridge is None:
         raise NotFound(f"Bridge {name} does not exist")
-    return bridge
-
-
-def list_bridges(call: Call) -> Steps:
-    return paged(call.query, list(call.context.bridges.by_name.values()), BRIDGE_FIELDS, "name")
-
-
-def show_bridge(call: Call) -> Answer:
-    return json_answer(view(bridge_of(call), BRIDGE_FIELDS))
-
-
-def start(call: Call) -> Answer:
-    bridge = bridge_of(call)
-    bridge.start()
+    change(bridge)
     return json_answer(view(bridge, BRIDGE_FIELDS))
 
 
-def stop(call: Call) -> Answer:
-    """Stop a bridge; the answer does not wait for what is still to be confirmed."""
-    bridge = bridge_of(call)
-    bridge.stop()
-    return json_answer(view(bridge, BRIDGE_FIELDS))
+BRIDGE_SCHEMA = object_of("Bridge", BRIDGE_FIELDS)
+THE_BRIDGE = Response("The bridge.", BRIDGE_SCHEMA)
 
 
-def pause(call: Call) -> Answer:
-    bridge = bridge_of(call)
-    bridge.set_paused(True)
-    return json_answer(view(bridge, BRIDGE_FIELDS))
-
-
-def resume(call: Call) -> Answer:
-    bridge = bridge_of(call)
-    bridge.set_paused(False)
-    return json_answer(view(bridge, BRIDGE_FIELDS))
-
-
-BRIDGE_SCHEMA = Component("Bridge", structure(shown(BRIDGE_FIELDS)))
-BRIDGES_PATH, BRIDGE_PATH = "/api/v1/bridges", "/api/v1/bridges/{name}"
-THE_BRIDGE = {200: Response("The bridge.", BRIDGE_SCHEMA)}
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/diverts",
-        list_diverts,
-        view_broker,
-        "listDiverts",
-        "List diverts.",
-        {200: Response("One page of diverts.", page_of(DIVERT_SCHEMA))},
-        parameters=LISTING,
-        filters=SORTABLE,
-    ),
-    Route(
-        "GET",
-        "/api/v1/diverts/{name}",
-        show_divert,
-        view_broker,
-        "divert",
-        "Show one divert.",
-        {200: Response("The divert.", DIVERT_SCHEMA)},
-        parameters=(NAME,),
-    ),
-    Route(
-        "GET",
-        BRIDGES_PATH,
-        list_bridges,
-        view_broker,
-        "listBridges",
-        "List bridges.",
-        {200: Response("One page of bridges.", page_of(BRIDGE_SCHEMA))},
-        parameters=LISTING,
-        filters=BRIDGE_FIELDS,
-    ),
-    Route(
-        "GET",
-        BRIDGE_PATH,
-        show_bridge,
-        view_broker,
-        "bridge",
-        "Show one bridge.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/start",
-        start,
-        edit_broker,
-        "startBridge",
-        "Start a bridge that was stopped or has failed.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/stop",
-        stop,
-        edit_broker,
-        "stopBridge",
-        "Stop a bridge until it is started, or the broker restarts.",
-        THE_BRIDGE,
-        "It takes no more messages, waits up to pending-ack-timeout for confirmations, and disconnects.",
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/pause",
-        pause,
-        edit_broker,
-        "pauseBridge",
-        "Take no more messages from the queue; the connection stays open.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/resume",
-        resume,
-        edit_broker,
-        "resumeBridge",
-        "Resume a paused bridge.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
+@listing(
+    "/api/v1/diverts",
+    view_broker,
+    "diverts",
+    DIVERT_SCHEMA,
+    DIVERT_FIELDS,
+    unfiltered=("transformer", "forwardingAddresses"),
 )
+def list_diverts(call: Call) -> list[Divert]:
+    """List diverts."""
+    return list(call.context.broker.diverts.by_name.values())
+
+
+@route("GET /api/v1/diverts/{name}", view_broker, Response("The divert.", DIVERT_SCHEMA))
+def show_divert(call: Call) -> Answer:
+    """Show one divert."""
+    divert = call.context.broker.diverts.by_name.get(call.names["name"])
+    if divert is None:
+        raise NotFound(f"Divert {call.names['name']} does not exist")
+    return json_answer(view(divert, DIVERT_FIELDS))
+
+
+@listing("/api/v1/bridges", view_broker, "bridges", BRIDGE_SCHEMA, BRIDGE_FIELDS)
+def list_bridges(call: Call) -> list[Bridge]:
+    """List bridges."""
+    return list(call.context.bridges.by_name.values())
+
+
+@route("GET /api/v1/bridges/{name}", view_broker, THE_BRIDGE)
+def show_bridge(call: Call) -> Answer:
+    """Show one bridge."""
+    return _changed(call, lambda bridge: None)
+
+
+@route("POST /api/v1/bridges/{name}/start", edit_broker, THE_BRIDGE)
+def start_bridge(call: Call) -> Answer:
+    """Start a bridge that was stopped or has failed."""
+    return _changed(call, Bridge.start)
+
+
+@route("POST /api/v1/bridges/{name}/stop", edit_broker, THE_BRIDGE)
+def stop_bridge(call: Call) -> Answer:
+    """Stop a bridge until it is started, or the broker restarts.
+
+    It takes no more messages, waits up to pending-ack-timeout for confirmations, and disconnects.
+    """
+    # the answer does not wait for what is still to be confirmed
+    return _changed(call, Bridge.stop)
+
+
+@route("POST /api/v1/bridges/{name}/pause", edit_broker, THE_BRIDGE)
+def pause_bridge(call: Call) -> Answer:
+    """Take no more messages from the queue; the connection stays open."""
+    return _changed(call, lambda bridge: bridge.set_paused(True))
+
+
+@route("POST /api/v1/bridges/{name}/resume", edit_broker, THE_BRIDGE)
+def resume_bridge(call: Call) -> Answer:
+    """Resume a paused bridge."""
+    return _changed(call, lambda bridge: bridge.set_paused(False))

@@ -10,9 +10,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from stompring.replication.role import NodeStatus, Role, rebuild_percent
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 
-from .api import Answer, Call, Response, Route, json_answer, view, view_broker
+from .api import Answer, Call, Response, json_answer, route, view, view_broker
 from .counters import Counter, families_of, fields_of, of_part
-from .json_schema import Component, Field, Fields, boolean, integer, shown, string, structure, timestamp
+from .json_schema import Field, Fields, boolean, integer, object_of, string, timestamp
 
 ROLE = "stompring_ha_role"
 ROLE_HELP = "1 for the role of this broker. JSON: role."
@@ -257,22 +257,15 @@ def describe(status: NodeStatus, configuration: BrokerConfiguration) -> dict[str
     return view(Member(status, configuration.replicated_log), FIELDS)
 
 
-def show(call: Call) -> Answer:
+@route(
+    "GET /api/v1/ha", view_broker, Response("The role and the log.", object_of("HighAvailability", FIELDS))
+)
+def show_ha(call: Call) -> Answer:
+    """Show the role of the broker and its replicated log.
+
+    Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.
+    """
     node, context = call.context.node, call.context
     if node is None:
         return json_answer(without_log())
     return json_answer(describe(node.status(), context.configuration))
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/ha",
-        show,
-        view_broker,
-        "ha",
-        "Show the role of the broker and its replicated log.",
-        {200: Response("The role and the log.", Component("HighAvailability", structure(shown(FIELDS))))},
-        "Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.",
-    ),
-)

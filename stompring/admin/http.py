@@ -697,7 +697,8 @@ def admin_routes() -> Routes:
         retention,
         ha,
     )
-    return Routes(openapi.with_document([route for part in parts for route in part.ROUTES]))
+    found = [each for part in parts for each in vars(part).values() if isinstance(each, Route)]
+    return Routes(openapi.with_document(found))
 
 
 def admin_site(service: AdminContext, console: Path = DIRECTORY) -> AdminSite:

@@ -123,6 +123,11 @@ def shown(fields: Fields[Any]) -> Mapping[str, Schema]:
     return {name: field.schema for name, field in fields.items()}
 
 
+def object_of(name: str, fields: Fields[Any]) -> Component:
+    """The schema of an object with these fields."""
+    return Component(name, structure(shown(fields)))
+
+
 def page_of(item: Component) -> Component:
     """One page of a list."""
     properties: dict[str, Schema | Component] = {

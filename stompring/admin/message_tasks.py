@@ -23,30 +23,31 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, RoutingType
 
 from .api import (
-    LISTING,
-    NAME,
     NO_CONTENT,
     Answer,
     Body,
     Call,
+    Handler,
     Parameter,
+    PermissionRule,
     Problem,
     Response,
     Route,
     Steps,
     choice,
-    copy_messages,
     edit_queue,
     edit_task,
     flag,
     invalid,
     json_answer,
+    listing,
+    message_copy,
+    message_move,
     message_number,
-    move_messages,
+    message_retry,
     number,
-    paged,
     permission_check,
-    retry_messages,
+    route,
     selector,
     text,
     text_or_none,
@@ -56,15 +57,13 @@ from .api import (
 )
 from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, page_read
 from .json_schema import (
-    Component,
     Field,
     Fields,
     array,
     boolean,
     integer,
     keyword,
-    page_of,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -301,59 +300,6 @@ def _target(call: Call) -> Target:
     )
 
 
-def move_all(call: Call) -> Answer | Steps:
-    target, mover = _target(call), Mover(queue_of(call), remove=True)
-    return _start(call, "move", lambda work, _: work.sender(mover, target))
-
-
-def copy_all(call: Call) -> Answer | Steps:
-    target, mover = _target(call), Mover(queue_of(call), remove=False)
-    return _start(call, "copy", lambda work, _: work.sender(mover, target))
-
-
-def retry_all(call: Call) -> Answer | Steps:
-    return _start(call, "retry", lambda work, selection: work.retrier(call, selection.numbers is not None))
-
-
-def remove_all(call: Call) -> Answer | Steps:
-    return _start(call, "remove", lambda work, _: work.remove)
-
-
-def expire_all(call: Call) -> Answer | Steps:
-    return _start(call, "expire", lambda work, _: work.expire)
-
-
-def dead_letter_all(call: Call) -> Answer | Steps:
-    address = queue_of(call).address
-    target = address.settings.dead_letter_address
-    if target is None:
-        raise Refused(f"Address {address.name} has no dead-letter-address: set one, or move the messages")
-    if target == address.name:
-        raise Refused(
-            f"Address {address.name} is its own dead-letter-address: the messages are there already"
-        )
-    return _start(call, "dead-letter", lambda work, _: work.dead_letter)
-
-
-def prioritize_all(call: Call) -> Answer | Steps:
-    priority = number(0)("priority", call.body.get("priority", -1))
-    if not 0 <= priority <= 9:
-        raise invalid("priority", "must be a whole number from 0 to 9")
-    return _start(call, "priority", lambda work, _: work.prioritizer(priority))
-
-
-def purge(call: Call) -> Answer | Steps:
-    queue, tasks = queue_of(call), call.context.tasks
-    wait = flag("wait", call.body.get("wait", True))
-    text_filter = selector(call.body, "filter")
-    purged = queue_browser.purge(queue, text_filter)
-    task = tasks.new("purge", queue.name, call.user)
-    if text_filter is None:
-        task.total = queue.message_count
-    tasks.start(task, _purge(queue, task, purged))
-    return _removed_when_ended(task) if wait else _accepted(task)
-
-
 def _removed_when_ended(task: ManagementTask) -> Steps:
     yield task.when_ended()
     if task.state is TaskState.FAILED:
@@ -371,22 +317,6 @@ def _purge(queue: Queue, task: ManagementTask, purged: Iterator[int | PageRead])
             yield None
     if task.done and not queue.consumers:
         queue.broker.consider_deleting(queue)
-
-
-def list_tasks(call: Call) -> Steps:
-    return paged(call.query, list(call.context.tasks), FIELDS, "queue")
-
-
-def show_task(call: Call) -> Answer:
-    return json_answer(view(call.context.tasks.find(call.names["id"]), FIELDS))
-
-
-def cancel_task(call: Call) -> Answer:
-    task = call.context.tasks.find(call.names["id"])
-    if task.state is not TaskState.RUNNING:
-        raise Refused(f"Task {task.number} has ended: it is {task.state.value}")
-    task.cancelled = True
-    return NO_CONTENT
 
 
 FIELDS: Fields[ManagementTask] = {
@@ -423,7 +353,7 @@ FIELDS: Fields[ManagementTask] = {
     ),
 }
 
-TASK = Component("Task", structure(shown(FIELDS)))
+TASK = object_of("Task", FIELDS)
 
 SELECTION = {
     "messages": array(string("A messageID."), f"Message ids, at most {MAX_IDS}.", maxItems=MAX_IDS),
@@ -442,162 +372,145 @@ SELECTED = (
     "messages or filter select the messages; without both, all pending and scheduled messages. Messages in delivery "
     "are skipped. The work is done in slices; each message is one transaction of the journal."
 )
-DONE = {
-    200: Response("The task, which has ended.", TASK),
-    202: Response("The task, which runs; with wait: false.", TASK, headers=("Location",)),
-}
+DONE = (
+    Response("The task, which has ended.", TASK),
+    Response("The task, which runs; with wait: false.", TASK, headers=("Location",), status=202),
+)
 
 TASK_ID = Parameter("id", "The taskID.", {"type": "string"}, "path", component="taskID", required=True)
 
 PURGED = "Number of removed messages; each counts as killed."
 
-QUEUE_PATH, TASKS_PATH = "/api/v1/queues/{name}", "/api/v1/tasks"
-ROUTES = (
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/move",
-        move_all,
-        move_messages,
-        "moveMessages",
-        "Move messages to an address or to a queue.",
-        DONE,
-        f"{SELECTED} A full target loses no message: those that are not moved stay.",
-        parameters=(NAME,),
-        body=Body(TARGET),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/copy",
-        copy_all,
-        copy_messages,
-        "copyMessages",
-        "Copy messages to an address or to a queue.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(TARGET),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/retry",
-        retry_all,
-        retry_messages,
-        "retryMessages",
-        "Send dead letters and expired messages back to where they came from.",
-        DONE,
-        f"{SELECTED} A message goes to its original queue if that still exists, else to its original address, without "
-        "the headers of its origin unless keepOrigin is true, as a message that was never delivered.",
-        parameters=(NAME,),
-        body=Body(
-            {
-                **SELECTION,
-                "keepOrigin": boolean("Whether messages keep the _AMQ_ORIG_… headers. Default: false."),
-            },
-            optional=True,
-        ),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/remove",
-        remove_all,
-        edit_queue,
-        "removeMessages",
-        "Remove messages; each counts as acknowledged.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(SELECTION, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/expire",
-        expire_all,
-        edit_queue,
-        "expireMessages",
-        "Expire messages now: each goes to the expiry-address of its address, if there is one.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(SELECTION, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/dead-letter",
-        dead_letter_all,
-        edit_queue,
-        "sendMessagesToDeadLetterAddress",
-        "Send messages to the dead-letter-address of their address now; each counts as killed.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(SELECTION, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/priority",
-        prioritize_all,
-        edit_queue,
-        "changeMessagesPriority",
-        "Change the priority of pending messages.",
-        DONE,
-        f"{SELECTED} A message goes to the end of its new priority, with a new id, as one that was never delivered. "
-        "Scheduled messages are skipped.",
-        parameters=(NAME,),
-        body=Body({"priority": integer("The new priority, 0 to 9.", maximum=9), **SELECTION}, ("priority",)),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/purge",
-        purge,
-        edit_queue,
-        "purgeQueue",
-        "Remove all pending and scheduled messages, or those that match a selector.",
+
+def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable[[Handler], Route]:
+    """The route of a task that changes the selected messages."""
+    return route(where, permissions, *DONE, description=SELECTED, body=body, errors=(409,))
+
+
+@_task_route("POST /api/v1/queues/{name}/move", message_move, Body(TARGET))
+def move_messages(call: Call) -> Answer | Steps:
+    """Move messages to an address or to a queue.
+
+    A full target loses no message: those that are not moved stay.
+    """
+    target, mover = _target(call), Mover(queue_of(call), remove=True)
+    return _start(call, "move", lambda work, _: work.sender(mover, target))
+
+
+@_task_route("POST /api/v1/queues/{name}/copy", message_copy, Body(TARGET))
+def copy_messages(call: Call) -> Answer | Steps:
+    """Copy messages to an address or to a queue."""
+    target, mover = _target(call), Mover(queue_of(call), remove=False)
+    return _start(call, "copy", lambda work, _: work.sender(mover, target))
+
+
+@_task_route(
+    "POST /api/v1/queues/{name}/retry",
+    message_retry,
+    Body(
         {
-            200: Response("The number of removed messages.", structure({"removed": integer(PURGED)})),
-            202: DONE[202],
+            **SELECTION,
+            "keepOrigin": boolean("Whether messages keep the _AMQ_ORIG_… headers. Default: false."),
         },
-        parameters=(NAME,),
-        body=Body({name: SELECTION[name] for name in ("filter", "wait")}, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        TASKS_PATH,
-        list_tasks,
-        view_broker,
-        "listTasks",
-        "List the tasks that run, and the last 100 that have ended.",
-        {200: Response("One page of tasks.", page_of(TASK))},
-        parameters=LISTING,
-        filters=FIELDS,
-    ),
-    Route(
-        "GET",
-        f"{TASKS_PATH}/{{id}}",
-        show_task,
-        view_task,
-        "task",
-        "Show one task.",
-        {200: Response("The task.", TASK)},
-        parameters=(TASK_ID,),
-        errors=(404,),
-    ),
-    Route(
-        "DELETE",
-        f"{TASKS_PATH}/{{id}}",
-        cancel_task,
-        edit_task,
-        "cancelTask",
-        "Cancel a task; what it has done stays done.",
-        {204: Response("The task ends after its present slice.")},
-        parameters=(TASK_ID,),
-        errors=(404, 409),
+        optional=True,
     ),
 )
+def retry_messages(call: Call) -> Answer | Steps:
+    """Send dead letters and expired messages back to where they came from.
+
+    A message goes to its original queue if that still exists, else to its original address, without the headers of
+    its origin unless keepOrigin is true, as a message that was never delivered.
+    """
+    return _start(call, "retry", lambda work, selection: work.retrier(call, selection.numbers is not None))
+
+
+@_task_route("POST /api/v1/queues/{name}/remove", edit_queue, Body(SELECTION, optional=True))
+def remove_messages(call: Call) -> Answer | Steps:
+    """Remove messages; each counts as acknowledged."""
+    return _start(call, "remove", lambda work, _: work.remove)
+
+
+@_task_route("POST /api/v1/queues/{name}/expire", edit_queue, Body(SELECTION, optional=True))
+def expire_messages(call: Call) -> Answer | Steps:
+    """Expire messages now: each goes to the expiry-address of its address, if there is one."""
+    return _start(call, "expire", lambda work, _: work.expire)
+
+
+@_task_route("POST /api/v1/queues/{name}/dead-letter", edit_queue, Body(SELECTION, optional=True))
+def send_messages_to_dead_letter_address(call: Call) -> Answer | Steps:
+    """Send messages to the dead-letter-address of their address now; each counts as killed."""
+    address = queue_of(call).address
+    target = address.settings.dead_letter_address
+    if target is None:
+        raise Refused(f"Address {address.name} has no dead-letter-address: set one, or move the messages")
+    if target == address.name:
+        raise Refused(
+            f"Address {address.name} is its own dead-letter-address: the messages are there already"
+        )
+    return _start(call, "dead-letter", lambda work, _: work.dead_letter)
+
+
+@_task_route(
+    "POST /api/v1/queues/{name}/priority",
+    edit_queue,
+    Body({"priority": integer("The new priority, 0 to 9.", maximum=9), **SELECTION}, ("priority",)),
+)
+def change_messages_priority(call: Call) -> Answer | Steps:
+    """Change the priority of pending messages.
+
+    A message goes to the end of its new priority, with a new id, as one that was never delivered. Scheduled
+    messages are skipped.
+    """
+    priority = number(0)("priority", call.body.get("priority", -1))
+    if not 0 <= priority <= 9:
+        raise invalid("priority", "must be a whole number from 0 to 9")
+    return _start(call, "priority", lambda work, _: work.prioritizer(priority))
+
+
+@route(
+    "POST /api/v1/queues/{name}/purge",
+    edit_queue,
+    Response("The number of removed messages.", structure({"removed": integer(PURGED)})),
+    DONE[1],
+    body=Body({name: SELECTION[name] for name in ("filter", "wait")}, optional=True),
+    errors=(409,),
+)
+def purge_queue(call: Call) -> Answer | Steps:
+    """Remove all pending and scheduled messages, or those that match a selector."""
+    queue, tasks = queue_of(call), call.context.tasks
+    wait = flag("wait", call.body.get("wait", True))
+    text_filter = selector(call.body, "filter")
+    purged = queue_browser.purge(queue, text_filter)
+    task = tasks.new("purge", queue.name, call.user)
+    if text_filter is None:
+        task.total = queue.message_count
+    tasks.start(task, _purge(queue, task, purged))
+    return _removed_when_ended(task) if wait else _accepted(task)
+
+
+@listing("/api/v1/tasks", view_broker, "tasks", TASK, FIELDS, searched="queue")
+def list_tasks(call: Call) -> list[ManagementTask]:
+    """List the tasks that run, and the last 100 that have ended."""
+    return list(call.context.tasks)
+
+
+@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,), errors=(404,))
+def show_task(call: Call) -> Answer:
+    """Show one task."""
+    return json_answer(view(call.context.tasks.find(call.names["id"]), FIELDS))
+
+
+@route(
+    "DELETE /api/v1/tasks/{id}",
+    edit_task,
+    Response("The task ends after its present slice."),
+    parameters=(TASK_ID,),
+    errors=(404, 409),
+)
+def cancel_task(call: Call) -> Answer:
+    """Cancel a task; what it has done stays done."""
+    task = call.context.tasks.find(call.names["id"])
+    if task.state is not TaskState.RUNNING:
+        raise Refused(f"Task {task.number} has ended: it is {task.state.value}")
+    task.cancelled = True
+    return NO_CONTENT

@@ -22,7 +22,7 @@ from stompring.broker.bridge import Bridge
 from stompring.broker.queue import Queue
 from stompring.replication.role import Role
 
-from .api import Answer, Call, Parameter, Response, Route, view_broker
+from .api import Answer, Call, Parameter, Response, route, view_broker
 from .context import ITEMS_PER_STEP, AdminContext
 from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
 from .ha import ha_families, role_families
@@ -183,13 +183,6 @@ class BrokerCollector(Collector):
             yield from labelled_families(CounterMetricFamily, name, text, (label,), by_name(counts))
 
 
-def scrape(call: Call) -> Answer:
-    """All metrics, or with ``name[]`` those of the families named, as prometheus_client has it."""
-    encode, content_type = choose_encoder(call.accept)
-    openmetrics = content_type.startswith(OPENMETRICS)
-    return Answer(_pieces(call, encode, openmetrics), content_type=content_type)
-
-
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
     wanted = frozenset(call.query.all(NAMES))
     registry = CollectorRegistry(auto_describe=bool(wanted))  # names are needed for the selection only
@@ -238,21 +231,20 @@ FAMILIES = Parameter(
     {"type": "array", "items": {"type": "string"}},
     component="families",
 )
-ROUTES = (
-    Route(
-        "GET",
-        "/metrics",
-        scrape,
-        view_broker,
-        "metrics",
-        "Show metrics in Prometheus's text format or as OpenMetrics.",
-        {
-            200: Response(
-                "All metrics, or the families given.",
-                {"type": "string"},
-                ("text/plain", "application/openmetrics-text"),
-            )
-        },
-        parameters=(FAMILIES,),
+
+
+@route(
+    "GET /metrics",
+    view_broker,
+    Response(
+        "All metrics, or the families given.",
+        {"type": "string"},
+        ("text/plain", "application/openmetrics-text"),
     ),
+    parameters=(FAMILIES,),
 )
+def show_metrics(call: Call) -> Answer:
+    """Show metrics in Prometheus's text format or as OpenMetrics."""
+    encode, content_type = choose_encoder(call.accept)
+    openmetrics = content_type.startswith(OPENMETRICS)
+    return Answer(_pieces(call, encode, openmetrics), content_type=content_type)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission
+from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission, route
 from .json_schema import Component, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
@@ -84,8 +84,8 @@ class Document:
         self.responses: dict[str, Any] = {}
         self.schemas: dict[str, Any] = {}
         self.paths: dict[str, dict[str, Any]] = {}
-        for route in routes:
-            self.paths.setdefault(route.path, {})[route.method.lower()] = self.operation(route)
+        for each in routes:
+            self.paths.setdefault(each.path, {})[each.method.lower()] = self.operation(each)
 
     @property
     def content(self) -> dict[str, Any]:
@@ -234,17 +234,12 @@ def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:
     def encoded() -> bytes:
         return encode(document(everything))
 
+    @route(
+        "GET /api/v1/openapi.json", no_permission, Response("An OpenAPI 3.1 document.", {"type": "object"})
+    )
     def openapi(call: Call) -> Answer:
+        """Show this document."""
         return Answer(encoded())
 
-    route = Route(
-        "GET",
-        "/api/v1/openapi.json",
-        openapi,
-        no_permission,
-        "openapi",
-        "Show this document.",
-        {200: Response("An OpenAPI 3.1 document.", {"type": "object"})},
-    )
-    everything = (*routes, route)
+    everything = (*routes, openapi)
     return everything

@@ -36,19 +36,16 @@ from stompring.settings.model import (
 
 from .addresses import address_of
 from .api import (
-    LISTING,
-    NAME,
     Answer,
     Body,
     Call,
     Parameter,
     Response,
-    Route,
-    Steps,
     edit_broker,
     invalid,
     json_answer,
-    paged,
+    listing,
+    route,
     view,
     view_address,
     view_broker,
@@ -64,8 +61,7 @@ from .json_schema import (
     integer,
     keyword,
     number,
-    page_of,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -179,14 +175,6 @@ def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
     }
 
 
-def queue_settings(call: Call) -> Answer:
-    return json_answer({"data": list(of_queue(queue_of(call)))})
-
-
-def address_settings(call: Call) -> Answer:
-    return json_answer({"data": list(of_address(address_of(call)))})
-
-
 SETTING = Component(
     "Setting",
     structure(
@@ -209,7 +197,7 @@ SETTING = Component(
         }
     ),
 )
-SETTINGS = {200: Response("The settings.", structure({"data": array(SETTING, "Settings.")}))}
+SETTINGS = Response("The settings.", structure({"data": array(SETTING, "Settings.")}))
 
 
 #: The hooks that a policy may override, in the order of `AddressPolicy`.
@@ -218,10 +206,6 @@ HOOKS = [
     for name, value in vars(AddressPolicy).items()
     if inspect.isfunction(value) and not name.startswith("_") and name != "check"
 ]
-
-
-def plugins(call: Call) -> Answer:
-    return json_answer({"data": list(entries(call.context))})
 
 
 def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
@@ -447,11 +431,62 @@ def loggers() -> dict[str, LoggerView]:
     return found
 
 
-def list_loggers(call: Call) -> Steps:
-    return paged(call.query, list(loggers().values()), LOGGER_FIELDS, "name")
+LOGGER = object_of("Logger", LOGGER_FIELDS)
+LOGGER_NAME = Parameter(
+    "name",
+    "Name of the logger, or root.",
+    {"type": "string"},
+    "path",
+    component="loggerName",
+    required=True,
+)
+LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
 
 
-def change(call: Call) -> Answer:
+@route("GET /api/v1/queues/{name}/settings", view_queue, SETTINGS)
+def show_queue_settings(call: Call) -> Answer:
+    """Show the attributes of a queue and where each value comes from.
+
+    A queue gets its values when it is created, and keeps them when address-settings change. A value that equals the
+    one of the address-settings is shown as theirs.
+    """
+    return json_answer({"data": list(of_queue(queue_of(call)))})
+
+
+@route("GET /api/v1/addresses/{name}/settings", view_address, SETTINGS)
+def show_address_settings(call: Call) -> Answer:
+    """Show the address-settings in force for an address and where each value comes from.
+
+    Of several address-settings that set a value the most specific one decides.
+    """
+    return json_answer({"data": list(of_address(address_of(call)))})
+
+
+@route(
+    "GET /api/v1/plugins",
+    view_broker,
+    Response("The policies.", structure({"data": array(PLUGIN, "Policies.")})),
+)
+def show_plugins(call: Call) -> Answer:
+    """Show the address policies that broker.xml names."""
+    return json_answer({"data": list(entries(call.context))})
+
+
+@listing("/api/v1/loggers", view_broker, "loggers", LOGGER, LOGGER_FIELDS)
+def list_loggers(call: Call) -> list[LoggerView]:
+    """List loggers with their levels."""
+    return list(loggers().values())
+
+
+@route(
+    "PATCH /api/v1/loggers/{name}",
+    edit_broker,
+    Response("The changed logger.", LOGGER),
+    parameters=(LOGGER_NAME,),
+    body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
+)
+def change_logger(call: Call) -> Answer:
+    """Change the level of a logger until the broker stops."""
     name = call.names["name"]
     found = loggers().get(name)
     if found is None:
@@ -469,73 +504,3 @@ def change(call: Call) -> Answer:
     _configured.setdefault(name, found.logger.level)
     found.logger.setLevel(number)
     return json_answer(view(found, LOGGER_FIELDS))
-
-
-LOGGER = Component("Logger", structure(shown(LOGGER_FIELDS)))
-LOGGER_NAME = Parameter(
-    "name",
-    "Name of the logger, or root.",
-    {"type": "string"},
-    "path",
-    component="loggerName",
-    required=True,
-)
-LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/queues/{name}/settings",
-        queue_settings,
-        view_queue,
-        "queueSettings",
-        "Show the attributes of a queue and where each value comes from.",
-        SETTINGS,
-        "A queue gets its values when it is created, and keeps them when address-settings change. A value that equals "
-        "the one of the address-settings is shown as theirs.",
-        parameters=(NAME,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/addresses/{name}/settings",
-        address_settings,
-        view_address,
-        "addressSettings",
-        "Show the address-settings in force for an address and where each value comes from.",
-        SETTINGS,
-        "Of several address-settings that set a value the most specific one decides.",
-        parameters=(NAME,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/plugins",
-        plugins,
-        view_broker,
-        "plugins",
-        "Show the address policies that broker.xml names.",
-        {200: Response("The policies.", structure({"data": array(PLUGIN, "Policies.")}))},
-    ),
-    Route(
-        "GET",
-        "/api/v1/loggers",
-        list_loggers,
-        view_broker,
-        "listLoggers",
-        "List loggers with their levels.",
-        {200: Response("One page of loggers.", page_of(LOGGER))},
-        parameters=LISTING,
-        filters=LOGGER_FIELDS,
-    ),
-    Route(
-        "PATCH",
-        "/api/v1/loggers/{name}",
-        change,
-        edit_broker,
-        "changeLogger",
-        "Change the level of a logger until the broker stops.",
-        {200: Response("The changed logger.", LOGGER)},
-        parameters=(LOGGER_NAME,),
-        body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
-    ),
-)
