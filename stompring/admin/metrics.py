@@ -121,6 +121,15 @@ def build_family() -> Metric:
     return InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
 
 
+def process_registry(collector: Collector, *, describe: bool = False) -> CollectorRegistry:
+    """The metrics of the process, and those of a collector; ``describe`` if some are selected by name."""
+    registry = CollectorRegistry(auto_describe=describe)
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    registry.register(collector)
+    return registry
+
+
 def labelled_families(
     kind: type[CounterMetricFamily | GaugeMetricFamily],
     name: str,
@@ -185,10 +194,7 @@ class BrokerCollector(Collector):
 
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
     wanted = frozenset(call.query.all(NAMES))
-    registry = CollectorRegistry(auto_describe=bool(wanted))  # names are needed for the selection only
-    ProcessCollector(registry=registry)
-    GCCollector(registry=registry)
-    registry.register(BrokerCollector(call.context))
+    registry = process_registry(BrokerCollector(call.context), describe=bool(wanted))
     source = registry.restricted_registry(wanted) if wanted else registry
     yield encode(source).removesuffix(b"# EOF\n")
     directory = call.context.broker.directory
