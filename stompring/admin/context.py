@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from enum import StrEnum
 from itertools import count
-from pathlib import Path
 from types import GeneratorType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -29,8 +28,9 @@ from stompring.broker.clock import Background
 from stompring.broker.history import History, HistoryMemory
 from stompring.broker.queue_browser import PageRead
 from stompring.errors import NotFound, Refused
+from stompring.paging.paged_queue import TargetAreas
 from stompring.policy.hooks import Policies
-from stompring.replication.role import NodeStatus
+from stompring.replication.role import Node
 from stompring.security.access import AccessControl
 from stompring.security.accounts import Roles, UserFiles, Users
 from stompring.session.connect import Credentials, Login
@@ -38,8 +38,8 @@ from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
-from stompring.settings.model import Retention as RetentionSettings
-from stompring.store.retention import RetainedFile
+from stompring.store.durable import Durable
+from stompring.store.paging import Paging
 
 log = logging.getLogger(__name__)
 
@@ -309,122 +309,6 @@ class DiskMonitor(Protocol):
         """The last reading of the fuller disk."""
 
 
-class Writer(Protocol):
-    """The writer of journal and pages. Counters start with the broker."""
-
-    failing: str | None
-    batches: int
-    bytes_written: int
-    disk_seconds: float
-    failures: int
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes queued and not yet written."""
-
-
-class Journal(Protocol):
-    """The journal."""
-
-    bytes: int
-    live_bytes: int
-
-    @property
-    def segments(self) -> Sequence[object]:
-        """Its files."""
-
-
-class Compaction(Protocol):
-    """Compaction of the journal. Counters start with the broker."""
-
-    segments: int
-    rewritten: int
-
-
-class Recovery(Protocol):
-    """The result of recovery."""
-
-    lost_bytes: int
-
-
-class Retention(Protocol):
-    """Retained files. ``deleted`` counts since the start."""
-
-    bytes: int
-    deleted: int
-
-    @property
-    def directory(self) -> Path: ...
-    @property
-    def settings(self) -> RetentionSettings: ...
-    @property
-    def retained(self) -> Sequence[RetainedFile]: ...
-    @property
-    def files(self) -> int: ...
-    @property
-    def deleted_not_ingested(self) -> int:
-        """Deleted files that not every lake had ingested."""
-
-
-class PageReads(Protocol):
-    """Reads of pages. Counters start with the broker."""
-
-    bytes_read: int
-
-
-class Paging(Protocol):
-    """The page files. Counters start with the broker."""
-
-    damaged_pages: int
-    lost_messages: int
-
-    @property
-    def reads(self) -> PageReads: ...
-
-
-class Store(Protocol):
-    """The store: journal and retained files."""
-
-    @property
-    def writer(self) -> Writer: ...
-    @property
-    def journal(self) -> Journal: ...
-    @property
-    def compaction(self) -> Compaction: ...
-    @property
-    def recovery(self) -> Recovery | None: ...
-    @property
-    def retention(self) -> Retention | None: ...
-
-
-class Budget(Protocol):
-    """A limit on memory and its usage, in bytes."""
-
-    limit: int
-
-    @property
-    def used(self) -> int: ...
-
-
-class Dispatch(Protocol):
-    """Messages read back from pages, and their target lists, of all queues."""
-
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def pending_cache_bytes(self) -> int: ...
-    @property
-    def head_cache_bytes(self) -> int: ...
-    @property
-    def direct_entries(self) -> int: ...
-    @property
-    def reference_entries(self) -> int: ...
-    @property
-    def watermark_lag(self) -> int: ...
-    @property
-    def blocks_read(self) -> int: ...
-
-
 class Logins(Protocol):
     """The check of logins. ``outcomes`` counts them by outcome since the start."""
 
@@ -534,13 +418,6 @@ class Drain(Protocol):
         """Accept connections again. False if that was so already."""
 
 
-class Node(Protocol):
-    """This broker in its replicated log."""
-
-    def status(self) -> NodeStatus:
-        """How it is now, without a question to the engine."""
-
-
 class ManagementCounters(Protocol):
     """Requests to the management-address, since the start."""
 
@@ -568,7 +445,7 @@ class AdminContext(Protocol):
     @property
     def outgoing(self) -> Outgoing: ...
     @property
-    def store(self) -> Store | None:
+    def store(self) -> Durable | None:
         """``None`` without persistence."""
 
     @property
@@ -584,7 +461,7 @@ class AdminContext(Protocol):
         """``None`` without persistence."""
 
     @property
-    def dispatch(self) -> Dispatch | None:
+    def dispatch(self) -> TargetAreas | None:
         """``None`` without persistence."""
 
     @property

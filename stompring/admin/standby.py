@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.web.server import Request
 
 from stompring.errors import Refused
+from stompring.replication.role import Node
 from stompring.session.connect import Login
 from stompring.settings.model import BrokerConfiguration
 
@@ -33,7 +34,6 @@ from .api import (
     json_answer,
     problem_answer,
 )
-from .context import Node
 from .ha import describe, ha_families, role_families, without_log
 from .http import IDLE, AdminChannel, AdminRequest, AdminResource, AdminSite, HttpConnectionLimit, Responder
 from .metrics import build_family, process_registry
