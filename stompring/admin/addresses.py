@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import quote
 
 from stompring.broker import address
 from stompring.broker.address import Address
@@ -26,6 +25,7 @@ from .api import (
     address_creation,
     address_deletion,
     choices,
+    created,
     edit_address,
     flag,
     json_answer,
@@ -40,6 +40,7 @@ from .api import (
 from .context import background_done
 from .counters import ADDRESS, fields_of
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -78,7 +79,7 @@ FIELDS: Fields[Address] = {
     ),
     "policies": Field(
         lambda a: a.directory.broker.policies.names_for(a),
-        array({"type": "string"}, "Address policies, in the order in which they are evaluated."),
+        array(TEXT, "Address policies, in the order in which they are evaluated."),
     ),
     "paused": Field("paused", boolean("Whether its queues are paused. New queues start paused meanwhile.")),
     "autoCreated": Field("auto_created", boolean("Whether the address was created automatically.")),
@@ -103,7 +104,7 @@ CHANGEABLE: dict[str, BodyField] = {
 
 def address_of(call: Call) -> Address:
     """The address that the path names. Raises `NotFound`."""
-    return call.context.broker.directory.address(call.names["name"])
+    return call.directory.address(call.names["name"])
 
 
 def detailed(address: Address) -> dict[str, Any]:
@@ -134,7 +135,7 @@ ADDRESS_DETAIL = Component(
     structure(
         {
             **shown(FIELDS),
-            "queues": array({"type": "string"}, "Names of its queues."),
+            "queues": array(TEXT, "Names of its queues."),
             "settings": {
                 "type": "object",
                 "description": "The address-settings in force, with their names of broker.xml in camelCase.",
@@ -147,7 +148,7 @@ ADDRESS_DETAIL = Component(
 @listing("/api/v1/addresses", view_broker, "addresses", ADDRESS_SCHEMA, FIELDS)
 def list_addresses(call: Call) -> list[Address]:
     """List addresses."""
-    return [a for a in call.context.broker.directory.addresses.values() if not is_internal(a.name)]
+    return [a for a in call.directory.addresses.values() if not is_internal(a.name)]
 
 
 @route(
@@ -159,7 +160,7 @@ def list_addresses(call: Call) -> list[Address]:
 )
 def create_address(call: Call) -> Answer:
     """Create an address without queues."""
-    directory = call.context.broker.directory
+    directory = call.directory
     name = required(call.body, "name")
     check_not_internal(name)
     given = read_fields(call.body, CHANGEABLE)
@@ -168,7 +169,7 @@ def create_address(call: Call) -> Answer:
         directory.resource_limits.check_address(name)
     address = directory.create_address(name, given.get("routing_types", default))
     set_paused(address, given.get("paused", False))
-    return json_answer(detailed(address), 201, {"Location": f"/api/v1/addresses/{quote(name, safe='')}"})
+    return created(detailed(address), "addresses", name)
 
 
 @route("GET /api/v1/addresses/{name}", view_address, Response("The address.", ADDRESS_DETAIL))
@@ -189,7 +190,7 @@ def change_address(call: Call) -> Answer:
     address = address_of(call)
     given = read_fields(call.body, CHANGEABLE)
     if "routing_types" in given:
-        call.context.broker.directory.update_address(address, given["routing_types"])
+        call.directory.update_address(address, given["routing_types"])
     set_paused(address, given.get("paused", address.paused))
     return json_answer(detailed(address))
 
@@ -206,7 +207,7 @@ def delete_address(call: Call) -> Steps:
 
     An address with queues requires force=true, which deletes them too.
     """
-    directory, address = call.context.broker.directory, address_of(call)
+    directory, address = call.directory, address_of(call)
     check_not_internal(address.name)
     if address.queues and not call.query.flag("force"):
         few = ", ".join(sorted(address.queues)[:5])

@@ -17,12 +17,12 @@ from functools import wraps
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from stompring.broker.directory import PermissionCheck, allow_all
+from stompring.broker.directory import Directory, PermissionCheck, allow_all
 from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, Refused
 from stompring.session.connect import Credentials, Login
@@ -32,7 +32,7 @@ from stompring.settings.model import PermissionType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
 from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
-from .json_schema import Component, Fields, Schema, page_of
+from .json_schema import TEXT, Component, Fields, Schema, page_of
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -96,6 +96,11 @@ def not_synced_text(cause: str | None) -> str:
     )
 
 
+def created(value: Any, kind: str, name: str) -> Answer:
+    """The answer about a new object of a kind, such as ``queues``."""
+    return json_answer(value, 201, {"Location": f"/api/v1/{kind}/{quote(name, safe='')}"})
+
+
 NO_CONTENT = Answer(status=204, content_type=None)
 
 
@@ -153,6 +158,13 @@ class Query:
             bounds = f"at least {least}" if most is None else f"from {least} to {most}"
             raise Problem(400, f"{name} must be a whole number {bounds}, not {text!r}", parameter=name)
         return value
+
+    def choice(self, name: str, values: Sequence[str]) -> str | None:
+        """One of some words; None if it is not given. Raises 400."""
+        text = self.text(name) or None
+        if text is not None and text not in values:
+            raise Problem(400, f"{name} must be one of {', '.join(values)}, not {text!r}", parameter=name)
+        return text
 
     def flag(self, name: str) -> bool:
         """``true`` or ``false``, which is the default. Raises 400."""
@@ -361,6 +373,11 @@ class Call:
     raw: bytes = b""  # the body where it is not one JSON object
     last_event_id: str | None = None  # header of a client that continues a stream
 
+    @property
+    def directory(self) -> Directory:
+        """The addresses and queues of the broker."""
+        return self.context.broker.directory
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -368,10 +385,9 @@ class Parameter:
 
     name: str
     description: str
-    schema: Schema
+    schema: Schema = field(default_factory=lambda: TEXT)
     where: str = "query"
     component: str = ""
-    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,7 +561,7 @@ Thing = TypeVar("Thing")
 PAGE_SIZE = 200
 MAX_PAGE_SIZE = 1000
 
-NAME = Parameter("name", "A name, percent-encoded: / is %2F.", {"type": "string"}, "path", required=True)
+NAME = Parameter("name", "A name, percent-encoded: / is %2F.", where="path")
 PAGE = Parameter("page", "Number of the page, from 1.", {"type": "integer", "minimum": 1, "default": 1})
 SIZE = Parameter(
     "size",
@@ -556,11 +572,8 @@ SEARCH = Parameter(
     "search",
     "Only items whose name contains this text, ignoring case. Connections: whose connectionID contains it; consumers: "
     "whose queue.",
-    {"type": "string"},
 )
-SORT = Parameter(
-    "sort", "Field to sort by; a leading - sorts descending. Default: order of creation.", {"type": "string"}
-)
+SORT = Parameter("sort", "Field to sort by; a leading - sorts descending. Default: order of creation.")
 FORCE = Parameter("force", "Also delete what depends on it.", {"type": "boolean", "default": False})
 
 
@@ -832,49 +845,28 @@ def permission_rule(text: str) -> Callable[[Callable[[Call], Iterator[RequiredPe
     return lambda required: PermissionRule(text, required)
 
 
-VIEW, EDIT, BROWSE, MANAGE = (
-    PermissionType.VIEW,
-    PermissionType.EDIT,
-    PermissionType.BROWSE,
-    PermissionType.MANAGE,
-)
+def _rule(
+    where: str,
+    target: Callable[[Call], tuple[str, str | None]],
+    *permissions: PermissionType,
+    more: str = "",
+) -> PermissionRule:
+    """The rule of permissions on one address; ``more`` are those that are checked later."""
+
+    def required(call: Call) -> Iterator[RequiredPermission]:
+        address, queue = target(call)
+        for permission in permissions:
+            yield permission, address, queue
+
+    return PermissionRule(f"{' and '.join(permissions)} on {where}{more}", required)
 
 
-def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call: Call) -> None:
-    """Raise `Refused` (403) if a permission is missing."""
-    if authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT):
-        return
-    for permission, address, queue in permissions.required(call):
-        authorizer.check(permission, address, queue)
-
-
-def permission_check(call: Call) -> PermissionCheck:
-    """The check of what a request creates or sends to beyond the permissions of its route."""
-    authorizer = call.authorizer
-    everything = authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT)
-    return allow_all if everything else authorizer.check
-
-
-@permission_rule("none; any user")
-def no_permission(call: Call) -> Iterator[RequiredPermission]:
-    yield from ()
-
-
-@permission_rule("view on activemq.management")
-def view_broker(call: Call) -> Iterator[RequiredPermission]:
-    yield VIEW, MANAGEMENT, None
-
-
-@permission_rule("view on activemq.management; none for the user's own tasks")
-def view_task(call: Call) -> Iterator[RequiredPermission]:
-    if not _own_task(call):
-        yield VIEW, MANAGEMENT, None
-
-
-@permission_rule("edit on activemq.management; none for the user's own tasks")
-def edit_task(call: Call) -> Iterator[RequiredPermission]:
-    if not _own_task(call):
-        yield EDIT, MANAGEMENT, None
+def _unless_own(rule: PermissionRule) -> PermissionRule:
+    """A rule that does not apply to the tasks of the user."""
+    return PermissionRule(
+        f"{rule.text}; none for the user's own tasks",
+        lambda call: iter(()) if _own_task(call) else rule.required(call),
+    )
 
 
 def _own_task(call: Call) -> bool:
@@ -884,51 +876,62 @@ def _own_task(call: Call) -> bool:
         return False
 
 
-@permission_rule("browse and edit on the address of the queue; as for a SEND on the target")
-def message_move(call: Call) -> Iterator[RequiredPermission]:
-    yield BROWSE, *_queue(call)
-    yield EDIT, *_queue(call)
+VIEW, EDIT, BROWSE, MANAGE = (
+    PermissionType.VIEW,
+    PermissionType.EDIT,
+    PermissionType.BROWSE,
+    PermissionType.MANAGE,
+)
 
 
-@permission_rule("browse on the address of the queue; as for a SEND on the target")
-def message_copy(call: Call) -> Iterator[RequiredPermission]:
-    yield BROWSE, *_queue(call)
+def manages(authorizer: Authorizer) -> bool:
+    """Whether a user may do everything over HTTP."""
+    return authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT)
 
 
-@permission_rule("edit on the address of the queue; as for a SEND on the original address of each message")
-def message_retry(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, *_queue(call)
+def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call: Call) -> None:
+    """Raise `Refused` (403) if a permission is missing."""
+    if not manages(authorizer):
+        for permission, address, queue in permissions.required(call):
+            authorizer.check(permission, address, queue)
 
 
-@permission_rule("manage on activemq.management")
-def message_import(call: Call) -> Iterator[RequiredPermission]:
-    yield MANAGE, MANAGEMENT, None
+def permission_check(call: Call) -> PermissionCheck:
+    """The check of what a request creates or sends to beyond the permissions of its route."""
+    return allow_all if manages(call.authorizer) else call.authorizer.check
 
 
-@permission_rule("edit on activemq.management")
-def edit_broker(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, MANAGEMENT, None
+def _queue(call: Call) -> tuple[str, str]:
+    """The address and the name of the queue in the path; for a queue that does not exist its name is the address."""
+    name = call.names["name"]
+    try:
+        return call.directory.queue(name).address.name, name
+    except Refused:
+        return name, name
 
 
-@permission_rule("manage on activemq.management")
-def manage_broker(call: Call) -> Iterator[RequiredPermission]:
-    yield MANAGE, MANAGEMENT, None
+_BROKER = MANAGEMENT, lambda call: (MANAGEMENT, None)
+_ADDRESS = "the address", lambda call: (call.names["name"], None)
+_QUEUE = "the address of the queue", _queue
+
+view_broker, edit_broker, manage_broker = (_rule(*_BROKER, each) for each in (VIEW, EDIT, MANAGE))
+view_task, edit_task = _unless_own(view_broker), _unless_own(edit_broker)
+view_address, edit_address = (_rule(*_ADDRESS, each) for each in (VIEW, EDIT))
+view_queue, edit_queue, browse_queue = (_rule(*_QUEUE, each) for each in (VIEW, EDIT, BROWSE))
+message_move = _rule(*_QUEUE, BROWSE, EDIT, more="; as for a SEND on the target")
+message_copy = _rule(*_QUEUE, BROWSE, more="; as for a SEND on the target")
+message_retry = _rule(*_QUEUE, EDIT, more="; as for a SEND on the original address of each message")
+
+
+@permission_rule("none; any user")
+def no_permission(call: Call) -> Iterator[RequiredPermission]:
+    yield from ()
 
 
 @permission_rule("none for the own user; of another user manage on activemq.management")
 def permissions_of_user(call: Call) -> Iterator[RequiredPermission]:
     if call.query.text("user") not in (None, "", call.user):
         yield MANAGE, MANAGEMENT, None
-
-
-@permission_rule("view on the address")
-def view_address(call: Call) -> Iterator[RequiredPermission]:
-    yield VIEW, call.names["name"], None
-
-
-@permission_rule("edit on the address")
-def edit_address(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, call.names["name"], None
 
 
 @permission_rule("edit and createAddress on the address")
@@ -945,24 +948,9 @@ def address_deletion(call: Call) -> Iterator[RequiredPermission]:
     name = call.names["name"]
     yield EDIT, name, None
     yield PermissionType.DELETE_ADDRESS, name, None
-    address = call.context.broker.directory.addresses.get(name)
+    address = call.directory.addresses.get(name)
     for queue in list(address.queues.values()) if address is not None else ():
         yield _deletion(queue), name, queue.name
-
-
-@permission_rule("view on the address of the queue")
-def view_queue(call: Call) -> Iterator[RequiredPermission]:
-    yield VIEW, *_queue(call)
-
-
-@permission_rule("edit on the address of the queue")
-def edit_queue(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, *_queue(call)
-
-
-@permission_rule("browse on the address of the queue")
-def browse_queue(call: Call) -> Iterator[RequiredPermission]:
-    yield BROWSE, *_queue(call)
 
 
 @permission_rule(
@@ -974,7 +962,7 @@ def queue_creation(call: Call) -> Iterator[RequiredPermission]:
     address = text("address", call.body["address"]) if "address" in call.body else name
     durable = flag("durable", call.body.get("durable", True))
     yield EDIT, address, name
-    if address not in call.context.broker.directory.addresses:
+    if address not in call.directory.addresses:
         yield PermissionType.CREATE_ADDRESS, address, None
     made = PermissionType.CREATE_DURABLE_QUEUE if durable else PermissionType.CREATE_NON_DURABLE_QUEUE
     yield made, address, name
@@ -984,17 +972,8 @@ def queue_creation(call: Call) -> Iterator[RequiredPermission]:
 def queue_deletion(call: Call) -> Iterator[RequiredPermission]:
     address, name = _queue(call)
     yield EDIT, address, name
-    queue = call.context.broker.directory.queues.get(name)
+    queue = call.directory.queues.get(name)
     yield PermissionType.DELETE_DURABLE_QUEUE if queue is None else _deletion(queue), address, name
-
-
-def _queue(call: Call) -> tuple[str, str]:
-    """The address and the name of the queue in the path; for a queue that does not exist its name is the address."""
-    name = call.names["name"]
-    try:
-        return call.context.broker.directory.queue(name).address.name, name
-    except Refused:
-        return name, name
 
 
 def _deletion(queue: Queue) -> PermissionType:

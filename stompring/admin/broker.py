@@ -36,6 +36,7 @@ from .api import (
 from .context import AdminContext
 from .counters import BROKER, fields_of, memory_percentage
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -122,9 +123,7 @@ def _of_log(context: AdminContext) -> Iterator[dict[str, Any]]:
 
 
 def _of_listeners(context: AdminContext) -> Iterator[dict[str, Any]]:
-    bound = {
-        getattr(port.getHost(), "port", None) for port in context.ports if getattr(port, "connected", True)
-    }
+    bound = bound_ports(context)
     for name, host, port in context.listening:
         if port not in bound and not context.stopping:
             yield _problem(ERROR, f"acceptor {name} does not listen on {host}:{port}")
@@ -203,11 +202,16 @@ def _of_address(address: Address) -> dict[str, Any]:
     return _problem(WARNING, f"{address.describe_full()}: {consequence}", address=name)
 
 
-def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
-    """Acceptor, host and port of each open listener."""
-    bound = {
+def bound_ports(context: AdminContext) -> set[int | None]:
+    """The ports of the open listeners."""
+    return {
         getattr(port.getHost(), "port", None) for port in context.ports if getattr(port, "connected", True)
     }
+
+
+def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
+    """Acceptor, host and port of each open listener."""
+    bound = bound_ports(context)
     return [
         {"acceptor": name, "host": host, "port": port, **_protocols(context.acceptors.get(name))}
         for name, host, port in context.listening
@@ -300,7 +304,6 @@ FIELDS: Fields[AdminContext] = {
 }
 
 
-TEXTS = {"type": "string"}
 CHANGED_VALUE = structure(
     {
         "what": keyword(
@@ -319,12 +322,12 @@ CHANGED_VALUE = structure(
 RELOAD = structure(
     {
         "configurationFile": string("Path of the file."),
-        "applied": array(TEXTS, "Changes applied by this reload."),
-        "restartRequired": array(TEXTS, "Differences from the running configuration that need a restart."),
-        "failed": array(TEXTS, "Changes that failed, with the reason."),
+        "applied": array(TEXT, "Changes applied by this reload."),
+        "restartRequired": array(TEXT, "Differences from the running configuration that need a restart."),
+        "failed": array(TEXT, "Changes that failed, with the reason."),
         "dryRun": boolean("Whether nothing was changed: the answer tells what a reload would do."),
-        "warnings": array(TEXTS, "Warnings about the file."),
-        "ignored": array(TEXTS, "Settings of Artemis in the file that have no effect here."),
+        "warnings": array(TEXT, "Warnings about the file."),
+        "ignored": array(TEXT, "Settings of Artemis in the file that have no effect here."),
         "changes": array(CHANGED_VALUE, "Values that differ; those of acceptors are not shown."),
     }
 )
@@ -337,7 +340,7 @@ READINESS = Component(
             "stopping": boolean("Whether the broker is stopping."),
             "draining": boolean("Whether new STOMP connections are refused."),
             "listeners": array(LISTENER, "Open listeners."),
-            "missingListeners": array(TEXTS, "Acceptors whose listener is not open."),
+            "missingListeners": array(TEXT, "Acceptors whose listener is not open."),
             "diskFault": string("Reason why the disk counts as full, or null.", null=True),
             "storeFault": string("Reason why writes to the store fail, or null.", null=True),
             "replicationFault": string(

@@ -32,6 +32,7 @@ from .api import (
 )
 from .context import ITEMS_PER_STEP, AdminContext
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -235,7 +236,7 @@ FIELDS: Fields[Session] = {
     "subscriptionCount": Field(lambda c: len(c.subscriptions), integer("Subscriptions.")),
     "queues": Field(
         lambda c: sorted({each.queue.name for each in c.subscriptions.values()}),
-        array({"type": "string"}, "Names of the queues of its subscriptions."),
+        array(TEXT, "Names of the queues of its subscriptions."),
     ),
 }
 
@@ -254,9 +255,7 @@ CONNECTION_DETAIL = Component(
     "ConnectionDetail",
     structure({**shown(FIELDS), "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}),
 )
-CONNECTION_ID = Parameter(
-    "id", "The connectionID.", {"type": "string"}, "path", component="connectionID", required=True
-)
+CONNECTION_ID = Parameter("id", "The connectionID.", where="path", component="connectionID")
 
 
 @listing("/api/v1/consumers", view_broker, "consumers", CONSUMER, CONSUMER_FIELDS, searched="queue")
@@ -277,7 +276,7 @@ def list_consumers(call: Call) -> Listed[ConsumerView]:
 )
 def list_queue_consumers(call: Call) -> list[ConsumerView]:
     """List the consumers of one queue."""
-    queue = call.context.broker.directory.queue(call.names["name"])
+    queue = call.directory.queue(call.names["name"])
     return list(_of_queue(call.context, queue))
 
 

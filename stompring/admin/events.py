@@ -11,10 +11,10 @@ from twisted.internet.interfaces import IDelayedCall
 
 from stompring.broker.watch import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
 from stompring.session.destination import Authorizer
-from stompring.settings.model import PermissionType
 
 from .api import (
     MANAGEMENT,
+    VIEW,
     Answer,
     Call,
     Parameter,
@@ -22,6 +22,7 @@ from .api import (
     Response,
     encode,
     json_answer,
+    manages,
     route,
     view_broker,
 )
@@ -130,11 +131,7 @@ class EventStream:
         return not self._types or event.type in self._types
 
     def _may_read(self) -> bool:
-        allowed = self._authorizer
-        return allowed.allows_all or any(
-            allowed.allows(permission, MANAGEMENT)
-            for permission in (PermissionType.VIEW, PermissionType.MANAGE)
-        )
+        return manages(self._authorizer) or self._authorizer.allows(VIEW, MANAGEMENT)
 
     def _next_piece(self) -> bytes:
         waiting = self._waiting

@@ -29,6 +29,7 @@ from .api import (
 )
 from .counters import BRIDGE, DIVERT, fields_of
 from .json_schema import (
+    TEXT,
     Field,
     Fields,
     array,
@@ -43,7 +44,7 @@ HEADER = structure({"name": string("Name of the header."), "value": string("Its 
 TRANSFORMER = structure(
     {
         "addHeaders": array(HEADER, "Headers that are set on the copies."),
-        "removeHeaders": array({"type": "string"}, "Headers that the copies do not have."),
+        "removeHeaders": array(TEXT, "Headers that the copies do not have."),
         "policy": string("Broker-plugin that decides about the headers; null: none.", null=True),
     }
 )
@@ -71,7 +72,7 @@ DIVERT_FIELDS: Fields[Divert] = {
     ),
     "forwardingAddresses": Field(
         lambda d: list(d.configuration.forwarding_address),
-        array({"type": "string"}, "Addresses that get the copies."),
+        array(TEXT, "Addresses that get the copies."),
     ),
     "filter": Field("configuration.filter", string("Selector of the messages; null: all.", null=True)),
     "exclusive": Field(
@@ -121,7 +122,7 @@ BRIDGE_FIELDS: Fields[Bridge] = {
     ),
     "connectors": Field(
         lambda b: [each.remote for each in b.configuration.connectors],
-        array({"type": "string"}, "Host and port of each connector, in the order in which they are tried."),
+        array(TEXT, "Host and port of each connector, in the order in which they are tried."),
     ),
     **fields_of(BRIDGE),
     "lastError": Field("last_error", string("The last fault.", null=True)),

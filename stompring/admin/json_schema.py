@@ -59,6 +59,8 @@ class Field(Generic[Thing]):
         return str(self.schema["description"])
 
 
+TEXT: Schema = {"type": "string"}
+
 #: The fields of a JSON object, in order.
 Fields = Mapping[str, Field[Thing]]
 

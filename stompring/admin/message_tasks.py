@@ -113,17 +113,21 @@ class Selection:
         return cls(numbers, None, limit, len(set(numbers)))
 
 
-#: Changes one message: counts it, and yields where the task has to wait.
-Change = Callable[[Reference], Iterator[object]]
+#: Changes one message: True if that is done, False if it has left meanwhile, None if it stays, a rejection if its
+#: target does not accept it now. Raises `Refused` if this message cannot be changed.
+Change = Callable[[Reference], Rejection | bool | None]
 
 
 class QueueTask:
-    """The work of one task on the messages of one queue."""
+    """The work of one task on the messages of one queue. It fails if the ``target`` is deleted."""
 
-    def __init__(self, context: AdminContext, queue: Queue, task: ManagementTask) -> None:
+    def __init__(
+        self, context: AdminContext, queue: Queue, task: ManagementTask, target: Target | None = None
+    ) -> None:
         self.context = context
         self.queue = queue
         self.task = task
+        self.target = target
 
     def run(self, selection: Selection, change: Change) -> Iterator[object]:
         """Change what is selected; what is in delivery is skipped."""
@@ -146,7 +150,7 @@ class QueueTask:
             if ref is not None and (matches is None or matches(ref.message)):
                 if ref.state in (PENDING, SCHEDULED):
                     yield from self._store_ready()
-                    yield from change(ref)
+                    yield from self._change(change, ref)
                     cost += CHANGED_COST
                     size += ref.message.size
                     if task.done == selection.limit:
@@ -175,103 +179,43 @@ class QueueTask:
     def _pause(self) -> object:
         return deferLater(self.context.reactor, FULL_INTERVAL, lambda: None)
 
-    def count(self, changed: bool) -> None:
-        """One message is done, or has left meanwhile."""
-        if changed:
-            self.task.done += 1
-        else:
-            self.task.skipped += 1
-
-    def remove(self, ref: Reference) -> Iterator[object]:
-        """A `Change`."""
-        self.count(publish.take(ref))
-        yield from ()
-
-    def expire(self, ref: Reference) -> Iterator[object]:
-        """A `Change`."""
-        self.count(publish.expire(ref))
-        yield from ()
-
-    def dead_letter(self, ref: Reference) -> Iterator[object]:
-        """A `Change`."""
-        try:
-            self.count(publish.dead_letter(ref))
-        except Refused as refused:  # of this message only
-            self.task.fail(str(refused))
-        yield from ()
-
-    def prioritizer(self, priority: int) -> Change:
-        """A `Change` that gives pending messages another priority."""
-
-        def prioritize(ref: Reference) -> Iterator[object]:
-            self.count(ref.state == PENDING and publish.change_priority(ref, priority))
-            yield from ()
-
-        return prioritize
-
-    def sender(self, mover: Mover, target: Target) -> Change:
-        """A `Change` that moves or copies to a target."""
-
-        def send(ref: Reference) -> Iterator[object]:
-            if target.address.deleted or (target.queue is not None and target.queue.deleted):
-                raise Refused(f"{target.describe()} was deleted".capitalize())
-            yield from self._send(lambda: mover.send(ref, target), ref)
-
-        return send
-
-    def retrier(self, call: Call, named: bool) -> Change:
-        """A `Change` that sends a message back to where it came from; one without an origin has failed if ``named``.
-
-        A message in the queue of its origin is left there: it came back with the headers of its origin.
-        """
-        mover = Mover(
-            self.queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False))
-        )
-        broker, check = self.queue.broker, permission_check(call)
-
-        def retry(ref: Reference) -> Iterator[object]:
-            origin = origin_of(ref.message)
-            if origin is None or origin.queue == self.queue.name:
-                if named:
-                    self.task.fail(f"Message {ref.message.number} has no origin: it is no dead letter")
-                return
-            try:
-                target = publish.retry_target(broker, origin, check, call.user)
-            except Refused as refused:
-                self.task.fail(str(refused))
-                return
-            yield from self._send(lambda: mover.send(ref, target, origin), ref)
-
-        return retry
-
-    def _send(self, send: Callable[[], Rejection | bool], ref: Reference) -> Iterator[object]:
+    def _change(self, change: Change, ref: Reference) -> Iterator[object]:
+        """Change one message and count it. Raises `Refused` if the task cannot go on."""
+        task, target = self.task, self.target
         waited = 0.0
         while True:
+            if target is not None and (
+                target.address.deleted or (target.queue is not None and target.queue.deleted)
+            ):
+                raise Refused(f"{target.describe()} was deleted".capitalize())
             try:
-                sent = send()
+                outcome = change(ref)
             except Refused as refused:  # of this message only
-                self.task.fail(str(refused))
+                task.fail(str(refused))
                 return
-            if isinstance(sent, bool):
-                self.count(sent)
+            if outcome is None:
                 return
-            if sent.policy is not FullPolicy.BLOCK or waited >= FULL_TIMEOUT:
+            if isinstance(outcome, bool):
+                if outcome:
+                    task.done += 1
+                else:
+                    task.skipped += 1
+                return
+            if outcome.policy is not FullPolicy.BLOCK or waited >= FULL_TIMEOUT:
                 raise Refused(
-                    f"{sent.describe()}; {self.task.done} messages are done, the others stay in queue "
-                    f"{self.queue.name}"
+                    f"{outcome.describe()}; {task.done} messages are done, the others stay in queue {self.queue.name}"
                 )
             yield self._pause()
             waited += FULL_INTERVAL
 
 
-def _start(call: Call, operation: str, change: Callable[[QueueTask, Selection], Change]) -> Answer | Steps:
+def _start(call: Call, operation: str, change: Change, target: Target | None = None) -> Answer | Steps:
     queue = queue_of(call)
     wait = flag("wait", call.body.get("wait", True))
     selection = Selection.of(queue, call.body)
     tasks = call.context.tasks
     task = tasks.new(operation, queue.name, call.user)
-    work = QueueTask(call.context, queue, task)
-    tasks.start(task, work.run(selection, change(work, selection)))
+    tasks.start(task, QueueTask(call.context, queue, task, target).run(selection, change))
     return _answer_when_ended(task) if wait else _accepted(task)
 
 
@@ -377,7 +321,7 @@ DONE = (
     Response("The task, which runs; with wait: false.", TASK, headers=("Location",), status=202),
 )
 
-TASK_ID = Parameter("id", "The taskID.", {"type": "string"}, "path", component="taskID", required=True)
+TASK_ID = Parameter("id", "The taskID.", where="path", component="taskID")
 
 PURGED = "Number of removed messages; each counts as killed."
 
@@ -394,14 +338,14 @@ def move_messages(call: Call) -> Answer | Steps:
     A full target loses no message: those that are not moved stay.
     """
     target, mover = _target(call), Mover(queue_of(call), remove=True)
-    return _start(call, "move", lambda work, _: work.sender(mover, target))
+    return _start(call, "move", lambda ref: mover.send(ref, target), target)
 
 
 @_task_route("POST /api/v1/queues/{name}/copy", message_copy, Body(TARGET))
 def copy_messages(call: Call) -> Answer | Steps:
     """Copy messages to an address or to a queue."""
     target, mover = _target(call), Mover(queue_of(call), remove=False)
-    return _start(call, "copy", lambda work, _: work.sender(mover, target))
+    return _start(call, "copy", lambda ref: mover.send(ref, target), target)
 
 
 @_task_route(
@@ -421,19 +365,30 @@ def retry_messages(call: Call) -> Answer | Steps:
     A message goes to its original queue if that still exists, else to its original address, without the headers of
     its origin unless keepOrigin is true, as a message that was never delivered.
     """
-    return _start(call, "retry", lambda work, selection: work.retrier(call, selection.numbers is not None))
+    queue, named, check = queue_of(call), call.body.get("messages") is not None, permission_check(call)
+    mover = Mover(queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False)))
+
+    def retry(ref: Reference) -> Rejection | bool | None:
+        origin = origin_of(ref.message)
+        if origin is None or origin.queue == queue.name:  # one in the queue of its origin came back already
+            if named:
+                raise Refused(f"Message {ref.message.number} has no origin: it is no dead letter")
+            return None
+        return mover.send(ref, publish.retry_target(queue.broker, origin, check, call.user), origin)
+
+    return _start(call, "retry", retry)
 
 
 @_task_route("POST /api/v1/queues/{name}/remove", edit_queue, Body(SELECTION, optional=True))
 def remove_messages(call: Call) -> Answer | Steps:
     """Remove messages; each counts as acknowledged."""
-    return _start(call, "remove", lambda work, _: work.remove)
+    return _start(call, "remove", publish.take)
 
 
 @_task_route("POST /api/v1/queues/{name}/expire", edit_queue, Body(SELECTION, optional=True))
 def expire_messages(call: Call) -> Answer | Steps:
     """Expire messages now: each goes to the expiry-address of its address, if there is one."""
-    return _start(call, "expire", lambda work, _: work.expire)
+    return _start(call, "expire", publish.expire)
 
 
 @_task_route("POST /api/v1/queues/{name}/dead-letter", edit_queue, Body(SELECTION, optional=True))
@@ -447,7 +402,7 @@ def send_messages_to_dead_letter_address(call: Call) -> Answer | Steps:
         raise Refused(
             f"Address {address.name} is its own dead-letter-address: the messages are there already"
         )
-    return _start(call, "dead-letter", lambda work, _: work.dead_letter)
+    return _start(call, "dead-letter", publish.dead_letter)
 
 
 @_task_route(
@@ -464,7 +419,11 @@ def change_messages_priority(call: Call) -> Answer | Steps:
     priority = number(0)("priority", call.body.get("priority", -1))
     if not 0 <= priority <= 9:
         raise invalid("priority", "must be a whole number from 0 to 9")
-    return _start(call, "priority", lambda work, _: work.prioritizer(priority))
+
+    def prioritize(ref: Reference) -> bool:
+        return ref.state == PENDING and publish.change_priority(ref, priority)
+
+    return _start(call, "priority", prioritize)
 
 
 @route(

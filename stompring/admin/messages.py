@@ -13,7 +13,7 @@ import base64
 import binascii
 import codecs
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import merge
@@ -51,6 +51,7 @@ from .api import (
     Call,
     Parameter,
     Problem,
+    Query,
     RequiredPermission,
     Response,
     Steps,
@@ -60,7 +61,7 @@ from .api import (
     encode,
     invalid,
     json_answer,
-    message_import,
+    manage_broker,
     message_number,
     page_answer,
     paging,
@@ -70,7 +71,7 @@ from .api import (
     text,
 )
 from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
-from .json_schema import Component, boolean, integer, keyword, page_of, string, structure, timestamp
+from .json_schema import TEXT, Component, boolean, integer, keyword, page_of, string, structure, timestamp
 from .queues import queue_of
 
 #: Default and maximum number of bytes of a body in a list.
@@ -202,24 +203,9 @@ LISTED_STATES = ("pending", "scheduled", "delivering")
 ENCODED_PER_STEP = 10
 
 
-def message_state(call: Call) -> str | None:
-    """The parameter ``state``; None if it is not given. Raises 400."""
-    text = call.query.text("state") or None
-    if text is not None and text not in LISTED_STATES:
-        raise Problem(
-            400, f"state must be one of {', '.join(LISTED_STATES)}, not {text!r}", parameter="state"
-        )
-    return text
-
-
-def body_format(call: Call) -> BodyFormat:
+def body_format(query: Query) -> BodyFormat:
     """The parameter ``bodyFormat``. Raises 400."""
-    text = call.query.text("bodyFormat") or BodyFormat.AUTO.value
-    if text not in list(BodyFormat):
-        raise Problem(
-            400, f"bodyFormat must be one of {', '.join(BodyFormat)}, not {text!r}", parameter="bodyFormat"
-        )
-    return BodyFormat(text)
+    return BodyFormat(query.choice("bodyFormat", list(BodyFormat)) or BodyFormat.AUTO)
 
 
 def find_message(call: Call) -> Generator[Any, None, Reference]:
@@ -227,6 +213,14 @@ def find_message(call: Call) -> Generator[Any, None, Reference]:
     queue = queue_of(call)
     number = message_number(call.names["id"], queue.number)
     return (yield from _read(queue_browser.find_message(queue, number, in_transactions(call.context))))
+
+
+def _change_message(call: Call, change: Callable[[Queue, int], Iterator[PageRead]]) -> Steps:
+    """Change the message that the path names. Raises `NotFound`."""
+    queue = queue_of(call)
+    for wait in change(queue, message_number(call.names["id"], queue.number)):
+        yield page_read(wait)
+    return NO_CONTENT
 
 
 Found = TypeVar("Found")
@@ -305,7 +299,7 @@ MESSAGE = Component(
             "size": integer("Memory of the message, in bytes."),
             "headers": {
                 "type": "object",
-                "additionalProperties": {"type": "string"},
+                "additionalProperties": TEXT,
                 "description": "Headers as consumers receive them; bytes that are not UTF-8 are replaced.",
             },
             "body": string("The body or its beginning, in the encoding given."),
@@ -322,10 +316,8 @@ MESSAGES = page_of(MESSAGE)
 MESSAGE_ID = Parameter(
     "id",
     "The messageID, or its part after the dash.",
-    {"type": "string"},
-    "path",
+    where="path",
     component="messageID",
-    required=True,
 )
 BROWSE_SIZE = Parameter(
     "size",
@@ -359,7 +351,7 @@ STATE = Parameter(
     {"type": "string", "enum": list(LISTED_STATES)},
     component="state",
 )
-FILTER = Parameter("filter", "Only messages that match this selector.", {"type": "string"})
+FILTER = Parameter("filter", "Only messages that match this selector.")
 
 
 #: Messages that one request may send.
@@ -711,9 +703,9 @@ def list_messages(call: Call) -> Steps:
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call)
+    shown_as = body_format(call.query)
     matches = queue_browser.matching(query.text("filter"))
-    state = message_state(call)
+    state = query.choice("state", LISTED_STATES)
     only_pending = state == STATES[PENDING]
     total: int | None = None  # if it is known
     if matches is None and (state is None or only_pending):
@@ -750,7 +742,7 @@ def show_message(call: Call) -> Steps:
     """Show one message."""
     limit = call.query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_WHOLE_BODY)
     offset = call.query.number("bodyOffset", 0, 0)
-    shown_as = body_format(call)
+    shown_as = body_format(call.query)
     ref = yield from find_message(call)
     return json_answer(message_view(ref, limit, shown_as, offset))
 
@@ -758,7 +750,7 @@ def show_message(call: Call) -> Steps:
 @route(
     "GET /api/v1/queues/{name}/messages/{id}/body",
     browse_queue,
-    Response("The bytes of the body.", {"type": "string"}, (OCTETS,), headers=("Content-Disposition",)),
+    Response("The bytes of the body.", TEXT, (OCTETS,), headers=("Content-Disposition",)),
     parameters=(MESSAGE_ID,),
 )
 def show_message_body(call: Call) -> Steps:
@@ -783,10 +775,7 @@ def show_message_body(call: Call) -> Steps:
 )
 def remove_message(call: Call) -> Steps:
     """Remove a pending or scheduled message; it counts as acknowledged."""
-    queue = queue_of(call)
-    for wait in queue_browser.remove_message(queue, message_number(call.names["id"], queue.number)):
-        yield page_read(wait)
-    return NO_CONTENT
+    return _change_message(call, queue_browser.remove_message)
 
 
 @route(
@@ -802,7 +791,7 @@ def list_scheduled(call: Call) -> Steps:
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call)
+    shown_as = body_format(call.query)
     refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
     for index, ref in enumerate(iterate_timed(queue)):
         if isinstance(ref, PageRead):
@@ -836,10 +825,7 @@ def list_scheduled(call: Call) -> Steps:
 )
 def cancel_scheduled(call: Call) -> Steps:
     """Cancel a scheduled message with all repetitions; it counts as acknowledged."""
-    queue = queue_of(call)
-    for wait in queue_browser.cancel_scheduled(queue, message_number(call.names["id"], queue.number)):
-        yield page_read(wait)
-    return NO_CONTENT
+    return _change_message(call, queue_browser.cancel_scheduled)
 
 
 @route(
@@ -850,10 +836,7 @@ def cancel_scheduled(call: Call) -> Steps:
 )
 def deliver_scheduled(call: Call) -> Steps:
     """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues."""
-    queue = queue_of(call)
-    for wait in queue_browser.deliver_now(queue, message_number(call.names["id"], queue.number)):
-        yield page_read(wait)
-    return NO_CONTENT
+    return _change_message(call, queue_browser.deliver_now)
 
 
 @route(
@@ -893,7 +876,7 @@ def send_messages(call: Call) -> Steps:
 @route(
     "GET /api/v1/queues/{name}/export",
     browse_queue,
-    Response("One line for each message.", {"type": "string"}, (LINES,)),
+    Response("One line for each message.", TEXT, (LINES,)),
     parameters=(FILTER,),
 )
 def export_messages(call: Call) -> Answer:
@@ -916,7 +899,7 @@ def export_messages(call: Call) -> Answer:
 
 @route(
     "POST /api/v1/queues/{name}/import",
-    message_import,
+    manage_broker,
     Response("The number of imported messages.", IMPORTED),
     body_type=LINES,
     errors=(409,),

@@ -26,6 +26,7 @@ from .api import Answer, Call, Parameter, Response, route, view_broker
 from .context import ITEMS_PER_STEP, AdminContext
 from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
 from .ha import ha_families, role_families
+from .json_schema import TEXT
 
 Thing = TypeVar("Thing")
 
@@ -197,7 +198,7 @@ def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool)
     registry = process_registry(BrokerCollector(call.context), describe=bool(wanted))
     source = registry.restricted_registry(wanted) if wanted else registry
     yield encode(source).removesuffix(b"# EOF\n")
-    directory = call.context.broker.directory
+    directory = call.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
     yield from families(_selected(ADDRESS, wanted), addresses, address_labels, openmetrics)
     yield b""
@@ -234,7 +235,7 @@ def bridge_labels(bridge: Bridge) -> str:
 FAMILIES = Parameter(
     NAMES,
     "Names of families; without it all families.",
-    {"type": "array", "items": {"type": "string"}},
+    {"type": "array", "items": TEXT},
     component="families",
 )
 
@@ -244,7 +245,7 @@ FAMILIES = Parameter(
     view_broker,
     Response(
         "All metrics, or the families given.",
-        {"type": "string"},
+        TEXT,
         ("text/plain", "application/openmetrics-text"),
     ),
     parameters=(FAMILIES,),

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission, route
-from .json_schema import Component, integer, string, structure
+from .json_schema import TEXT, Component, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
     "Problem",
@@ -131,7 +131,7 @@ class Document:
         elif route.body_type != JSON:
             found["requestBody"] = {
                 "required": True,
-                "content": {route.body_type: {"schema": {"type": "string"}}},
+                "content": {route.body_type: {"schema": TEXT}},
             }
         found["responses"] = {
             **{str(status): self.response(response) for status, response in route.responses.items()},
@@ -150,7 +150,7 @@ class Document:
             "description": parameter.description,
             "schema": parameter.schema,
         }
-        if parameter.required:
+        if parameter.where == "path":
             described["required"] = True
         if parameter.schema["type"] == "array":
             described |= {"style": "form", "explode": True}
@@ -184,11 +184,11 @@ class Document:
         if response.schema is not None:
             schema = self.schema(response.schema)
             found["content"] = {
-                content_type: {"schema": schema if is_json(content_type) else {"type": "string"}}
+                content_type: {"schema": schema if is_json(content_type) else TEXT}
                 for content_type in response.content_types
             }
         if response.headers:
-            found["headers"] = {name: {"schema": {"type": "string"}} for name in response.headers}
+            found["headers"] = {name: {"schema": TEXT} for name in response.headers}
         return found
 
     def error(self, status: int) -> dict[str, str]:
@@ -197,8 +197,7 @@ class Document:
         found = self.response(Response(description, PROBLEM_SCHEMA, (PROBLEM,)))
         if headers:
             found["headers"] = {
-                header: {"description": text, "schema": {"type": "string"}}
-                for header, text in headers.items()
+                header: {"description": text, "schema": TEXT} for header, text in headers.items()
             }
         self.responses[name] = found
         return {"$ref": f"#/components/responses/{name}"}

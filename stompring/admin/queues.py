@@ -14,7 +14,6 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
-from urllib.parse import quote
 
 from stompring.broker.directory import Directory, check_not_internal
 from stompring.broker.message import EXPIRED, UNKNOWN, MessageOrigin, origin_of
@@ -39,6 +38,7 @@ from .api import (
     Response,
     Steps,
     choice,
+    created,
     edit_queue,
     flag,
     invalid,
@@ -216,7 +216,7 @@ def detailed(context: AdminContext, queue: Queue) -> dict[str, Any]:
 
 def queue_of(call: Call) -> Queue:
     """The queue that the path names. Raises `NotFound`."""
-    return call.context.broker.directory.queue(call.names["name"])
+    return call.directory.queue(call.names["name"])
 
 
 def default_type(directory: Directory, name: str) -> RoutingType:
@@ -316,7 +316,7 @@ DEAD_LETTER_GROUP = object_of("DeadLetterGroup", GROUP_FIELDS)
 @listing("/api/v1/queues", view_broker, "queues", QUEUE_SCHEMA, FIELDS)
 def list_queues(call: Call) -> list[Queue]:
     """List queues."""
-    return [q for q in call.context.broker.directory.queues.values() if not is_internal(q.name)]
+    return [q for q in call.directory.queues.values() if not is_internal(q.name)]
 
 
 @route(
@@ -332,7 +332,7 @@ def create_queue(call: Call) -> Answer:
     Fields that are not given come from the address-settings. The default routingType is the only routing type of
     the address, or default-queue-routing-type.
     """
-    directory, body = call.context.broker.directory, call.body
+    directory, body = call.directory, call.body
     name = required(body, "name")
     address = text("address", body["address"]) if "address" in body else name
     for each in (name, address):
@@ -348,9 +348,7 @@ def create_queue(call: Call) -> Answer:
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
     if paused:
         queue.pause()
-    return json_answer(
-        detailed(call.context, queue), 201, {"Location": f"/api/v1/queues/{quote(name, safe='')}"}
-    )
+    return created(detailed(call.context, queue), "queues", name)
 
 
 @route("GET /api/v1/queues/{name}", view_queue, Response("The queue.", QUEUE_DETAIL))
@@ -374,7 +372,7 @@ def change_queue(call: Call) -> Answer:
     queue, body = queue_of(call), call.body
     changes = read_fields(body, ATTRIBUTES)
     paused = flag("paused", body.get("paused", queue.paused))
-    call.context.broker.directory.update_queue(queue, changes)
+    call.directory.update_queue(queue, changes)
     if paused != queue.paused:
         if paused:
             queue.pause()
@@ -395,7 +393,7 @@ def delete_queue(call: Call) -> Steps:
 
     A queue with consumers requires force=true; the consumers get an ERROR.
     """
-    directory, queue = call.context.broker.directory, queue_of(call)
+    directory, queue = call.directory, queue_of(call)
     check_not_internal(queue.name)
     if queue.consumers and not call.query.flag("force"):
         raise Refused(
@@ -449,7 +447,7 @@ def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
     """List dead letters and expired messages of all queues, in groups by queue, origin and reason."""
     groups: list[DeadLetterGroup] = []
     examined = 0
-    queues = list(call.context.broker.directory.queues.values())
+    queues = list(call.directory.queues.values())
     only = call.query.text("queue")
     for queue in queues:
         examined += 1

@@ -53,6 +53,7 @@ from .api import (
 )
 from .context import AdminContext
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -229,7 +230,7 @@ def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
                     "line": use.line,
                     "element": use.element,
                     "enabled": use.enabled,
-                    "parameters": {one.key: shown_plugin(one) for one in use.properties},
+                    "parameters": {one.key: hidden(one.value) for one in use.properties},
                 }
                 for use in uses
             ],
@@ -247,11 +248,6 @@ def first_line(kind: type[AddressPolicy]) -> str:
     return text.strip().partition("\n")[0].strip()
 
 
-def shown_plugin(one: Property) -> object:
-    """The value of a property, stars for a secret."""
-    return hidden(one.value)
-
-
 def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[dict[str, Any]]:
     """The parameters of a policy with the values of the broker-plugin."""
     given = {one.key: one for one in plugin.properties}
@@ -260,7 +256,7 @@ def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Ite
         default = None if parameter.required or parameter.default is None else parameter.shown_default
         yield {
             "name": parameter.key,
-            "value": default if own is None else shown_plugin(own),
+            "value": default if own is None else hidden(own.value),
             "default": default,
             "required": parameter.required,
             "type": parameter.takes,
@@ -310,7 +306,6 @@ def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None)
         }
 
 
-TEXT = {"type": "string"}
 PARAMETER = structure(
     {
         "name": string("Key of the property."),
@@ -435,10 +430,8 @@ LOGGER = object_of("Logger", LOGGER_FIELDS)
 LOGGER_NAME = Parameter(
     "name",
     "Name of the logger, or root.",
-    {"type": "string"},
-    "path",
+    where="path",
     component="loggerName",
-    required=True,
 )
 LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
 

@@ -24,7 +24,6 @@ from stompring.session.connect import Login
 from stompring.settings.model import BrokerConfiguration
 
 from .api import (
-    MANAGE,
     MANAGEMENT,
     VIEW,
     Answer,
@@ -32,6 +31,7 @@ from .api import (
     SecuritySource,
     check_fetch_site,
     json_answer,
+    manages,
     problem_answer,
 )
 from .ha import describe, ha_families, role_families, without_log
@@ -145,9 +145,8 @@ class StandbyResponder(Responder):
 
     def _logged_in(self, login: Login, path: str) -> None:
         """Answer those who may view the broker. Raises `Refused`."""
-        rights = login.authorizer
-        if not (rights.allows_all or rights.allows(MANAGE, MANAGEMENT)):
-            rights.check(VIEW, MANAGEMENT, None)
+        if not manages(login.authorizer):
+            login.authorizer.check(VIEW, MANAGEMENT, None)
         context = self._context
         self._write(show(context) if path == HA else scrape(self._header("accept") or "", context.node))
 

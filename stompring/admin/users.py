@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
 
@@ -34,7 +33,7 @@ from .api import (
     Problem,
     Response,
     Steps,
-    encode,
+    created,
     invalid,
     json_answer,
     listing,
@@ -49,6 +48,7 @@ from .api import (
 )
 from .context import AdminContext, Security, awaited
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -90,8 +90,7 @@ class RoleEntry:
     granted: bool
 
 
-ROLE = {"type": "string"}
-ROLES = array(ROLE, "Roles of the user, sorted.")
+ROLES = array(TEXT, "Roles of the user, sorted.")
 
 FIELDS: Fields[UserEntry] = {
     "name": Field("name", string("Name of the user.")),
@@ -109,7 +108,7 @@ FIELDS: Fields[UserEntry] = {
 
 ROLE_FIELDS: Fields[RoleEntry] = {
     "name": Field("name", string("Name of the role.")),
-    "users": Field("users", array({"type": "string"}, "Users with the role, sorted.")),
+    "users": Field("users", array(TEXT, "Users with the role, sorted.")),
     "granted": Field("granted", boolean("Whether a security-setting grants a permission to the role.")),
 }
 
@@ -152,13 +151,12 @@ def roles_of(body: dict[str, Any]) -> list[str] | None:
 
 
 PASSWORD = string("Password. It is in no answer and in no log.", writeOnly=True, minLength=1)
-GIVEN_ROLES: Schema = array(ROLE, "Roles of the user: all of them.")
+GIVEN_ROLES: Schema = array(TEXT, "Roles of the user: all of them.")
 SECRET = frozenset(("password",))
 
 USER = object_of("User", FIELDS)
 
 
-TEXTS = {"type": "string"}
 PERMISSION = keyword(PermissionType, "Permission, as in <permission type> of broker.xml.")
 
 
@@ -170,7 +168,7 @@ def destination(call: Call) -> tuple[str, str | None]:
     address, queue = call.query.text("address"), call.query.text("queue")
     if queue and not address:
         try:
-            address = call.context.broker.directory.queue(queue).address.name
+            address = call.directory.queue(queue).address.name
         except Refused:
             address = queue
     return address or MANAGEMENT, queue or None
@@ -275,7 +273,7 @@ GRANT_FIELDS: Fields[Grant] = {
             "description": "Permission; null for an entry without any: it denies every operation.",
         },
     ),
-    "roles": Field("roles", array(TEXTS, "Roles with the permission, sorted.")),
+    "roles": Field("roles", array(TEXT, "Roles with the permission, sorted.")),
     "line": Field("line", integer("Line of the entry in broker.xml.", 1, null=True)),
 }
 
@@ -299,7 +297,7 @@ ENTRY = structure(
         ),
         "match": string("match of the deciding security-setting; null: none matches.", null=True),
         "roles": array(
-            TEXTS,
+            TEXT,
             "Roles to which this entry grants the permission. Without view on activemq.management: those of the user.",
         ),
         "reason": string("Reason of the decision."),
@@ -310,7 +308,7 @@ ANSWER = Component(
     structure(
         {
             "user": string("User; null without security.", null=True),
-            "roles": array(TEXTS, "Roles of the user."),
+            "roles": array(TEXT, "Roles of the user."),
             "address": string("Address."),
             "queue": string("Queue.", null=True),
             "data": array(ENTRY, "One entry for each permission."),
@@ -323,7 +321,7 @@ WHOAMI = Component(
         {
             "securityEnabled": boolean("Whether security is enabled."),
             "user": string("User; null without security.", null=True),
-            "roles": array(TEXTS, "Roles of the user, sorted."),
+            "roles": array(TEXT, "Roles of the user, sorted."),
             "permissions": {
                 "description": "Permissions on activemq.management, as the HTTP API applies them: manage includes all.",
                 **structure({str(permission): boolean(f"{permission}.") for permission in PermissionType}),
@@ -368,8 +366,7 @@ def create_user(call: Call) -> Steps:
         raise invalid("password", "is missing")
     roles = roles_of(call.body) or []
     yield from edit(security, lambda files: files.add(name, password, roles))
-    location = {"Location": f"/api/v1/users/{quote(name, safe='')}"}
-    return Answer(encode(view(UserEntry(name, security), FIELDS)), 201, headers=location)
+    return created(view(UserEntry(name, security), FIELDS), "users", name)
 
 
 @route("GET /api/v1/users/{name}", manage_broker, Response("The user.", USER), errors=(409,))
@@ -459,14 +456,13 @@ def whoami(call: Call) -> Answer:
     permissions_of_user,
     Response("One entry for each permission.", ANSWER),
     parameters=(
-        Parameter("user", "User. Default: the user of the request.", {"type": "string"}),
+        Parameter("user", "User. Default: the user of the request."),
         Parameter(
             "address",
             "Address, or a wildcard address. Default: that of the queue.",
-            {"type": "string"},
             component="permissionsAddress",
         ),
-        Parameter("queue", "Queue.", {"type": "string"}, component="permissionsQueue"),
+        Parameter("queue", "Queue.", component="permissionsQueue"),
     ),
     errors=(404,),
 )
