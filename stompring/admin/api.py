@@ -340,8 +340,8 @@ def required(body: Mapping[str, Any], name: str) -> str:
     return text(name, body[name])
 
 
-def selector(body: Mapping[str, Any], name: str) -> str | None:
-    """An optional selector, not yet compiled."""
+def optional(body: Mapping[str, Any], name: str) -> str | None:
+    """An optional string. Raises 400."""
     return text_or_none(name, body.get(name))
 
 
@@ -502,57 +502,40 @@ def route(
     return make
 
 
-@dataclass(slots=True)
-class _PathNode:
-    """The routes of one path, and the paths below it."""
-
-    methods: dict[str, Route] = field(default_factory=dict)
-    below: dict[str, _PathNode] = field(default_factory=dict)
-    any_name: _PathNode | None = None
-
-
 class Routes:
-    """All routes, in a tree by the segments of their paths."""
+    """All routes, by the segments of their paths. No path is matched by two of them."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.all = tuple(routes)
-        self.operations = {route.operation: route for route in self.all}
-        self._root = _PathNode()
-        for route in self.all:
-            self._add(route)
+        self.operations = {each.operation: each for each in self.all}
+        self._paths: dict[tuple[str, ...], dict[str, Route]] = {}
+        for each in self.all:
+            self._paths.setdefault(tuple(each.path[1:].split("/")), {})[each.method] = each
 
     def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
         """The route and the names in its path; HEAD finds GET. Raises 404, and 405 with the methods allowed."""
-        node, names = self._root, []
-        for segment in segments:
-            following = node.below.get(segment)
-            if following is None and segment:
-                following = node.any_name
-                names.append(segment)
-            if following is None:
-                raise NotFound(f"Path /{'/'.join(segments)} does not exist")
-            node = following
-        if not node.methods:
+        path = next((path for path in self._paths if _matches(path, segments)), None)
+        if path is None:
             raise NotFound(f"Path /{'/'.join(segments)} does not exist")
-        route = node.methods.get("GET" if method == "HEAD" else method)
-        if route is None:
-            allowed = ", ".join(sorted({*node.methods, *(["HEAD"] if "GET" in node.methods else [])}))
+        methods = self._paths[path]
+        found = methods.get("GET" if method == "HEAD" else method)
+        if found is None:
+            allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
             raise Problem(
                 405,
                 f"Method {method} is not supported by this path; supported: {allowed}",
                 {"Allow": allowed},
             )
-        keys = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-        return route, dict(zip(keys, names, strict=True))
+        return found, {
+            part[1:-1]: segment for part, segment in zip(path, segments, strict=True) if part[:1] == "{"
+        }
 
-    def _add(self, route: Route) -> None:
-        node = self._root
-        for part in route.path[1:].split("/"):
-            if part.startswith("{"):
-                node.any_name = node = node.any_name or _PathNode()
-            else:
-                node = node.below.setdefault(part, _PathNode())
-        node.methods[route.method] = route
+
+def _matches(path: tuple[str, ...], segments: list[str]) -> bool:
+    return len(path) == len(segments) and all(
+        part == segment or (part[:1] == "{" and segment != "")
+        for part, segment in zip(path, segments, strict=True)
+    )
 
 
 Thing = TypeVar("Thing")

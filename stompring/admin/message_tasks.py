@@ -46,11 +46,10 @@ from .api import (
     message_number,
     message_retry,
     number,
+    optional,
     permission_check,
     route,
-    selector,
     text,
-    text_or_none,
     view,
     view_broker,
     view_task,
@@ -99,7 +98,7 @@ class Selection:
     @classmethod
     def of(cls, queue: Queue, body: dict[str, Any]) -> Selection:
         """From the body of a request. Raises 400, and 404 for what is no id of this queue."""
-        ids, text_filter = body.get("messages"), selector(body, "filter")
+        ids, text_filter = body.get("messages"), optional(body, "filter")
         limit = number(1)("limit", body.get("limit", -1))
         if ids is not None and text_filter is not None:
             raise invalid("messages", "and filter are given: select by one of them")
@@ -236,8 +235,8 @@ def _target(call: Call) -> Target:
     routing_type = choice(RoutingType)("routingType", body["routingType"]) if "routingType" in body else None
     return publish.move_target(
         queue,
-        text_or_none("address", body.get("address")),
-        text_or_none("queue", body.get("queue")),
+        optional(body, "address"),
+        optional(body, "queue"),
         RoutingType(routing_type) if routing_type is not None else None,
         permission_check(call),
         call.user,
@@ -438,7 +437,7 @@ def purge_queue(call: Call) -> Answer | Steps:
     """Remove all pending and scheduled messages, or those that match a selector."""
     queue, tasks = queue_of(call), call.context.tasks
     wait = flag("wait", call.body.get("wait", True))
-    text_filter = selector(call.body, "filter")
+    text_filter = optional(call.body, "filter")
     purged = queue_browser.purge(queue, text_filter)
     task = tasks.new("purge", queue.name, call.user)
     if text_filter is None:

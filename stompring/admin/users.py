@@ -203,9 +203,8 @@ class Inquiry:
         deciding = refusing or next(iter(decision.entries), None)
         granted = frozenset[str]() if deciding is None else deciding.roles.get(permission, frozenset())
         shown = granted if self.sees_all else granted & self.roles
-        reason = self.reason(
-            permission, decision, None if deciding is None else deciding.match, shown, granted
-        )
+        match = None if deciding is None else deciding.match
+        reason = self.reason(permission, decision, match, shown, granted)
         allowed = decision.allowed
         others = name_of_others(permission, address, queue, None)
         if others is not None:
@@ -224,7 +223,7 @@ class Inquiry:
             "permission": str(permission),
             "allowed": allowed,
             "allowedOverHTTP": allowed or self.manages,
-            "match": None if deciding is None else deciding.match,
+            "match": match,
             "roles": sorted(shown),
             "reason": reason,
         }
@@ -474,8 +473,9 @@ def show_permissions(call: Call) -> Answer:
     address, queue = destination(call)
     security = call.context.security
     user = call.query.text("user") or call.user
+    roles = frozenset[str]()
     if security is None:
-        entries: list[dict[str, Any]] = [
+        data: list[dict[str, Any]] = [
             {
                 "permission": str(permission),
                 "allowed": True,
@@ -486,23 +486,17 @@ def show_permissions(call: Call) -> Answer:
             }
             for permission in PermissionType
         ]
-        return json_answer({"user": user, "roles": [], "address": address, "queue": queue, "data": entries})
-    assert user is not None
-    check_user(call, security, user)
-    roles = security.authority.roles_of(user)
-    rules = security.authority.permissions
-    manages = rules.allows(roles, MANAGE, MANAGEMENT)
-    # without view on the broker the caller learns of no role of others
-    sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
-    inquiry = Inquiry(rules, user, roles, manages, sees_all)
+    else:
+        assert user is not None
+        check_user(call, security, user)
+        roles = security.authority.roles_of(user)
+        rules = security.authority.permissions
+        # without view on the broker the caller learns of no role of others
+        sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
+        inquiry = Inquiry(rules, user, roles, rules.allows(roles, MANAGE, MANAGEMENT), sees_all)
+        data = [inquiry.entry(permission, address, queue) for permission in PermissionType]
     return json_answer(
-        {
-            "user": user,
-            "roles": sorted(roles),
-            "address": address,
-            "queue": queue,
-            "data": [inquiry.entry(permission, address, queue) for permission in PermissionType],
-        }
+        {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
     )
 
 
