@@ -11,7 +11,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from itertools import count
 from types import GeneratorType
@@ -33,6 +32,7 @@ from stompring.policy.hooks import Policies
 from stompring.replication.role import Node
 from stompring.security.access import AccessControl
 from stompring.security.accounts import Roles, UserFiles, Users
+from stompring.security.certificates import Identity
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
@@ -321,14 +321,12 @@ class Logins(Protocol):
 class Security(Protocol):
     """Logins and permissions."""
 
+    authority: AccessControl
+    users: Users
+    roles: Roles
+
     @property
     def logins(self) -> Logins: ...
-    @property
-    def authority(self) -> AccessControl: ...
-    @property
-    def users(self) -> Users: ...
-    @property
-    def roles(self) -> Roles: ...
     def certificate_subjects(self) -> Mapping[str, str]:
         """User to the subject of the certificate with which the user logs in."""
 
@@ -339,17 +337,6 @@ class Security(Protocol):
         """Run a change of these files in a thread. Fires when it is in effect, or with its error."""
 
 
-class Certificate(Protocol):
-    """A certificate of an acceptor."""
-
-    @property
-    def file(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def not_after(self) -> datetime: ...
-
-
 class Listeners(Protocol):
     """TLS and the PROXY protocol of all acceptors. Failures by acceptor, since the start."""
 
@@ -357,7 +344,7 @@ class Listeners(Protocol):
     def tls_failures(self) -> Mapping[str, int]: ...
     @property
     def proxy_failures(self) -> Mapping[str, int]: ...
-    def identities(self) -> Iterable[tuple[str, Certificate]]:
+    def identities(self) -> Iterable[tuple[str, Identity]]:
         """The certificates, each with its acceptor."""
 
 
@@ -431,46 +418,30 @@ class AdminContext(Protocol):
     reactor: Any  # IReactorTime and IReactorThreads
     reactor_name: str
     stopping: bool
+    broker: Broker
+    policies: Policies
+    configuration: BrokerConfiguration
+    outgoing: Outgoing
+    node: Node | None  # None without a replicated log
+    store: Durable | None  # this and the next two: None without persistence
+    paging: Paging | None
+    dispatch: TargetAreas | None
+    bridges: Bridges
+    ports: list[IListeningPort]  # the open listeners
+    listening: list[
+        tuple[str, str, int]
+    ]  # acceptor, configured host and bound port of each listener of the start
+    tasks: TaskList
 
-    @property
-    def broker(self) -> Broker: ...
-    @property
-    def policies(self) -> Policies:
-        """The address policies of the broker."""
-
-    @property
-    def configuration(self) -> BrokerConfiguration: ...
     @property
     def connections(self) -> OpenConnections: ...
-    @property
-    def outgoing(self) -> Outgoing: ...
-    @property
-    def store(self) -> Durable | None:
-        """``None`` without persistence."""
-
-    @property
-    def node(self) -> Node | None:
-        """``None`` without a replicated log."""
-
     @property
     def replication_fault(self) -> str | None:
         """Why no message is delivered: the replicated log does not store; None while they are."""
 
     @property
-    def paging(self) -> Paging | None:
-        """``None`` without persistence."""
-
-    @property
-    def dispatch(self) -> TargetAreas | None:
-        """``None`` without persistence."""
-
-    @property
     def disk_monitor(self) -> DiskMonitor | None:
         """``None`` without persistence."""
-
-    @property
-    def bridges(self) -> Bridges:
-        """The bridges by name."""
 
     @property
     def drain(self) -> Drain:
@@ -491,18 +462,6 @@ class AdminContext(Protocol):
     @property
     def security(self) -> Security | None:
         """``None`` without security."""
-
-    @property
-    def ports(self) -> Sequence[IListeningPort]:
-        """The open listeners."""
-
-    @property
-    def listening(self) -> Sequence[tuple[str, str, int]]:
-        """Acceptor, configured host and bound port of each listener of the start."""
-
-    @property
-    def tasks(self) -> TaskList:
-        """Work on many messages that requests have started."""
 
     @property
     def management(self) -> ManagementCounters:

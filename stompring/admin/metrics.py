@@ -91,25 +91,6 @@ def _lines(counter: Counter[Any], column: int, rows: list[Row]) -> bytes:
 OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
 
-POLICY_ERRORS = "stompring_policy_errors_total"
-POLICY_ERRORS_HELP = (
-    "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors."
-)
-SLOW_HOOKS = "stompring_policy_slow_hooks_total"
-SLOW_HOOKS_HELP = "Calls of address policy hooks that took longer than 20 ms, by policy and hook."
-
-REFUSALS = "stompring_refusals_total"
-REFUSALS_HELP = (
-    "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals."
-)
-
-EXPIRY = "stompring_certificate_expiry_timestamp_seconds"
-EXPIRY_HELP = "Expiry time of the certificate chain of an acceptor."
-TLS_FAILURES = "stompring_tls_failures_total"
-TLS_FAILURES_HELP = "Connections closed by a TLS error, most of them in the handshake."
-PROXY_FAILURES = "stompring_proxy_failures_total"
-PROXY_FAILURES_HELP = "Connections closed because their PROXY header is missing, invalid or not allowed."
-
 
 def build_family() -> Metric:
     """The versions of this process."""
@@ -163,17 +144,24 @@ class BrokerCollector(Collector):
         policies, diverts = context.broker.policies, context.broker.diverts.by_name
         yield build_family()
         yield from families_of(context, BROKER)
-        hooks = ("policy", "hook")
-        yield from labelled_families(
-            CounterMetricFamily, POLICY_ERRORS, POLICY_ERRORS_HELP, hooks, policies.errors.items()
-        )
-        yield from labelled_families(
-            CounterMetricFamily, SLOW_HOOKS, SLOW_HOOKS_HELP, hooks, policies.slow_hooks.items()
-        )
+        for name, text, numbers in (
+            (
+                "stompring_policy_errors_total",
+                "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
+                policies.errors,
+            ),
+            (
+                "stompring_policy_slow_hooks_total",
+                "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
+                policies.slow_hooks,
+            ),
+        ):
+            hooks = ("policy", "hook")
+            yield from labelled_families(CounterMetricFamily, name, text, hooks, numbers.items())
         for counter in DIVERT:
-            numbers = {name: counter.read(divert) for name, divert in diverts.items()}
+            copied = {name: counter.read(divert) for name, divert in diverts.items()}
             yield from labelled_families(
-                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), by_name(numbers)
+                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), by_name(copied)
             )
         node = context.node
         yield from role_families(Role.ACTIVE.value) if node is None else ha_families(node.status())
@@ -183,12 +171,31 @@ class BrokerCollector(Collector):
             for acceptor, each in listeners.identities()
         ]
         yield from labelled_families(
-            GaugeMetricFamily, EXPIRY, EXPIRY_HELP, ("acceptor", "file", "subject"), certificates
+            GaugeMetricFamily,
+            "stompring_certificate_expiry_timestamp_seconds",
+            "Expiry time of the certificate chain of an acceptor.",
+            ("acceptor", "file", "subject"),
+            certificates,
         )
         for label, name, text, counts in (
-            ("acceptor", TLS_FAILURES, TLS_FAILURES_HELP, listeners.tls_failures),
-            ("acceptor", PROXY_FAILURES, PROXY_FAILURES_HELP, listeners.proxy_failures),
-            ("limit", REFUSALS, REFUSALS_HELP, context.broker.rejections.counts),
+            (
+                "acceptor",
+                "stompring_tls_failures_total",
+                "Connections closed by a TLS error, most of them in the handshake.",
+                listeners.tls_failures,
+            ),
+            (
+                "acceptor",
+                "stompring_proxy_failures_total",
+                "Connections closed because their PROXY header is missing, invalid or not allowed.",
+                listeners.proxy_failures,
+            ),
+            (
+                "limit",
+                "stompring_refusals_total",
+                "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
+                context.broker.rejections.counts,
+            ),
         ):
             yield from labelled_families(CounterMetricFamily, name, text, (label,), by_name(counts))
 

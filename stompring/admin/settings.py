@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -29,7 +29,6 @@ from stompring.settings.model import (
     Option,
     PluginConfiguration,
     PolicyUse,
-    Property,
     QueueConfiguration,
     options_of,
 )
@@ -223,17 +222,8 @@ def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
             "class": "" if kind is None else kind.__qualname__,
             "description": "" if kind is None else first_line(kind),
             "parameters": [] if kind is None else list(parameters_of(kind, plugin)),
-            "matches": [use.match for use in uses if use.enabled],
-            "uses": [
-                {
-                    "match": use.match,
-                    "line": use.line,
-                    "element": use.element,
-                    "enabled": use.enabled,
-                    "parameters": {one.key: hidden(one.value) for one in use.properties},
-                }
-                for use in uses
-            ],
+            "matches": [use["match"] for use in uses if use["enabled"]],
+            "uses": uses,
             "addresses": counts[plugin.name],
             "hooks": list(hooks_of(context, plugin.name, kind)),
             "lastError": None
@@ -265,28 +255,29 @@ def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Ite
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One address-setting that names a policy."""
-
-    match: str
-    line: int | None
-    element: str
-    enabled: bool
-    properties: tuple[Property, ...]
-
-
-def uses_of(plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]) -> Iterator[Use]:
+def uses_of(
+    plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]
+) -> Iterator[dict[str, Any]]:
     """The address-settings that name a policy."""
     for entry in settings:
         named: Any = entry.values.get("address_policy", ())
-        policy: PolicyUse
-        for policy in named:
-            if policy.name == plugin.name:
-                line = policy.line or entry.line
-                yield Use(entry.match, line, "address-policy", policy.enabled, policy.properties)
+        uses: list[PolicyUse] = [policy for policy in named if policy.name == plugin.name]
+        for policy in uses:
+            yield {
+                "match": entry.match,
+                "line": policy.line or entry.line,
+                "element": "address-policy",
+                "enabled": policy.enabled,
+                "parameters": {one.key: hidden(one.value) for one in policy.properties},
+            }
         if entry.values.get("address_full_policy") == plugin.name:
-            yield Use(entry.match, entry.line, "address-full-policy", True, ())
+            yield {
+                "match": entry.match,
+                "line": entry.line,
+                "element": "address-full-policy",
+                "enabled": True,
+                "parameters": {},
+            }
 
 
 def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[dict[str, Any]]:
@@ -381,14 +372,6 @@ LEVELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LoggerView:
-    """A logger by its name."""
-
-    name: str
-    logger: logging.Logger
-
-
 #: Levels before they were changed here, by the name of the logger.
 _configured: dict[str, int] = {}
 
@@ -398,31 +381,31 @@ def level_name(level: int) -> str:
     return next((name for name, value in LEVELS.items() if level <= value), "error")
 
 
-LOGGER_FIELDS: Fields[LoggerView] = {
+LOGGER_FIELDS: Fields[logging.Logger] = {
     "name": Field("name", string("Name of the logger: a module or package, or root.")),
     "level": Field(
-        lambda each: level_name(each.logger.level) if each.logger.level else None,
+        lambda each: level_name(each.level) if each.level else None,
         string("Level of the logger; null: that of its parent.", null=True, enum=[*LEVELS, None]),
     ),
     "effectiveLevel": Field(
-        lambda each: level_name(each.logger.getEffectiveLevel()),
+        lambda each: level_name(each.getEffectiveLevel()),
         string("Lines of this level and above are logged.", enum=list(LEVELS)),
     ),
     "configured": Field(
-        lambda each: _configured.get(each.name, each.logger.level) == each.logger.level,
+        lambda each: _configured.get(each.name, each.level) == each.level,
         boolean("Whether the level is that of the start of the broker."),
     ),
 }
 
 
-def loggers() -> dict[str, LoggerView]:
+def loggers() -> dict[str, logging.Logger]:
     """The root logger and those of `PACKAGES`, by name."""
-    found = {ROOT: LoggerView(ROOT, logging.getLogger())}
+    found = {ROOT: logging.getLogger()}
     for name in sorted(logging.root.manager.loggerDict):
         if name.partition(".")[0] in PACKAGES:  # also a package that has no lines of its own
-            found[name] = LoggerView(name, logging.getLogger(name))
+            found[name] = logging.getLogger(name)
     for package in PACKAGES:
-        found.setdefault(package, LoggerView(package, logging.getLogger(package)))
+        found.setdefault(package, logging.getLogger(package))
     return found
 
 
@@ -466,7 +449,7 @@ def show_plugins(call: Call) -> Answer:
 
 
 @listing("/api/v1/loggers", view_broker, "loggers", LOGGER, LOGGER_FIELDS)
-def list_loggers(call: Call) -> list[LoggerView]:
+def list_loggers(call: Call) -> list[logging.Logger]:
     """List loggers with their levels."""
     return list(loggers().values())
 
@@ -494,6 +477,6 @@ def change_logger(call: Call) -> Answer:
     else:
         null = "" if name == ROOT else " or null"
         raise invalid("level", f"must be {', '.join(LEVELS)}{null}, not {level!r:.50}")
-    _configured.setdefault(name, found.logger.level)
-    found.logger.setLevel(number)
+    _configured.setdefault(name, found.level)
+    found.setLevel(number)
     return json_answer(view(found, LOGGER_FIELDS))
