@@ -15,11 +15,11 @@ from stompring.settings.model import RoutingType, camel_case
 
 from .api import (
     FORCE,
-    NO_CONTENT,
     Answer,
     Body,
     BodyField,
     Call,
+    Json,
     Response,
     Steps,
     address_creation,
@@ -28,7 +28,6 @@ from .api import (
     created,
     edit_address,
     flag,
-    json_answer,
     listing,
     read_fields,
     required,
@@ -173,9 +172,9 @@ def create_address(call: Call) -> Answer:
 
 
 @route("GET /api/v1/addresses/{name}", view_address, Response("The address.", ADDRESS_DETAIL))
-def show_address(call: Call) -> Answer:
+def show_address(call: Call) -> Json:
     """Show one address."""
-    return json_answer(detailed(address_of(call)))
+    return detailed(address_of(call))
 
 
 @route(
@@ -185,14 +184,14 @@ def show_address(call: Call) -> Answer:
     body=Body(SETTABLE, name="AddressChange"),
     errors=(409,),
 )
-def change_address(call: Call) -> Answer:
+def change_address(call: Call) -> Json:
     """Change the routing types of an address, pause or resume it."""
     address = address_of(call)
     given = read_fields(call.body, CHANGEABLE)
     if "routing_types" in given:
         call.directory.update_address(address, given["routing_types"])
     set_paused(address, given.get("paused", address.paused))
-    return json_answer(detailed(address))
+    return detailed(address)
 
 
 @route(
@@ -216,7 +215,6 @@ def delete_address(call: Call) -> Steps:
     directory.delete_address(address.name, force=True)
     for queue in queues:
         yield background_done(queue.broker.background, queue)  # until its messages are deleted
-    return NO_CONTENT
 
 
 @route(
@@ -224,6 +222,6 @@ def delete_address(call: Call) -> Steps:
     edit_address,
     Response("The number of duplicate ids that were known.", FORGOTTEN),
 )
-def forget_duplicates(call: Call) -> Answer:
+def forget_duplicates(call: Call) -> Json:
     """Forget the duplicate ids of an address permanently."""
-    return json_answer({"forgotten": address.forget_all(address_of(call))})
+    return {"forgotten": address.forget_all(address_of(call))}

@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import wraps
 from http import HTTPStatus
 from io import BytesIO
+from types import GeneratorType
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -52,9 +53,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-#: A route with long work is a generator whose result is the answer. At each ``yield`` the reactor does other work; a
-#: Deferred that it yields is awaited.
-Steps = Generator[Any, None, Answer]
+#: A route with long work is a generator whose result is the answer, or its `Json`. At each ``yield`` the reactor does
+#: other work; a Deferred that it yields is awaited.
+Steps = Generator[Any, None, Any]
 
 
 class Problem(Refused):
@@ -464,7 +465,20 @@ class Route:
                 raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
 
 
-Handler = Callable[[Call], Answer | Steps]
+#: What a handler returns: a value that is answered as JSON, or nothing for an answer without a body.
+Json = Any
+
+Handler = Callable[[Call], Answer | Steps | Json]
+
+
+def _as_answer(value: Answer | Json) -> Answer:
+    if isinstance(value, Answer):
+        return value
+    return NO_CONTENT if value is None else json_answer(value)
+
+
+def _finish(steps: Steps) -> Steps:
+    return _as_answer((yield from steps))
 
 
 def route(
@@ -485,11 +499,16 @@ def route(
         parameters = (NAME, *parameters)
 
     def make(handler: Handler) -> Route:
+        @wraps(handler)
+        def answer(call: Call) -> Answer | Steps:
+            outcome = handler(call)
+            return _finish(outcome) if isinstance(outcome, GeneratorType) else _as_answer(outcome)
+
         summary, _, rest = (handler.__doc__ or "").partition("\n\n")
         return Route(
             method,
             path,
-            handler,
+            answer,
             permissions,
             camel_case(handler.__name__.removeprefix("show_")),
             " ".join(summary.split()),

@@ -24,6 +24,7 @@ from .api import (
     Answer,
     Body,
     Call,
+    Json,
     Response,
     edit_broker,
     flag,
@@ -379,9 +380,9 @@ DRAIN_STATE = Response("The state of the drain.", DRAIN)
 
 
 @route("GET /health/live", no_permission, Response("The process responds.", LIVENESS), public=True)
-def live(call: Call) -> Answer:
+def live(call: Call) -> Json:
     """Check that the process responds."""
-    return json_answer({"status": "UP"})
+    return {"status": "UP"}
 
 
 @route(
@@ -423,9 +424,9 @@ def ready(call: Call) -> Answer:
 
 
 @route("GET /api/v1/broker", view_broker, Response("The broker.", object_of("Broker", FIELDS)))
-def show_broker(call: Call) -> Answer:
+def show_broker(call: Call) -> Json:
     """Show the broker."""
-    return json_answer(view(call.context, FIELDS))
+    return view(call.context, FIELDS)
 
 
 @route(
@@ -435,7 +436,7 @@ def show_broker(call: Call) -> Answer:
     body=Body({"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True),
     errors=(409,),
 )
-def reload(call: Call) -> Answer:
+def reload(call: Call) -> Json:
     """Reload broker.xml, as SIGHUP does.
 
     A file with an error changes nothing; detail contains the error and its line. With dryRun nothing is changed:
@@ -447,48 +448,46 @@ def reload(call: Call) -> Answer:
     outcome = call.context.preview_reload() if dry else call.context.reload()
     if outcome.refused is not None:
         raise Refused(outcome.refused)
-    return json_answer(
-        {
-            "configurationFile": call.context.configuration.file,
-            "applied": outcome.applied,
-            "restartRequired": outcome.restart_required,
-            "failed": outcome.failed,
-            "dryRun": dry,
-            "warnings": outcome.warnings,
-            "ignored": outcome.ignored,
-            "changes": [
-                {
-                    "what": change.what,
-                    "name": change.name,
-                    "setting": change.setting,
-                    "before": change.before,
-                    "after": change.after,
-                    "restart": change.restart,
-                }
-                for change in outcome.changes
-            ],
-        }
-    )
+    return {
+        "configurationFile": call.context.configuration.file,
+        "applied": outcome.applied,
+        "restartRequired": outcome.restart_required,
+        "failed": outcome.failed,
+        "dryRun": dry,
+        "warnings": outcome.warnings,
+        "ignored": outcome.ignored,
+        "changes": [
+            {
+                "what": change.what,
+                "name": change.name,
+                "setting": change.setting,
+                "before": change.before,
+                "after": change.after,
+                "restart": change.restart,
+            }
+            for change in outcome.changes
+        ],
+    }
 
 
 @route("GET /api/v1/drain", view_broker, DRAIN_STATE)
-def show_drain_state(call: Call) -> Answer:
+def show_drain_state(call: Call) -> Json:
     """Show whether the broker drains."""
-    return json_answer(drain_state(call.context))
+    return drain_state(call.context)
 
 
 @route("POST /api/v1/drain", edit_broker, DRAIN_STATE)
-def drain(call: Call) -> Answer:
+def drain(call: Call) -> Json:
     """Refuse new STOMP connections; existing clients continue.
 
     /health/ready answers 503. A restart ends it.
     """
     call.context.drain.begin()
-    return json_answer(drain_state(call.context))
+    return drain_state(call.context)
 
 
 @route("POST /api/v1/undrain", edit_broker, DRAIN_STATE)
-def undrain(call: Call) -> Answer:
+def undrain(call: Call) -> Json:
     """Accept STOMP connections again."""
     call.context.drain.end()
-    return json_answer(drain_state(call.context))
+    return drain_state(call.context)

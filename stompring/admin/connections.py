@@ -16,14 +16,12 @@ from stompring.session.session import Session
 from stompring.session.subscription import UNLIMITED, Subscription
 
 from .api import (
-    NO_CONTENT,
-    Answer,
     Call,
+    Json,
     Listed,
     Parameter,
     Response,
     edit_broker,
-    json_answer,
     listing,
     route,
     view,
@@ -292,10 +290,10 @@ def list_connections(call: Call) -> list[Session]:
     Response("The connection.", CONNECTION_DETAIL),
     parameters=(CONNECTION_ID,),
 )
-def show_connection(call: Call) -> Answer:
+def show_connection(call: Call) -> Json:
     """Show one connection."""
     session = session_of(call)
-    return json_answer({**view(session, FIELDS), "subscriptions": consumers_of_connection(session)})
+    return {**view(session, FIELDS), "subscriptions": consumers_of_connection(session)}
 
 
 @route(
@@ -304,7 +302,6 @@ def show_connection(call: Call) -> Answer:
     Response("The connection is closed."),
     parameters=(CONNECTION_ID,),
 )
-def close_connection(call: Call) -> Answer:
+def close_connection(call: Call) -> None:
     """Close a connection; the client gets an ERROR."""
     session_of(call).refuse(Refused("Connection closed by management"))
-    return NO_CONTENT

@@ -17,11 +17,11 @@ from .api import (
     VIEW,
     Answer,
     Call,
+    Json,
     Parameter,
     Problem,
     Response,
     encode,
-    json_answer,
     manages,
     route,
     view_broker,
@@ -236,7 +236,7 @@ EVENTS = structure(
     ),
     errors=(503,),
 )
-def show_events(call: Call) -> Answer:
+def show_events(call: Call) -> Answer | Json:
     """List recent events of the broker, or stream events as they happen.
 
     With Accept: text/event-stream the answer is a stream: events after `since` or the header Last-Event-ID, then
@@ -251,4 +251,4 @@ def show_events(call: Call) -> Answer:
         return Answer(stream.pieces(since), content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
     size = call.query.number("size", MAX_SIZE, 1, MAX_SIZE)
     found = [event for event in notifications.since(since or 0) if not types or event.type in types]
-    return json_answer({"data": [described(event) for event in found[-size:]], "count": len(found)})
+    return {"data": [described(event) for event in found[-size:]], "count": len(found)}

@@ -17,11 +17,10 @@ from stompring.settings.document import hidden
 from stompring.settings.model import ComponentRoutingType
 
 from .api import (
-    Answer,
     Call,
+    Json,
     Response,
     edit_broker,
-    json_answer,
     listing,
     route,
     view,
@@ -132,14 +131,14 @@ BRIDGE_FIELDS: Fields[Bridge] = {
 }
 
 
-def _changed(call: Call, change: Callable[[Bridge], object]) -> Answer:
+def _changed(call: Call, change: Callable[[Bridge], object]) -> Json:
     """The bridge in the path after a change. Raises `NotFound`."""
     name = call.names["name"]
     bridge = call.context.bridges.by_name.get(name)
     if bridge is None:
         raise NotFound(f"Bridge {name} does not exist")
     change(bridge)
-    return json_answer(view(bridge, BRIDGE_FIELDS))
+    return view(bridge, BRIDGE_FIELDS)
 
 
 BRIDGE_SCHEMA = object_of("Bridge", BRIDGE_FIELDS)
@@ -160,12 +159,12 @@ def list_diverts(call: Call) -> list[Divert]:
 
 
 @route("GET /api/v1/diverts/{name}", view_broker, Response("The divert.", DIVERT_SCHEMA))
-def show_divert(call: Call) -> Answer:
+def show_divert(call: Call) -> Json:
     """Show one divert."""
     divert = call.context.broker.diverts.by_name.get(call.names["name"])
     if divert is None:
         raise NotFound(f"Divert {call.names['name']} does not exist")
-    return json_answer(view(divert, DIVERT_FIELDS))
+    return view(divert, DIVERT_FIELDS)
 
 
 @listing("/api/v1/bridges", view_broker, "bridges", BRIDGE_SCHEMA, BRIDGE_FIELDS)
@@ -175,19 +174,19 @@ def list_bridges(call: Call) -> list[Bridge]:
 
 
 @route("GET /api/v1/bridges/{name}", view_broker, THE_BRIDGE)
-def show_bridge(call: Call) -> Answer:
+def show_bridge(call: Call) -> Json:
     """Show one bridge."""
     return _changed(call, lambda bridge: None)
 
 
 @route("POST /api/v1/bridges/{name}/start", edit_broker, THE_BRIDGE)
-def start_bridge(call: Call) -> Answer:
+def start_bridge(call: Call) -> Json:
     """Start a bridge that was stopped or has failed."""
     return _changed(call, Bridge.start)
 
 
 @route("POST /api/v1/bridges/{name}/stop", edit_broker, THE_BRIDGE)
-def stop_bridge(call: Call) -> Answer:
+def stop_bridge(call: Call) -> Json:
     """Stop a bridge until it is started, or the broker restarts.
 
     It takes no more messages, waits up to pending-ack-timeout for confirmations, and disconnects.
@@ -197,12 +196,12 @@ def stop_bridge(call: Call) -> Answer:
 
 
 @route("POST /api/v1/bridges/{name}/pause", edit_broker, THE_BRIDGE)
-def pause_bridge(call: Call) -> Answer:
+def pause_bridge(call: Call) -> Json:
     """Take no more messages from the queue; the connection stays open."""
     return _changed(call, lambda bridge: bridge.set_paused(True))
 
 
 @route("POST /api/v1/bridges/{name}/resume", edit_broker, THE_BRIDGE)
-def resume_bridge(call: Call) -> Answer:
+def resume_bridge(call: Call) -> Json:
     """Resume a paused bridge."""
     return _changed(call, lambda bridge: bridge.set_paused(False))

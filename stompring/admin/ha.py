@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from stompring.replication.role import NodeStatus, Role, rebuild_percent
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 
-from .api import Answer, Call, Response, json_answer, route, view, view_broker
+from .api import Call, Json, Response, route, view, view_broker
 from .counters import Counter, families_of, fields_of, of_part
 from .json_schema import Field, Fields, boolean, integer, object_of, string, timestamp
 
@@ -260,12 +260,12 @@ def describe(status: NodeStatus, configuration: BrokerConfiguration) -> dict[str
 @route(
     "GET /api/v1/ha", view_broker, Response("The role and the log.", object_of("HighAvailability", FIELDS))
 )
-def show_ha(call: Call) -> Answer:
+def show_ha(call: Call) -> Json:
     """Show the role of the broker and its replicated log.
 
     Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.
     """
     node, context = call.context.node, call.context
     if node is None:
-        return json_answer(without_log())
-    return json_answer(describe(node.status(), context.configuration))
+        return without_log()
+    return describe(node.status(), context.configuration)

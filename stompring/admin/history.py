@@ -9,14 +9,13 @@ from stompring.broker.history import RESOLUTIONS, History
 
 from .addresses import address_of
 from .api import (
-    Answer,
     Call,
+    Json,
     Parameter,
     PermissionRule,
     Problem,
     Response,
     Route,
-    json_answer,
     route,
     view_address,
     view_broker,
@@ -61,7 +60,7 @@ MEANINGS = {
 }
 
 
-def _answer(call: Call, history: History | None, names: Sequence[str]) -> Answer:
+def _answer(call: Call, history: History | None, names: Sequence[str]) -> Json:
     """The points of the requested resolution and time. Raises 400."""
     name = call.query.text("resolution")
     resolution = 0 if name is None else NAMES.get(name)
@@ -80,9 +79,7 @@ def _answer(call: Call, history: History | None, names: Sequence[str]) -> Answer
     series = dict(zip(names, points, strict=True))
     if "diskUsage" in series:
         series["diskUsage"] = [None if each is None else each / DISK_UNIT for each in series["diskUsage"]]
-    return json_answer(
-        {"resolution": seconds * 1000, "start": first * seconds * 1000 + shift, "series": series}
-    )
+    return {"resolution": seconds * 1000, "start": first * seconds * 1000 + shift, "series": series}
 
 
 def _response(rates: Sequence[str], gauges: Sequence[str]) -> Response:
@@ -125,7 +122,7 @@ def _history(
 
     def make(find: Callable[[Call], History | None]) -> Route:
         @wraps(find)
-        def answer(call: Call) -> Answer:
+        def answer(call: Call) -> Json:
             return _answer(call, find(call), (*rates, *gauges))
 
         response = _response(rates, gauges)

@@ -23,11 +23,11 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, RoutingType
 
 from .api import (
-    NO_CONTENT,
     Answer,
     Body,
     Call,
     Handler,
+    Json,
     Parameter,
     PermissionRule,
     Problem,
@@ -227,7 +227,7 @@ def _answer_when_ended(task: ManagementTask) -> Steps:
     if task.state is TaskState.FAILED:
         members = {name: FIELDS[name].read(task) for name in ("taskID", "done", "skipped", "failed")}
         raise Problem(409, task.error or "The task failed", None, **members)
-    return json_answer(view(task, FIELDS))
+    return view(task, FIELDS)
 
 
 def _target(call: Call) -> Target:
@@ -247,7 +247,7 @@ def _removed_when_ended(task: ManagementTask) -> Steps:
     yield task.when_ended()
     if task.state is TaskState.FAILED:
         raise Refused(task.error or "The purge failed")
-    return json_answer({"removed": task.done})
+    return {"removed": task.done}
 
 
 def _purge(queue: Queue, task: ManagementTask, purged: Iterator[int | PageRead]) -> Iterator[object]:
@@ -453,9 +453,9 @@ def list_tasks(call: Call) -> list[ManagementTask]:
 
 
 @route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,), errors=(404,))
-def show_task(call: Call) -> Answer:
+def show_task(call: Call) -> Json:
     """Show one task."""
-    return json_answer(view(call.context.tasks.find(call.names["id"]), FIELDS))
+    return view(call.context.tasks.find(call.names["id"]), FIELDS)
 
 
 @route(
@@ -465,10 +465,9 @@ def show_task(call: Call) -> Answer:
     parameters=(TASK_ID,),
     errors=(404, 409),
 )
-def cancel_task(call: Call) -> Answer:
+def cancel_task(call: Call) -> None:
     """Cancel a task; what it has done stays done."""
     task = call.context.tasks.find(call.names["id"])
     if task.state is not TaskState.RUNNING:
         raise Refused(f"Task {task.number} has ended: it is {task.state.value}")
     task.cancelled = True
-    return NO_CONTENT

@@ -44,7 +44,6 @@ from .api import (
     LINES,
     MANAGE,
     MANAGEMENT,
-    NO_CONTENT,
     PAGE,
     Answer,
     Body,
@@ -60,7 +59,6 @@ from .api import (
     edit_queue,
     encode,
     invalid,
-    json_answer,
     manage_broker,
     message_number,
     page_answer,
@@ -220,7 +218,6 @@ def _change_message(call: Call, change: Callable[[Queue, int], Iterator[PageRead
     queue = queue_of(call)
     for wait in change(queue, message_number(call.names["id"], queue.number)):
         yield page_read(wait)
-    return NO_CONTENT
 
 
 Found = TypeVar("Found")
@@ -501,7 +498,7 @@ def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: An
         if index % SENT_PER_STEP == SENT_PER_STEP - 1 or size >= BYTES_PER_STEP:
             size = 0
             yield None
-    return json_answer({"sent": sent, "unrouted": unrouted, "rejected": rejected, "reason": reason})
+    return {"sent": sent, "unrouted": unrouted, "rejected": rejected, "reason": reason}
 
 
 def _target(call: Call) -> Destination:
@@ -744,7 +741,7 @@ def show_message(call: Call) -> Steps:
     offset = call.query.number("bodyOffset", 0, 0)
     shown_as = body_format(call.query)
     ref = yield from find_message(call)
-    return json_answer(message_view(ref, limit, shown_as, offset))
+    return message_view(ref, limit, shown_as, offset)
 
 
 @route(
@@ -934,4 +931,4 @@ def import_messages(call: Call) -> Steps:
     background = queue.broker.background
     background.run(_enqueue(queue, read), COMMITS)
     yield background_done(background, COMMITS)
-    return json_answer({"imported": len(read)})
+    return {"imported": len(read)}

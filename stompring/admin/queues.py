@@ -28,11 +28,11 @@ from stompring.settings.value_types import VALUE_TYPES, key_header, message_head
 
 from .api import (
     FORCE,
-    NO_CONTENT,
     Answer,
     Body,
     BodyField,
     Call,
+    Json,
     Listed,
     Reader,
     Response,
@@ -42,7 +42,6 @@ from .api import (
     edit_queue,
     flag,
     invalid,
-    json_answer,
     listing,
     number,
     queue_creation,
@@ -352,9 +351,9 @@ def create_queue(call: Call) -> Answer:
 
 
 @route("GET /api/v1/queues/{name}", view_queue, Response("The queue.", QUEUE_DETAIL))
-def show_queue(call: Call) -> Answer:
+def show_queue(call: Call) -> Json:
     """Show one queue."""
-    return json_answer(detailed(call.context, queue_of(call)))
+    return detailed(call.context, queue_of(call))
 
 
 @route(
@@ -364,7 +363,7 @@ def show_queue(call: Call) -> Answer:
     body=Body(SETTABLE, name="QueueChange"),
     errors=(409,),
 )
-def change_queue(call: Call) -> Answer:
+def change_queue(call: Call) -> Json:
     """Change attributes of a queue: all of them or none.
 
     Lowering ringSize removes no message: see trim. A reload resets the attributes of a queue of broker.xml.
@@ -378,7 +377,7 @@ def change_queue(call: Call) -> Answer:
             queue.pause()
         else:
             queue.resume()
-    return json_answer(detailed(call.context, queue))
+    return detailed(call.context, queue)
 
 
 @route(
@@ -401,7 +400,6 @@ def delete_queue(call: Call) -> Steps:
         )
     directory.delete_queue(queue.name, force=True)
     yield background_done(queue.broker.background, queue)  # until its messages are deleted
-    return NO_CONTENT
 
 
 @route(
@@ -410,13 +408,13 @@ def delete_queue(call: Call) -> Steps:
     Response("The number of groups unpinned.", structure({"reset": integer(RESET)})),
     body=Body({"group": string("The group; without it all groups.", minLength=1)}, name="GroupReset"),
 )
-def reset_groups(call: Call) -> Answer:
+def reset_groups(call: Call) -> Json:
     """Unpin message groups from their consumers.
 
     The next message of a group pins it anew. Messages in delivery stay with their consumers.
     """
     group = text("group", call.body["group"]).encode() if "group" in call.body else None
-    return json_answer({"reset": queue_of(call).dispatcher.reset_groups(group)})
+    return {"reset": queue_of(call).dispatcher.reset_groups(group)}
 
 
 @route(
@@ -431,7 +429,7 @@ def trim_queue(call: Call) -> Steps:
         replaced += one
         if replaced % ITEMS_PER_STEP == 0:
             yield
-    return json_answer({"replaced": replaced})
+    return {"replaced": replaced}
 
 
 @listing(

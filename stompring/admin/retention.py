@@ -8,7 +8,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from stompring.store.retention import LakeBacklog, lake_backlogs
 
-from .api import Call, Response, Steps, json_answer, route, view_broker
+from .api import Call, Response, Steps, route, view_broker
 from .context import awaited
 from .json_schema import Component, array, boolean, integer, string, structure, timestamp
 
@@ -65,7 +65,7 @@ def show_retention(call: Call) -> Steps:
     context = call.context
     retention = None if context.store is None else context.store.retention
     if retention is None:
-        return json_answer({**dict.fromkeys(FIELDS), "enabled": False, "lakes": []})
+        return {**dict.fromkeys(FIELDS), "enabled": False, "lakes": []}
     retained = retention.retained
     lags: list[LakeBacklog] = []
     fault: str | None = None
@@ -77,19 +77,17 @@ def show_retention(call: Call) -> Steps:
     except (OSError, ValueError) as error:
         fault = f"{retention.directory}: {error}"
     settings = retention.settings
-    return json_answer(
-        {
-            "enabled": True,
-            "directory": str(retention.directory),
-            "bytes": retention.bytes,
-            "files": retention.files,
-            "oldest": retained[0].since if retained else None,
-            "newest": retained[-1].since if retained else None,
-            "deleted": retention.deleted,
-            "deletedNotIngested": retention.deleted_not_ingested,
-            "period": settings.period,
-            "storageLimit": settings.storage_limit,
-            "fault": fault,
-            "lakes": [lake(lag, context.broker.clock.now) for lag in lags],
-        }
-    )
+    return {
+        "enabled": True,
+        "directory": str(retention.directory),
+        "bytes": retention.bytes,
+        "files": retention.files,
+        "oldest": retained[0].since if retained else None,
+        "newest": retained[-1].since if retained else None,
+        "deleted": retention.deleted,
+        "deletedNotIngested": retention.deleted_not_ingested,
+        "period": settings.period,
+        "storageLimit": settings.storage_limit,
+        "fault": fault,
+        "lakes": [lake(lag, context.broker.clock.now) for lag in lags],
+    }

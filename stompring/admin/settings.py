@@ -35,14 +35,13 @@ from stompring.settings.model import (
 
 from .addresses import address_of
 from .api import (
-    Answer,
     Body,
     Call,
+    Json,
     Parameter,
     Response,
     edit_broker,
     invalid,
-    json_answer,
     listing,
     route,
     view,
@@ -420,22 +419,22 @@ LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS,
 
 
 @route("GET /api/v1/queues/{name}/settings", view_queue, SETTINGS)
-def show_queue_settings(call: Call) -> Answer:
+def show_queue_settings(call: Call) -> Json:
     """Show the attributes of a queue and where each value comes from.
 
     A queue gets its values when it is created, and keeps them when address-settings change. A value that equals the
     one of the address-settings is shown as theirs.
     """
-    return json_answer({"data": list(of_queue(queue_of(call)))})
+    return {"data": list(of_queue(queue_of(call)))}
 
 
 @route("GET /api/v1/addresses/{name}/settings", view_address, SETTINGS)
-def show_address_settings(call: Call) -> Answer:
+def show_address_settings(call: Call) -> Json:
     """Show the address-settings in force for an address and where each value comes from.
 
     Of several address-settings that set a value the most specific one decides.
     """
-    return json_answer({"data": list(of_address(address_of(call)))})
+    return {"data": list(of_address(address_of(call)))}
 
 
 @route(
@@ -443,9 +442,9 @@ def show_address_settings(call: Call) -> Answer:
     view_broker,
     Response("The policies.", structure({"data": array(PLUGIN, "Policies.")})),
 )
-def show_plugins(call: Call) -> Answer:
+def show_plugins(call: Call) -> Json:
     """Show the address policies that broker.xml names."""
-    return json_answer({"data": list(entries(call.context))})
+    return {"data": list(entries(call.context))}
 
 
 @listing("/api/v1/loggers", view_broker, "loggers", LOGGER, LOGGER_FIELDS)
@@ -461,7 +460,7 @@ def list_loggers(call: Call) -> list[logging.Logger]:
     parameters=(LOGGER_NAME,),
     body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
 )
-def change_logger(call: Call) -> Answer:
+def change_logger(call: Call) -> Json:
     """Change the level of a logger until the broker stops."""
     name = call.names["name"]
     found = loggers().get(name)
@@ -479,4 +478,4 @@ def change_logger(call: Call) -> Answer:
         raise invalid("level", f"must be {', '.join(LEVELS)}{null}, not {level!r:.50}")
     _configured.setdefault(name, found.level)
     found.setLevel(number)
-    return json_answer(view(found, LOGGER_FIELDS))
+    return view(found, LOGGER_FIELDS)

@@ -23,11 +23,10 @@ from stompring.settings.model import PermissionType
 from .api import (
     MANAGE,
     MANAGEMENT,
-    NO_CONTENT,
     VIEW,
-    Answer,
     Body,
     Call,
+    Json,
     Listed,
     Parameter,
     Problem,
@@ -35,7 +34,6 @@ from .api import (
     Steps,
     created,
     invalid,
-    json_answer,
     listing,
     manage_broker,
     no_permission,
@@ -375,7 +373,7 @@ def show_user(call: Call) -> Steps:
     yield from awaited(security.read_changes())
     if name not in security.users and name not in security.certificate_subjects():
         raise NotFound(f"User {name} does not exist")
-    return json_answer(view(UserEntry(name, security), FIELDS))
+    return view(UserEntry(name, security), FIELDS)
 
 
 @route(
@@ -395,7 +393,7 @@ def change_user(call: Call) -> Steps:
     security, name = security_of(call.context), call.names["name"]
     password, roles = password_of(call.body), roles_of(call.body)
     yield from edit(security, lambda files: files.change(name, password, roles))
-    return json_answer(view(UserEntry(name, security), FIELDS))
+    return view(UserEntry(name, security), FIELDS)
 
 
 @route("DELETE /api/v1/users/{name}", manage_broker, Response("The user is deleted."), errors=(409,))
@@ -407,7 +405,6 @@ def delete_user(call: Call) -> Steps:
     """
     security, name = security_of(call.context), call.names["name"]
     yield from edit(security, lambda files: files.remove(name))
-    return NO_CONTENT
 
 
 @listing("/api/v1/roles", manage_broker, "roles", object_of("Role", ROLE_FIELDS), ROLE_FIELDS, errors=(409,))
@@ -432,22 +429,20 @@ def list_roles(call: Call) -> Listed[RoleEntry]:
 
 
 @route("GET /api/v1/whoami", no_permission, Response("The user.", WHOAMI))
-def whoami(call: Call) -> Answer:
+def whoami(call: Call) -> Json:
     """Show the user of the request."""
     security, authorizer = call.context.security, call.authorizer
     manages = authorizer.allows(MANAGE, MANAGEMENT)
     roles = [] if security is None or call.user is None else sorted(security.authority.roles_of(call.user))
-    return json_answer(
-        {
-            "securityEnabled": security is not None,
-            "user": call.user,
-            "roles": roles,
-            "permissions": {
-                str(permission): manages or authorizer.allows(permission, MANAGEMENT)
-                for permission in PermissionType
-            },
-        }
-    )
+    return {
+        "securityEnabled": security is not None,
+        "user": call.user,
+        "roles": roles,
+        "permissions": {
+            str(permission): manages or authorizer.allows(permission, MANAGEMENT)
+            for permission in PermissionType
+        },
+    }
 
 
 @route(
@@ -465,7 +460,7 @@ def whoami(call: Call) -> Answer:
     ),
     errors=(404,),
 )
-def show_permissions(call: Call) -> Answer:
+def show_permissions(call: Call) -> Json:
     """Show what a user may do on an address or a queue, and by which security-setting.
 
     Without address and queue: on activemq.management.
@@ -495,9 +490,7 @@ def show_permissions(call: Call) -> Answer:
         sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
         inquiry = Inquiry(rules, user, roles, rules.allows(roles, MANAGE, MANAGEMENT), sees_all)
         data = [inquiry.entry(permission, address, queue) for permission in PermissionType]
-    return json_answer(
-        {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
-    )
+    return {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
 
 
 @listing(
