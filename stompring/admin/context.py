@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
 from types import GeneratorType
@@ -139,6 +140,7 @@ class TaskState(StrEnum):
     CANCELLED = "cancelled"
 
 
+@dataclass(slots=True)
 class ManagementTask:
     """Work on many messages that a request has started. It goes on if the client disconnects, and can be cancelled.
 
@@ -146,19 +148,20 @@ class ManagementTask:
     have left, ``failed`` those that could not go where they should; ``error`` is the first reason.
     """
 
-    def __init__(self, number: int, operation: str, queue: str, user: str | None, now: int) -> None:
-        self.number = number
-        self.operation = operation
-        self.queue = queue
-        self.user = user
-        self.state = TaskState.RUNNING
-        self.started = now
-        self.ended: int | None = None
-        self.done = self.skipped = self.failed = 0
-        self.total: int | None = None
-        self.error: str | None = None
-        self.cancelled = False
-        self._waiting: list[Deferred[None]] = []
+    number: int
+    operation: str
+    queue: str
+    user: str | None
+    started: int  # this and ``ended``: epoch ms
+    state: TaskState = TaskState.RUNNING
+    ended: int | None = None
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    total: int | None = None
+    error: str | None = None
+    cancelled: bool = False
+    _waiting: list[Deferred[None]] = field(default_factory=list)
 
     def fail(self, reason: str) -> None:
         """One message has failed; ``error`` is the first reason."""

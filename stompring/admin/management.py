@@ -1274,16 +1274,15 @@ class ManagementRequests:
         request.done(reply.changed)
 
 
+@dataclass(slots=True)
 class PendingReply:
     """The outcome of a request, until its reply is sent. ``changed``: it waits for the sync of a change."""
 
-    __slots__ = ("body", "changed", "ready", "request", "succeeded")
-
-    def __init__(self, request: ManagementRequest, succeeded: bool, body: bytes) -> None:
-        self.request = request
-        self.succeeded = succeeded
-        self.body = body
-        self.changed = self.ready = False
+    request: ManagementRequest
+    succeeded: bool
+    body: bytes
+    changed: bool = False
+    ready: bool = False
 
 
 def _after(first: object, rest: Iterator[object]) -> Iterator[object]:

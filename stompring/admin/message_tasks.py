@@ -117,16 +117,14 @@ class Selection:
 Change = Callable[[Reference], Rejection | bool | None]
 
 
+@dataclass(frozen=True, slots=True)
 class QueueTask:
     """The work of one task on the messages of one queue. It fails if the ``target`` is deleted."""
 
-    def __init__(
-        self, context: AdminContext, queue: Queue, task: ManagementTask, target: Target | None = None
-    ) -> None:
-        self.context = context
-        self.queue = queue
-        self.task = task
-        self.target = target
+    context: AdminContext
+    queue: Queue
+    task: ManagementTask
+    target: Target | None
 
     def run(self, selection: Selection, change: Change) -> Iterator[object]:
         """Change what is selected; what is in delivery is skipped."""

@@ -10,6 +10,7 @@ They are found by the headers of their origin, whatever the names of the queues 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -244,16 +245,16 @@ MAX_EXAMINED = 10_000
 EXAMINED_PER_STEP = 200
 
 
+@dataclass(slots=True)
 class DeadLetterGroup:
     """Messages of one queue that came from the same queue for the same reason."""
 
-    def __init__(self, queue: Queue, origin: MessageOrigin) -> None:
-        self.queue = queue.name
-        self.address = queue.address.name
-        self.origin = origin
-        self.count = 0
-        self.oldest = self.newest = 0
-        self.complete = True
+    queue: Queue
+    origin: MessageOrigin
+    count: int = 0
+    oldest: int = 0
+    newest: int = 0
+    complete: bool = True
 
     def add(self, arrived: int) -> None:
         """One more, that arrived here at that time (epoch ms)."""
@@ -285,8 +286,8 @@ def _messages(queue: Queue) -> Iterator[Reference | PageRead]:
 
 
 GROUP_FIELDS: Fields[DeadLetterGroup] = {
-    "queue": Field("queue", string("Queue that has the messages.")),
-    "address": Field("address", string("Address of that queue.")),
+    "queue": Field("queue.name", string("Queue that has the messages.")),
+    "address": Field("queue.address.name", string("Address of that queue.")),
     "originAddress": Field("origin.address", string("Original address of the messages.")),
     "originQueue": Field("origin.queue", string("Original queue of the messages.")),
     "reason": Field(

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,16 +275,6 @@ GRANT_FIELDS: Fields[Grant] = {
 }
 
 
-def grants(context: AdminContext) -> Iterator[Grant]:
-    """The rows of the matrix, in the order of broker.xml."""
-    for entry in context.configuration.security_settings:
-        for permission in PermissionType:
-            if permission in entry.roles:
-                yield Grant(entry.match, permission, sorted(entry.roles[permission]), entry.line)
-        if not entry.roles:
-            yield Grant(entry.match, None, [], entry.line)
-
-
 ENTRY = structure(
     {
         "permission": PERMISSION,
@@ -506,4 +496,11 @@ def list_security_settings(call: Call) -> list[Grant]:
 
     An address is decided by its most specific match alone.
     """
-    return list(grants(call.context))
+    found = []
+    for entry in call.context.configuration.security_settings:
+        for permission in PermissionType:
+            if permission in entry.roles:
+                found.append(Grant(entry.match, permission, sorted(entry.roles[permission]), entry.line))
+        if not entry.roles:
+            found.append(Grant(entry.match, None, [], entry.line))
+    return found
