@@ -13,25 +13,27 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import wraps
 from http import HTTPStatus
 from io import BytesIO
+from types import GeneratorType
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from stompring.broker.directory import PermissionCheck, allow_all
+from stompring.broker.directory import Directory, PermissionCheck, allow_all
 from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, Refused
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import ALLOW_ALL, Authorizer
 from stompring.settings.document import with_suggestion
-from stompring.settings.model import PermissionType
+from stompring.settings.model import PermissionType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
-from .context import ITEMS_PER_STEP, AdminContext, Security
-from .json_schema import Component, Fields, Schema
+from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
+from .json_schema import TEXT, Component, Fields, Schema, page_of
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -51,9 +53,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-#: A route with long work is a generator whose result is the answer. At each ``yield`` the reactor does other work; a
-#: Deferred that it yields is awaited.
-Steps = Generator[Any, None, Answer]
+#: A route with long work is a generator whose result is the answer, or its `Json`. At each ``yield`` the reactor does
+#: other work; a Deferred that it yields is awaited.
+Steps = Generator[Any, None, Any]
 
 
 class Problem(Refused):
@@ -93,6 +95,11 @@ def not_synced_text(cause: str | None) -> str:
         f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a crash "
         "before that loses it"
     )
+
+
+def created(value: Any, kind: str, name: str) -> Answer:
+    """The answer about a new object of a kind, such as ``queues``."""
+    return json_answer(value, 201, {"Location": f"/api/v1/{kind}/{quote(name, safe='')}"})
 
 
 NO_CONTENT = Answer(status=204, content_type=None)
@@ -152,6 +159,13 @@ class Query:
             bounds = f"at least {least}" if most is None else f"from {least} to {most}"
             raise Problem(400, f"{name} must be a whole number {bounds}, not {text!r}", parameter=name)
         return value
+
+    def choice(self, name: str, values: Sequence[str]) -> str | None:
+        """One of some words; None if it is not given. Raises 400."""
+        text = self.text(name) or None
+        if text is not None and text not in values:
+            raise Problem(400, f"{name} must be one of {', '.join(values)}, not {text!r}", parameter=name)
+        return text
 
     def flag(self, name: str) -> bool:
         """``true`` or ``false``, which is the default. Raises 400."""
@@ -327,8 +341,8 @@ def required(body: Mapping[str, Any], name: str) -> str:
     return text(name, body[name])
 
 
-def selector(body: Mapping[str, Any], name: str) -> str | None:
-    """An optional selector, not yet compiled."""
+def optional(body: Mapping[str, Any], name: str) -> str | None:
+    """An optional string. Raises 400."""
     return text_or_none(name, body.get(name))
 
 
@@ -360,6 +374,11 @@ class Call:
     raw: bytes = b""  # the body where it is not one JSON object
     last_event_id: str | None = None  # header of a client that continues a stream
 
+    @property
+    def directory(self) -> Directory:
+        """The addresses and queues of the broker."""
+        return self.context.broker.directory
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -367,10 +386,9 @@ class Parameter:
 
     name: str
     description: str
-    schema: Schema
+    schema: Schema = field(default_factory=lambda: TEXT)
     where: str = "query"
     component: str = ""
-    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,12 +403,13 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer that a route gives, by its status."""
+    """An answer that a route gives."""
 
     description: str
     schema: Schema | Component | None = None  # without one there is no body
     content_types: tuple[str, ...] = (JSON,)
     headers: tuple[str, ...] = ()
+    status: int = 0  # 0: 200, or 204 without a schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +426,8 @@ class Route:
     permissions: PermissionRule  # with security
     operation: str  # the operationId
     summary: str
+    description: str
     responses: Mapping[int, Response]
-    description: str = ""
     parameters: tuple[Parameter, ...] = ()
     filters: Fields[Any] = field(default_factory=dict)  # of a list: each is a parameter too
     body: Body | None = None
@@ -446,57 +465,96 @@ class Route:
                 raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
 
 
-@dataclass(slots=True)
-class _PathNode:
-    """The routes of one path, and the paths below it."""
+#: What a handler returns: a value that is answered as JSON, or nothing for an answer without a body.
+Json = Any
 
-    methods: dict[str, Route] = field(default_factory=dict)
-    below: dict[str, _PathNode] = field(default_factory=dict)
-    any_name: _PathNode | None = None
+Handler = Callable[[Call], Answer | Steps | Json]
+
+
+def _as_answer(value: Answer | Json) -> Answer:
+    if isinstance(value, Answer):
+        return value
+    return NO_CONTENT if value is None else json_answer(value)
+
+
+def _finish(steps: Steps) -> Steps:
+    return _as_answer((yield from steps))
+
+
+def route(
+    where: str,
+    permissions: PermissionRule,
+    *responses: Response,
+    description: str = "",
+    parameters: tuple[Parameter, ...] = (),
+    **more: Any,
+) -> Callable[[Handler], Route]:
+    """Make a function the route of a method and a path; ``more`` are attributes of `Route`.
+
+    The operationId is the name of the function, without ``show_``. Its docstring is the summary and, behind an empty
+    line, the description, which follows ``description``.
+    """
+    method, path = where.split(" ")
+    if "{name}" in path and not any(each.name == "name" for each in parameters):
+        parameters = (NAME, *parameters)
+
+    def make(handler: Handler) -> Route:
+        @wraps(handler)
+        def answer(call: Call) -> Answer | Steps:
+            outcome = handler(call)
+            return _finish(outcome) if isinstance(outcome, GeneratorType) else _as_answer(outcome)
+
+        summary, _, rest = (handler.__doc__ or "").partition("\n\n")
+        return Route(
+            method,
+            path,
+            answer,
+            permissions,
+            camel_case(handler.__name__.removeprefix("show_")),
+            " ".join(summary.split()),
+            " ".join((*description.split(), *rest.split())),
+            {each.status or (204 if each.schema is None else 200): each for each in responses},
+            parameters,
+            **more,
+        )
+
+    return make
 
 
 class Routes:
-    """All routes, in a tree by the segments of their paths."""
+    """All routes, by the segments of their paths. No path is matched by two of them."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.all = tuple(routes)
-        self.operations = {route.operation: route for route in self.all}
-        self._root = _PathNode()
-        for route in self.all:
-            self._add(route)
+        self.operations = {each.operation: each for each in self.all}
+        self._paths: dict[tuple[str, ...], dict[str, Route]] = {}
+        for each in self.all:
+            self._paths.setdefault(tuple(each.path[1:].split("/")), {})[each.method] = each
 
     def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
         """The route and the names in its path; HEAD finds GET. Raises 404, and 405 with the methods allowed."""
-        node, names = self._root, []
-        for segment in segments:
-            following = node.below.get(segment)
-            if following is None and segment:
-                following = node.any_name
-                names.append(segment)
-            if following is None:
-                raise NotFound(f"Path /{'/'.join(segments)} does not exist")
-            node = following
-        if not node.methods:
+        path = next((path for path in self._paths if _matches(path, segments)), None)
+        if path is None:
             raise NotFound(f"Path /{'/'.join(segments)} does not exist")
-        route = node.methods.get("GET" if method == "HEAD" else method)
-        if route is None:
-            allowed = ", ".join(sorted({*node.methods, *(["HEAD"] if "GET" in node.methods else [])}))
+        methods = self._paths[path]
+        found = methods.get("GET" if method == "HEAD" else method)
+        if found is None:
+            allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
             raise Problem(
                 405,
                 f"Method {method} is not supported by this path; supported: {allowed}",
                 {"Allow": allowed},
             )
-        keys = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-        return route, dict(zip(keys, names, strict=True))
+        return found, {
+            part[1:-1]: segment for part, segment in zip(path, segments, strict=True) if part[:1] == "{"
+        }
 
-    def _add(self, route: Route) -> None:
-        node = self._root
-        for part in route.path[1:].split("/"):
-            if part.startswith("{"):
-                node.any_name = node = node.any_name or _PathNode()
-            else:
-                node = node.below.setdefault(part, _PathNode())
-        node.methods[route.method] = route
+
+def _matches(path: tuple[str, ...], segments: list[str]) -> bool:
+    return len(path) == len(segments) and all(
+        part == segment or (part[:1] == "{" and segment != "")
+        for part, segment in zip(path, segments, strict=True)
+    )
 
 
 Thing = TypeVar("Thing")
@@ -505,7 +563,7 @@ Thing = TypeVar("Thing")
 PAGE_SIZE = 200
 MAX_PAGE_SIZE = 1000
 
-NAME = Parameter("name", "A name, percent-encoded: / is %2F.", {"type": "string"}, "path", required=True)
+NAME = Parameter("name", "A name, percent-encoded: / is %2F.", where="path")
 PAGE = Parameter("page", "Number of the page, from 1.", {"type": "integer", "minimum": 1, "default": 1})
 SIZE = Parameter(
     "size",
@@ -516,12 +574,10 @@ SEARCH = Parameter(
     "search",
     "Only items whose name contains this text, ignoring case. Connections: whose connectionID contains it; consumers: "
     "whose queue.",
-    {"type": "string"},
 )
-SORT = Parameter(
-    "sort", "Field to sort by; a leading - sorts descending. Default: order of creation.", {"type": "string"}
-)
+SORT = Parameter("sort", "Field to sort by; a leading - sorts descending. Default: order of creation.")
 FORCE = Parameter("force", "Also delete what depends on it.", {"type": "boolean", "default": False})
+
 
 #: Parameters of every list besides its fields.
 LISTING = (PAGE, SIZE, SEARCH, SORT)
@@ -576,6 +632,43 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     return page_answer(items, len(selected), page, size)
+
+
+#: The things that a handler of `listing` returns after work in slices.
+Listed = Generator[Any, None, Sequence[Thing]]
+
+
+def listing(
+    path: str,
+    permissions: PermissionRule,
+    plural: str,
+    item: Component,
+    fields: Fields[Thing],
+    searched: str = "name",
+    unfiltered: tuple[str, ...] = (),
+    **more: Any,
+) -> Callable[[Callable[[Call], Sequence[Thing] | Listed[Thing]]], Route]:
+    """Make a function that returns things the route that lists them in pages; see `paged` and `route`.
+
+    The fields ``unfiltered`` are no parameters.
+    """
+
+    def make(handler: Callable[[Call], Sequence[Thing] | Listed[Thing]]) -> Route:
+        @wraps(handler)
+        def answer(call: Call) -> Steps:
+            things: Sequence[Thing] = yield from result_of(handler(call))
+            return (yield from paged(call.query, things, fields, searched))
+
+        return route(
+            f"GET {path}",
+            permissions,
+            Response(f"One page of {plural}.", page_of(item)),
+            parameters=LISTING,
+            filters={name: each for name, each in fields.items() if name not in unfiltered},
+            **more,
+        )(answer)
+
+    return make
 
 
 def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thing], bool] | None:
@@ -754,49 +847,28 @@ def permission_rule(text: str) -> Callable[[Callable[[Call], Iterator[RequiredPe
     return lambda required: PermissionRule(text, required)
 
 
-VIEW, EDIT, BROWSE, MANAGE = (
-    PermissionType.VIEW,
-    PermissionType.EDIT,
-    PermissionType.BROWSE,
-    PermissionType.MANAGE,
-)
+def _rule(
+    where: str,
+    target: Callable[[Call], tuple[str, str | None]],
+    *permissions: PermissionType,
+    more: str = "",
+) -> PermissionRule:
+    """The rule of permissions on one address; ``more`` are those that are checked later."""
+
+    def required(call: Call) -> Iterator[RequiredPermission]:
+        address, queue = target(call)
+        for permission in permissions:
+            yield permission, address, queue
+
+    return PermissionRule(f"{' and '.join(permissions)} on {where}{more}", required)
 
 
-def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call: Call) -> None:
-    """Raise `Refused` (403) if a permission is missing."""
-    if authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT):
-        return
-    for permission, address, queue in permissions.required(call):
-        authorizer.check(permission, address, queue)
-
-
-def permission_check(call: Call) -> PermissionCheck:
-    """The check of what a request creates or sends to beyond the permissions of its route."""
-    authorizer = call.authorizer
-    everything = authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT)
-    return allow_all if everything else authorizer.check
-
-
-@permission_rule("none; any user")
-def no_permission(call: Call) -> Iterator[RequiredPermission]:
-    yield from ()
-
-
-@permission_rule("view on activemq.management")
-def view_broker(call: Call) -> Iterator[RequiredPermission]:
-    yield VIEW, MANAGEMENT, None
-
-
-@permission_rule("view on activemq.management; none for the user's own tasks")
-def view_task(call: Call) -> Iterator[RequiredPermission]:
-    if not _own_task(call):
-        yield VIEW, MANAGEMENT, None
-
-
-@permission_rule("edit on activemq.management; none for the user's own tasks")
-def edit_task(call: Call) -> Iterator[RequiredPermission]:
-    if not _own_task(call):
-        yield EDIT, MANAGEMENT, None
+def _unless_own(rule: PermissionRule) -> PermissionRule:
+    """A rule that does not apply to the tasks of the user."""
+    return PermissionRule(
+        f"{rule.text}; none for the user's own tasks",
+        lambda call: iter(()) if _own_task(call) else rule.required(call),
+    )
 
 
 def _own_task(call: Call) -> bool:
@@ -806,35 +878,56 @@ def _own_task(call: Call) -> bool:
         return False
 
 
-@permission_rule("browse and edit on the address of the queue; as for a SEND on the target")
-def move_messages(call: Call) -> Iterator[RequiredPermission]:
-    yield BROWSE, *_queue(call)
-    yield EDIT, *_queue(call)
+VIEW, EDIT, BROWSE, MANAGE = (
+    PermissionType.VIEW,
+    PermissionType.EDIT,
+    PermissionType.BROWSE,
+    PermissionType.MANAGE,
+)
 
 
-@permission_rule("browse on the address of the queue; as for a SEND on the target")
-def copy_messages(call: Call) -> Iterator[RequiredPermission]:
-    yield BROWSE, *_queue(call)
+def manages(authorizer: Authorizer) -> bool:
+    """Whether a user may do everything over HTTP."""
+    return authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT)
 
 
-@permission_rule("edit on the address of the queue; as for a SEND on the original address of each message")
-def retry_messages(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, *_queue(call)
+def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call: Call) -> None:
+    """Raise `Refused` (403) if a permission is missing."""
+    if not manages(authorizer):
+        for permission, address, queue in permissions.required(call):
+            authorizer.check(permission, address, queue)
 
 
-@permission_rule("manage on activemq.management")
-def import_messages(call: Call) -> Iterator[RequiredPermission]:
-    yield MANAGE, MANAGEMENT, None
+def permission_check(call: Call) -> PermissionCheck:
+    """The check of what a request creates or sends to beyond the permissions of its route."""
+    return allow_all if manages(call.authorizer) else call.authorizer.check
 
 
-@permission_rule("edit on activemq.management")
-def edit_broker(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, MANAGEMENT, None
+def _queue(call: Call) -> tuple[str, str]:
+    """The address and the name of the queue in the path; for a queue that does not exist its name is the address."""
+    name = call.names["name"]
+    try:
+        return call.directory.queue(name).address.name, name
+    except Refused:
+        return name, name
 
 
-@permission_rule("manage on activemq.management")
-def manage_broker(call: Call) -> Iterator[RequiredPermission]:
-    yield MANAGE, MANAGEMENT, None
+_BROKER = MANAGEMENT, lambda call: (MANAGEMENT, None)
+_ADDRESS = "the address", lambda call: (call.names["name"], None)
+_QUEUE = "the address of the queue", _queue
+
+view_broker, edit_broker, manage_broker = (_rule(*_BROKER, each) for each in (VIEW, EDIT, MANAGE))
+view_task, edit_task = _unless_own(view_broker), _unless_own(edit_broker)
+view_address, edit_address = (_rule(*_ADDRESS, each) for each in (VIEW, EDIT))
+view_queue, edit_queue, browse_queue = (_rule(*_QUEUE, each) for each in (VIEW, EDIT, BROWSE))
+message_move = _rule(*_QUEUE, BROWSE, EDIT, more="; as for a SEND on the target")
+message_copy = _rule(*_QUEUE, BROWSE, more="; as for a SEND on the target")
+message_retry = _rule(*_QUEUE, EDIT, more="; as for a SEND on the original address of each message")
+
+
+@permission_rule("none; any user")
+def no_permission(call: Call) -> Iterator[RequiredPermission]:
+    yield from ()
 
 
 @permission_rule("none for the own user; of another user manage on activemq.management")
@@ -843,18 +936,8 @@ def permissions_of_user(call: Call) -> Iterator[RequiredPermission]:
         yield MANAGE, MANAGEMENT, None
 
 
-@permission_rule("view on the address")
-def view_address(call: Call) -> Iterator[RequiredPermission]:
-    yield VIEW, call.names["name"], None
-
-
-@permission_rule("edit on the address")
-def edit_address(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, call.names["name"], None
-
-
 @permission_rule("edit and createAddress on the address")
-def create_address(call: Call) -> Iterator[RequiredPermission]:
+def address_creation(call: Call) -> Iterator[RequiredPermission]:
     name = required(call.body, "name")
     yield EDIT, name, None
     yield PermissionType.CREATE_ADDRESS, name, None
@@ -863,60 +946,36 @@ def create_address(call: Call) -> Iterator[RequiredPermission]:
 @permission_rule(
     "edit and deleteAddress on the address; of each of its queues deleteDurableQueue or deleteNonDurableQueue"
 )
-def delete_address(call: Call) -> Iterator[RequiredPermission]:
+def address_deletion(call: Call) -> Iterator[RequiredPermission]:
     name = call.names["name"]
     yield EDIT, name, None
     yield PermissionType.DELETE_ADDRESS, name, None
-    address = call.context.broker.directory.addresses.get(name)
+    address = call.directory.addresses.get(name)
     for queue in list(address.queues.values()) if address is not None else ():
         yield _deletion(queue), name, queue.name
-
-
-@permission_rule("view on the address of the queue")
-def view_queue(call: Call) -> Iterator[RequiredPermission]:
-    yield VIEW, *_queue(call)
-
-
-@permission_rule("edit on the address of the queue")
-def edit_queue(call: Call) -> Iterator[RequiredPermission]:
-    yield EDIT, *_queue(call)
-
-
-@permission_rule("browse on the address of the queue")
-def browse_queue(call: Call) -> Iterator[RequiredPermission]:
-    yield BROWSE, *_queue(call)
 
 
 @permission_rule(
     "edit on the address of the queue; createDurableQueue or createNonDurableQueue on that address and on the address "
     "of the queue's name; createAddress for a new address"
 )
-def create_queue(call: Call) -> Iterator[RequiredPermission]:
+def queue_creation(call: Call) -> Iterator[RequiredPermission]:
     name = required(call.body, "name")
     address = text("address", call.body["address"]) if "address" in call.body else name
     durable = flag("durable", call.body.get("durable", True))
     yield EDIT, address, name
-    if address not in call.context.broker.directory.addresses:
+    if address not in call.directory.addresses:
         yield PermissionType.CREATE_ADDRESS, address, None
     made = PermissionType.CREATE_DURABLE_QUEUE if durable else PermissionType.CREATE_NON_DURABLE_QUEUE
     yield made, address, name
 
 
 @permission_rule("edit and deleteDurableQueue or deleteNonDurableQueue on the address of the queue")
-def delete_queue(call: Call) -> Iterator[RequiredPermission]:
+def queue_deletion(call: Call) -> Iterator[RequiredPermission]:
     address, name = _queue(call)
     yield EDIT, address, name
-    queue = call.context.broker.directory.queues.get(name)
+    queue = call.directory.queues.get(name)
     yield PermissionType.DELETE_DURABLE_QUEUE if queue is None else _deletion(queue), address, name
-
-
-def _queue(call: Call) -> tuple[str, str]:
-    """The address and the name of the queue in the path; for a queue that does not exist its name is the address."""
-    name = call.names["name"]
-    try:
-        return call.context.broker.directory.queue(name).address.name, name
-    except Refused:
-        return name, name
 
 
 def _deletion(queue: Queue) -> PermissionType:

@@ -24,18 +24,20 @@ from .api import (
     Answer,
     Body,
     Call,
+    Json,
     Response,
-    Route,
     edit_broker,
     flag,
     json_answer,
     no_permission,
+    route,
     view,
     view_broker,
 )
 from .context import AdminContext
 from .counters import BROKER, fields_of, memory_percentage
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -44,7 +46,7 @@ from .json_schema import (
     integer,
     keyword,
     number,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -122,9 +124,7 @@ def _of_log(context: AdminContext) -> Iterator[dict[str, Any]]:
 
 
 def _of_listeners(context: AdminContext) -> Iterator[dict[str, Any]]:
-    bound = {
-        getattr(port.getHost(), "port", None) for port in context.ports if getattr(port, "connected", True)
-    }
+    bound = bound_ports(context)
     for name, host, port in context.listening:
         if port not in bound and not context.stopping:
             yield _problem(ERROR, f"acceptor {name} does not listen on {host}:{port}")
@@ -203,45 +203,16 @@ def _of_address(address: Address) -> dict[str, Any]:
     return _problem(WARNING, f"{address.describe_full()}: {consequence}", address=name)
 
 
-def live(call: Call) -> Answer:
-    return json_answer({"status": "UP"})
-
-
-def ready(call: Call) -> Answer:
-    """200 if every listener is open, the store is writable and the broker is not stopping or draining, else 503.
-
-    So it is while a replicated log does not store, and nothing is delivered.
-
-    The listeners are those of the start: a reload opens none, and HTTP listeners open after STOMP.
-    """
-    context = call.context
-    open_ports = open_listeners(context)
-    missing = sorted(
-        {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
-    )
-    disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
-    draining = context.drain.since is not None
-    faults = missing or context.stopping or draining
-    replication_fault = context.replication_fault
-    up = not faults and disk_fault is None and store_fault is None and replication_fault is None
-    details = {
-        "status": "UP" if up else "DOWN",
-        "stopping": context.stopping,
-        "draining": draining,
-        "listeners": open_ports,
-        "missingListeners": missing,
-        "diskFault": disk_fault,
-        "storeFault": store_fault,
-        "replicationFault": replication_fault,
+def bound_ports(context: AdminContext) -> set[int | None]:
+    """The ports of the open listeners."""
+    return {
+        getattr(port.getHost(), "port", None) for port in context.ports if getattr(port, "connected", True)
     }
-    return json_answer(details, status=200 if up else 503)
 
 
 def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
     """Acceptor, host and port of each open listener."""
-    bound = {
-        getattr(port.getHost(), "port", None) for port in context.ports if getattr(port, "connected", True)
-    }
+    bound = bound_ports(context)
     return [
         {"acceptor": name, "host": host, "port": port, **_protocols(context.acceptors.get(name))}
         for name, host, port in context.listening
@@ -299,17 +270,17 @@ REFUSALS = structure(
 )
 
 FIELDS: Fields[AdminContext] = {
-    "name": Field(lambda s: s.configuration.name, string("Name of the broker.")),
+    "name": Field("configuration.name", string("Name of the broker.")),
     "version": Field(lambda s: stompring.__version__, string("Version of stompring.")),
     "build": Field(
         lambda s: stompring.build(),
         keyword(stompring.BUILDS, "compiled: the modules of the hot path run as extension modules."),
     ),
     "reactor": Field(
-        lambda s: s.reactor_name,
+        "reactor_name",
         string("Event loop: stompring, or the class of Twisted's stock one, as EPollReactor."),
     ),
-    "started": Field(lambda s: s.broker.started_at, timestamp("Start of the broker.")),
+    "started": Field("broker.started_at", timestamp("Start of the broker.")),
     **fields_of(BROKER),
     "addressMemoryUsagePercentage": Field(
         memory_percentage, number("addressMemoryUsage in percent of globalMaxSize; 0: no limit.")
@@ -318,60 +289,22 @@ FIELDS: Fields[AdminContext] = {
     "policyErrors": Field(
         policy_errors, array(POLICY_ERROR, "Errors of address policies, by policy and hook.")
     ),
-    "refusals": Field(lambda s: s.broker.rejections.counts, REFUSALS),
-    "stopping": Field(lambda s: s.stopping, boolean("Whether the broker is stopping.")),
+    "refusals": Field("broker.rejections.counts", REFUSALS),
+    "stopping": Field("stopping", boolean("Whether the broker is stopping.")),
     "draining": Field(
         lambda s: s.drain.since is not None, boolean("Whether new STOMP connections are refused.")
     ),
     "problems": Field(
         problems, array(PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.")
     ),
-    "configurationFile": Field(
-        lambda s: s.configuration.file, string("Path of the broker.xml in use.", null=True)
-    ),
+    "configurationFile": Field("configuration.file", string("Path of the broker.xml in use.", null=True)),
     "securityEnabled": Field(lambda s: s.security is not None, boolean("Whether security is enabled.")),
     "persistenceEnabled": Field(
-        lambda s: s.configuration.persistence_enabled, boolean("Whether durable messages survive a restart.")
+        "configuration.persistence_enabled", boolean("Whether durable messages survive a restart.")
     ),
 }
 
 
-def show(call: Call) -> Answer:
-    return json_answer(view(call.context, FIELDS))
-
-
-def reload(call: Call) -> Answer:
-    if call.context.configuration.file is None:
-        raise Refused("The broker has no configuration file to reload")
-    dry = flag("dryRun", call.body.get("dryRun", False))
-    outcome = call.context.preview_reload() if dry else call.context.reload()
-    if outcome.refused is not None:
-        raise Refused(outcome.refused)
-    return json_answer(
-        {
-            "configurationFile": call.context.configuration.file,
-            "applied": outcome.applied,
-            "restartRequired": outcome.restart_required,
-            "failed": outcome.failed,
-            "dryRun": dry,
-            "warnings": outcome.warnings,
-            "ignored": outcome.ignored,
-            "changes": [
-                {
-                    "what": change.what,
-                    "name": change.name,
-                    "setting": change.setting,
-                    "before": change.before,
-                    "after": change.after,
-                    "restart": change.restart,
-                }
-                for change in outcome.changes
-            ],
-        }
-    )
-
-
-TEXTS = {"type": "string"}
 CHANGED_VALUE = structure(
     {
         "what": keyword(
@@ -390,12 +323,12 @@ CHANGED_VALUE = structure(
 RELOAD = structure(
     {
         "configurationFile": string("Path of the file."),
-        "applied": array(TEXTS, "Changes applied by this reload."),
-        "restartRequired": array(TEXTS, "Differences from the running configuration that need a restart."),
-        "failed": array(TEXTS, "Changes that failed, with the reason."),
+        "applied": array(TEXT, "Changes applied by this reload."),
+        "restartRequired": array(TEXT, "Differences from the running configuration that need a restart."),
+        "failed": array(TEXT, "Changes that failed, with the reason."),
         "dryRun": boolean("Whether nothing was changed: the answer tells what a reload would do."),
-        "warnings": array(TEXTS, "Warnings about the file."),
-        "ignored": array(TEXTS, "Settings of Artemis in the file that have no effect here."),
+        "warnings": array(TEXT, "Warnings about the file."),
+        "ignored": array(TEXT, "Settings of Artemis in the file that have no effect here."),
         "changes": array(CHANGED_VALUE, "Values that differ; those of acceptors are not shown."),
     }
 )
@@ -408,7 +341,7 @@ READINESS = Component(
             "stopping": boolean("Whether the broker is stopping."),
             "draining": boolean("Whether new STOMP connections are refused."),
             "listeners": array(LISTENER, "Open listeners."),
-            "missingListeners": array(TEXTS, "Acceptors whose listener is not open."),
+            "missingListeners": array(TEXT, "Acceptors whose listener is not open."),
             "diskFault": string("Reason why the disk counts as full, or null.", null=True),
             "storeFault": string("Reason why writes to the store fail, or null.", null=True),
             "replicationFault": string(
@@ -431,20 +364,6 @@ def drain_state(context: AdminContext) -> dict[str, Any]:
     }
 
 
-def show_drain(call: Call) -> Answer:
-    return json_answer(drain_state(call.context))
-
-
-def begin_drain(call: Call) -> Answer:
-    call.context.drain.begin()
-    return json_answer(drain_state(call.context))
-
-
-def end_drain(call: Call) -> Answer:
-    call.context.drain.end()
-    return json_answer(drain_state(call.context))
-
-
 DRAIN = Component(
     "Drain",
     structure(
@@ -457,86 +376,118 @@ DRAIN = Component(
         }
     ),
 )
-RESPONSES = {200: Response("The state of the drain.", DRAIN)}
+DRAIN_STATE = Response("The state of the drain.", DRAIN)
 
 
-ROUTES = (
-    Route(
-        "GET",
-        "/health/live",
-        live,
-        no_permission,
-        "live",
-        "Check that the process responds.",
-        {200: Response("The process responds.", LIVENESS)},
-        public=True,
+@route("GET /health/live", no_permission, Response("The process responds.", LIVENESS), public=True)
+def live(call: Call) -> Json:
+    """Check that the process responds."""
+    return {"status": "UP"}
+
+
+@route(
+    "GET /health/ready",
+    no_permission,
+    Response(
+        "Every listener is open, the store is writable, and the broker is not stopping or draining.",
+        READINESS,
     ),
-    Route(
-        "GET",
-        "/health/ready",
-        ready,
-        no_permission,
-        "ready",
-        "Check that the broker can serve clients.",
-        {
-            200: Response(
-                "Every listener is open, the store is writable, and the broker is not stopping or draining.",
-                READINESS,
-            ),
-            503: Response("The broker cannot serve all clients.", READINESS),
-        },
-        public=True,
-    ),
-    Route(
-        "GET",
-        "/api/v1/broker",
-        show,
-        view_broker,
-        "broker",
-        "Show the broker.",
-        {200: Response("The broker.", Component("Broker", structure(shown(FIELDS))))},
-    ),
-    Route(
-        "POST",
-        "/api/v1/reload",
-        reload,
-        edit_broker,
-        "reload",
-        "Reload broker.xml, as SIGHUP does.",
-        {200: Response("The changes that were applied.", RELOAD)},
-        "A file with an error changes nothing; detail contains the error and its line. With dryRun nothing is changed: "
-        "the answer is that of a reload now.",
-        body=Body(
-            {"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True
-        ),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/drain",
-        show_drain,
-        view_broker,
-        "drainState",
-        "Show whether the broker drains.",
-        RESPONSES,
-    ),
-    Route(
-        "POST",
-        "/api/v1/drain",
-        begin_drain,
-        edit_broker,
-        "drain",
-        "Refuse new STOMP connections; existing clients continue.",
-        RESPONSES,
-        "/health/ready answers 503. A restart ends it.",
-    ),
-    Route(
-        "POST",
-        "/api/v1/undrain",
-        end_drain,
-        edit_broker,
-        "undrain",
-        "Accept STOMP connections again.",
-        RESPONSES,
-    ),
+    Response("The broker cannot serve all clients.", READINESS, status=503),
+    public=True,
 )
+def ready(call: Call) -> Answer:
+    """Check that the broker can serve clients."""
+    # 200 if every listener is open, the store is writable and the broker is not stopping or draining, else 503. So it
+    # is while a replicated log does not store, and nothing is delivered. The listeners are those of the start: a
+    # reload opens none, and HTTP listeners open after STOMP.
+    context = call.context
+    open_ports = open_listeners(context)
+    missing = sorted(
+        {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
+    )
+    disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
+    draining = context.drain.since is not None
+    faults = missing or context.stopping or draining
+    replication_fault = context.replication_fault
+    up = not faults and disk_fault is None and store_fault is None and replication_fault is None
+    details = {
+        "status": "UP" if up else "DOWN",
+        "stopping": context.stopping,
+        "draining": draining,
+        "listeners": open_ports,
+        "missingListeners": missing,
+        "diskFault": disk_fault,
+        "storeFault": store_fault,
+        "replicationFault": replication_fault,
+    }
+    return json_answer(details, status=200 if up else 503)
+
+
+@route("GET /api/v1/broker", view_broker, Response("The broker.", object_of("Broker", FIELDS)))
+def show_broker(call: Call) -> Json:
+    """Show the broker."""
+    return view(call.context, FIELDS)
+
+
+@route(
+    "POST /api/v1/reload",
+    edit_broker,
+    Response("The changes that were applied.", RELOAD),
+    body=Body({"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True),
+    errors=(409,),
+)
+def reload(call: Call) -> Json:
+    """Reload broker.xml, as SIGHUP does.
+
+    A file with an error changes nothing; detail contains the error and its line. With dryRun nothing is changed:
+    the answer is that of a reload now.
+    """
+    if call.context.configuration.file is None:
+        raise Refused("The broker has no configuration file to reload")
+    dry = flag("dryRun", call.body.get("dryRun", False))
+    outcome = call.context.preview_reload() if dry else call.context.reload()
+    if outcome.refused is not None:
+        raise Refused(outcome.refused)
+    return {
+        "configurationFile": call.context.configuration.file,
+        "applied": outcome.applied,
+        "restartRequired": outcome.restart_required,
+        "failed": outcome.failed,
+        "dryRun": dry,
+        "warnings": outcome.warnings,
+        "ignored": outcome.ignored,
+        "changes": [
+            {
+                "what": change.what,
+                "name": change.name,
+                "setting": change.setting,
+                "before": change.before,
+                "after": change.after,
+                "restart": change.restart,
+            }
+            for change in outcome.changes
+        ],
+    }
+
+
+@route("GET /api/v1/drain", view_broker, DRAIN_STATE)
+def show_drain_state(call: Call) -> Json:
+    """Show whether the broker drains."""
+    return drain_state(call.context)
+
+
+@route("POST /api/v1/drain", edit_broker, DRAIN_STATE)
+def drain(call: Call) -> Json:
+    """Refuse new STOMP connections; existing clients continue.
+
+    /health/ready answers 503. A restart ends it.
+    """
+    call.context.drain.begin()
+    return drain_state(call.context)
+
+
+@route("POST /api/v1/undrain", edit_broker, DRAIN_STATE)
+def undrain(call: Call) -> Json:
+    """Accept STOMP connections again."""
+    call.context.drain.end()
+    return drain_state(call.context)

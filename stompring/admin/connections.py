@@ -16,24 +16,21 @@ from stompring.session.session import Session
 from stompring.session.subscription import UNLIMITED, Subscription
 
 from .api import (
-    LISTING,
-    NAME,
-    NO_CONTENT,
-    Answer,
     Call,
+    Json,
+    Listed,
     Parameter,
     Response,
-    Route,
-    Steps,
     edit_broker,
-    json_answer,
-    paged,
+    listing,
+    route,
     view,
     view_broker,
     view_queue,
 )
 from .context import ITEMS_PER_STEP, AdminContext
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -41,6 +38,7 @@ from .json_schema import (
     boolean,
     integer,
     number,
+    object_of,
     page_of,
     shown,
     string,
@@ -94,33 +92,31 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         lambda c: f"{c.session.number}/{c.subscription.identifier}",
         string("connectionID and subscription, with / between them."),
     ),
-    "subscription": Field(lambda c: c.subscription.identifier, string("Id of the subscription.")),
-    "queue": Field(lambda c: c.subscription.queue.name, string("Queue of the consumer.")),
-    "address": Field(lambda c: c.subscription.queue.address.name, string("Address of the queue.")),
+    "subscription": Field("subscription.identifier", string("Id of the subscription.")),
+    "queue": Field("subscription.queue.name", string("Queue of the consumer.")),
+    "address": Field("subscription.queue.address.name", string("Address of the queue.")),
     "destination": Field(
         lambda c: c.subscription.terms.destination.decode("utf-8", "replace"),
         string("Destination as the client wrote it in SUBSCRIBE."),
     ),
-    "ack": Field(lambda c: c.subscription.terms.ack, string("auto, client or client-individual.")),
-    "filter": Field(
-        lambda c: c.subscription.terms.selector, string("Selector of the subscription.", null=True)
-    ),
+    "ack": Field("subscription.terms.ack", string("auto, client or client-individual.")),
+    "filter": Field("subscription.terms.selector", string("Selector of the subscription.", null=True)),
     "browser": Field(
-        lambda c: c.subscription.terms.browser,
+        "subscription.terms.browser",
         boolean("Whether it only browses; it is then listed with its connection only."),
     ),
     "priority": Field(
-        lambda c: c.subscription.priority,
+        "subscription.priority",
         integer(
             "Priority of the consumer (consumer-priority): those with the highest are served first.", -(2**31)
         ),
     ),
     "groupCount": Field(
-        lambda c: c.subscription.group_count,
+        "subscription.group_count",
         integer("Message groups pinned to the consumer; with group-buckets above 0, buckets of them."),
     ),
     "deliveringCount": Field(
-        lambda c: c.subscription.unsettled_count, integer("Messages delivered and not yet settled.")
+        "subscription.unsettled_count", integer("Messages delivered and not yet settled.")
     ),
     "oldestDelivering": Field(
         _oldest_delivering,
@@ -129,7 +125,7 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         ),
     ),
     "credit": Field(
-        lambda c: c.subscription.credit,
+        "subscription.credit",
         integer("Messages that it may be sent before it settles one; null: no limit in messages.", null=True),
     ),
     "prefetchCount": Field(
@@ -144,11 +140,11 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         ),
     ),
     "messagesDelivered": Field(
-        lambda c: c.subscription.messages_delivered,
+        "subscription.messages_delivered",
         integer("Messages delivered to the consumer, each delivery counted."),
     ),
     "messagesAcknowledged": Field(
-        lambda c: c.subscription.messages_acknowledged,
+        "subscription.messages_acknowledged",
         integer("Messages that the consumer acknowledged, also in open transactions."),
     ),
     "deliveredRate": Field(lambda c: _rate(c, 0), number(f"Messages delivered. {MEAN}", null=True)),
@@ -160,19 +156,19 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
             "seconds while the outbox was full."
         ),
     ),
-    "connectionID": Field(lambda c: c.session.number, string("Id of the connection.")),
-    "remoteAddress": Field(lambda c: c.session.peer, string("Address and port of the client.")),
-    "user": Field(lambda c: c.session.login.user, string("User who logged in.", null=True)),
-    "clientID": Field(lambda c: c.session.client_id, string("The client-id header of CONNECT.", null=True)),
+    "connectionID": Field("session.number", string("Id of the connection.")),
+    "remoteAddress": Field("session.peer", string("Address and port of the client.")),
+    "user": Field("session.login.user", string("User who logged in.", null=True)),
+    "clientID": Field("session.client_id", string("The client-id header of CONNECT.", null=True)),
     "protocol": Field(
         lambda c: protocol(c.session),
         string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
     ),
-    "acceptor": Field(lambda c: c.session.acceptor.name, string("Name of the acceptor.")),
-    "creationTime": Field(lambda c: c.subscription.created, timestamp("Time of SUBSCRIBE.")),
+    "acceptor": Field("session.acceptor.name", string("Name of the acceptor.")),
+    "creationTime": Field("subscription.created", timestamp("Time of SUBSCRIBE.")),
 }
 
-CONSUMER = Component("Consumer", structure(shown(CONSUMER_FIELDS)))
+CONSUMER = object_of("Consumer", CONSUMER_FIELDS)
 
 
 def consumers_of_queue(context: AdminContext, queue: Queue) -> list[dict[str, Any]]:
@@ -194,45 +190,29 @@ def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
                 yield ConsumerView(session, consumer)
 
 
-def list_consumers(call: Call) -> Steps:
-    found = []
-    for index, session in enumerate(call.context.connections):
-        found += [
-            ConsumerView(session, each) for each in session.subscriptions.values() if not each.terms.browser
-        ]
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
-    return (yield from paged(call.query, found, CONSUMER_FIELDS, "queue"))
-
-
-def list_of_queue(call: Call) -> Steps:
-    queue = call.context.broker.directory.queue(call.names["name"])
-    return paged(call.query, list(_of_queue(call.context, queue)), CONSUMER_FIELDS, "queue")
-
-
 CONSUMER_PAGE = page_of(CONSUMER)
 
 
 #: The fields in lists; GET of one connection adds its subscriptions.
 FIELDS: Fields[Session] = {
-    "connectionID": Field(lambda c: c.number, string("Id of the connection: session header of CONNECTED.")),
-    "remoteAddress": Field(lambda c: c.peer, string("Address and port of the client.")),
-    "user": Field(lambda c: c.login.user, string("User who logged in.", null=True)),
-    "clientID": Field(lambda c: c.client_id, string("The client-id header of CONNECT.", null=True)),
+    "connectionID": Field("number", string("Id of the connection: session header of CONNECTED.")),
+    "remoteAddress": Field("peer", string("Address and port of the client.")),
+    "user": Field("login.user", string("User who logged in.", null=True)),
+    "clientID": Field("client_id", string("The client-id header of CONNECT.", null=True)),
     "protocol": Field(
         protocol,
         string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
     ),
-    "acceptor": Field(lambda c: c.acceptor.name, string("Name of the acceptor.")),
-    "creationTime": Field(lambda c: c.connected_at, timestamp("Time of the connection.")),
-    "blocked": Field(lambda c: c.blocked, boolean("Whether the connection is blocked by a full address.")),
+    "acceptor": Field("acceptor.name", string("Name of the acceptor.")),
+    "creationTime": Field("connected_at", timestamp("Time of the connection.")),
+    "blocked": Field("blocked", boolean("Whether the connection is blocked by a full address.")),
     "slow": Field(
         is_slow_reader,
         boolean("Whether the client has read nothing for 10 seconds while the outbox was full."),
     ),
-    "messagesSent": Field(lambda c: c.messages_in, integer("SEND frames received from the client.")),
+    "messagesSent": Field("messages_in", integer("SEND frames received from the client.")),
     "messagesDelivered": Field(
-        lambda c: c.messages_delivered, integer("Messages delivered to the client, each delivery counted.")
+        "messages_delivered", integer("Messages delivered to the client, each delivery counted.")
     ),
     "deliveringCount": Field(
         lambda c: sum(each.unsettled_count for each in c.subscriptions.values()),
@@ -254,7 +234,7 @@ FIELDS: Fields[Session] = {
     "subscriptionCount": Field(lambda c: len(c.subscriptions), integer("Subscriptions.")),
     "queues": Field(
         lambda c: sorted({each.queue.name for each in c.subscriptions.values()}),
-        array({"type": "string"}, "Names of the queues of its subscriptions."),
+        array(TEXT, "Names of the queues of its subscriptions."),
     ),
 }
 
@@ -268,84 +248,60 @@ def session_of(call: Call) -> Session:
     return session
 
 
-def list_connections(call: Call) -> Steps:
-    return paged(call.query, list(call.context.connections), FIELDS, "connectionID")
-
-
-def show(call: Call) -> Answer:
-    session = session_of(call)
-    return json_answer({**view(session, FIELDS), "subscriptions": consumers_of_connection(session)})
-
-
-def close(call: Call) -> Answer:
-    session_of(call).refuse(Refused("Connection closed by management"))
-    return NO_CONTENT
-
-
-CONNECTION = Component("Connection", structure(shown(FIELDS)))
+CONNECTION = object_of("Connection", FIELDS)
 CONNECTION_DETAIL = Component(
     "ConnectionDetail",
     structure({**shown(FIELDS), "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}),
 )
-CONNECTION_ID = Parameter(
-    "id", "The connectionID.", {"type": "string"}, "path", component="connectionID", required=True
+CONNECTION_ID = Parameter("id", "The connectionID.", where="path", component="connectionID")
+
+
+@listing("/api/v1/consumers", view_broker, "consumers", CONSUMER, CONSUMER_FIELDS, searched="queue")
+def list_consumers(call: Call) -> Listed[ConsumerView]:
+    """List the consumers of all queues."""
+    found = []
+    for index, session in enumerate(call.context.connections):
+        found += [
+            ConsumerView(session, each) for each in session.subscriptions.values() if not each.terms.browser
+        ]
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield
+    return found
+
+
+@listing(
+    "/api/v1/queues/{name}/consumers", view_queue, "consumers", CONSUMER, CONSUMER_FIELDS, searched="queue"
 )
+def list_queue_consumers(call: Call) -> list[ConsumerView]:
+    """List the consumers of one queue."""
+    queue = call.directory.queue(call.names["name"])
+    return list(_of_queue(call.context, queue))
 
-CONNECTIONS_PATH, CONNECTION_PATH = "/api/v1/connections", "/api/v1/connections/{id}"
+
+@listing("/api/v1/connections", view_broker, "connections", CONNECTION, FIELDS, searched="connectionID")
+def list_connections(call: Call) -> list[Session]:
+    """List STOMP connections."""
+    return list(call.context.connections)
 
 
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/consumers",
-        list_consumers,
-        view_broker,
-        "listConsumers",
-        "List the consumers of all queues.",
-        {200: Response("One page of consumers.", CONSUMER_PAGE)},
-        parameters=LISTING,
-        filters=CONSUMER_FIELDS,
-    ),
-    Route(
-        "GET",
-        "/api/v1/queues/{name}/consumers",
-        list_of_queue,
-        view_queue,
-        "listQueueConsumers",
-        "List the consumers of one queue.",
-        {200: Response("One page of consumers.", CONSUMER_PAGE)},
-        parameters=(NAME, *LISTING),
-        filters=CONSUMER_FIELDS,
-    ),
-    Route(
-        "GET",
-        CONNECTIONS_PATH,
-        list_connections,
-        view_broker,
-        "listConnections",
-        "List STOMP connections.",
-        {200: Response("One page of connections.", page_of(CONNECTION))},
-        parameters=LISTING,
-        filters=FIELDS,
-    ),
-    Route(
-        "GET",
-        CONNECTION_PATH,
-        show,
-        view_broker,
-        "connection",
-        "Show one connection.",
-        {200: Response("The connection.", CONNECTION_DETAIL)},
-        parameters=(CONNECTION_ID,),
-    ),
-    Route(
-        "DELETE",
-        CONNECTION_PATH,
-        close,
-        edit_broker,
-        "closeConnection",
-        "Close a connection; the client gets an ERROR.",
-        {204: Response("The connection is closed.")},
-        parameters=(CONNECTION_ID,),
-    ),
+@route(
+    "GET /api/v1/connections/{id}",
+    view_broker,
+    Response("The connection.", CONNECTION_DETAIL),
+    parameters=(CONNECTION_ID,),
 )
+def show_connection(call: Call) -> Json:
+    """Show one connection."""
+    session = session_of(call)
+    return {**view(session, FIELDS), "subscriptions": consumers_of_connection(session)}
+
+
+@route(
+    "DELETE /api/v1/connections/{id}",
+    edit_broker,
+    Response("The connection is closed."),
+    parameters=(CONNECTION_ID,),
+)
+def close_connection(call: Call) -> None:
+    """Close a connection; the client gets an ERROR."""
+    session_of(call).refuse(Refused("Connection closed by management"))

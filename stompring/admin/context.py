@@ -11,11 +11,11 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from types import GeneratorType
+from typing import Any, Protocol, TypeVar, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
@@ -28,17 +28,19 @@ from stompring.broker.clock import Background
 from stompring.broker.history import History, HistoryMemory
 from stompring.broker.queue_browser import PageRead
 from stompring.errors import NotFound, Refused
+from stompring.paging.paged_queue import TargetAreas
 from stompring.policy.hooks import Policies
-from stompring.replication.role import NodeStatus
+from stompring.replication.role import Node
 from stompring.security.access import AccessControl
 from stompring.security.accounts import Roles, UserFiles, Users
+from stompring.security.certificates import Identity
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
-from stompring.settings.model import Retention as RetentionSettings
-from stompring.store.retention import RetainedFile
+from stompring.store.durable import Durable
+from stompring.store.paging import Paging
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,11 @@ def awaited(deferred: Deferred[Result]) -> Generator[Deferred[None], None, Resul
     if isinstance(result, Failure):
         result.raiseException()
     return result
+
+
+def result_of(outcome: Result | Generator[Any, None, Result]) -> Generator[Any, None, Result]:
+    """``result = yield from result_of(outcome)`` in a task, for what may be a generator or the result itself."""
+    return (yield from outcome) if isinstance(outcome, GeneratorType) else cast(Result, outcome)
 
 
 class CooperativeTask:
@@ -133,6 +140,7 @@ class TaskState(StrEnum):
     CANCELLED = "cancelled"
 
 
+@dataclass(slots=True)
 class ManagementTask:
     """Work on many messages that a request has started. It goes on if the client disconnects, and can be cancelled.
 
@@ -140,19 +148,20 @@ class ManagementTask:
     have left, ``failed`` those that could not go where they should; ``error`` is the first reason.
     """
 
-    def __init__(self, number: int, operation: str, queue: str, user: str | None, now: int) -> None:
-        self.number = number
-        self.operation = operation
-        self.queue = queue
-        self.user = user
-        self.state = TaskState.RUNNING
-        self.started = now
-        self.ended: int | None = None
-        self.done = self.skipped = self.failed = 0
-        self.total: int | None = None
-        self.error: str | None = None
-        self.cancelled = False
-        self._waiting: list[Deferred[None]] = []
+    number: int
+    operation: str
+    queue: str
+    user: str | None
+    started: int  # this and ``ended``: epoch ms
+    state: TaskState = TaskState.RUNNING
+    ended: int | None = None
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    total: int | None = None
+    error: str | None = None
+    cancelled: bool = False
+    _waiting: list[Deferred[None]] = field(default_factory=list)
 
     def fail(self, reason: str) -> None:
         """One message has failed; ``error`` is the first reason."""
@@ -303,122 +312,6 @@ class DiskMonitor(Protocol):
         """The last reading of the fuller disk."""
 
 
-class Writer(Protocol):
-    """The writer of journal and pages. Counters start with the broker."""
-
-    failing: str | None
-    batches: int
-    bytes_written: int
-    disk_seconds: float
-    failures: int
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes queued and not yet written."""
-
-
-class Journal(Protocol):
-    """The journal."""
-
-    bytes: int
-    live_bytes: int
-
-    @property
-    def segments(self) -> Sequence[object]:
-        """Its files."""
-
-
-class Compaction(Protocol):
-    """Compaction of the journal. Counters start with the broker."""
-
-    segments: int
-    rewritten: int
-
-
-class Recovery(Protocol):
-    """The result of recovery."""
-
-    lost_bytes: int
-
-
-class Retention(Protocol):
-    """Retained files. ``deleted`` counts since the start."""
-
-    bytes: int
-    deleted: int
-
-    @property
-    def directory(self) -> Path: ...
-    @property
-    def settings(self) -> RetentionSettings: ...
-    @property
-    def retained(self) -> Sequence[RetainedFile]: ...
-    @property
-    def files(self) -> int: ...
-    @property
-    def deleted_not_ingested(self) -> int:
-        """Deleted files that not every lake had ingested."""
-
-
-class PageReads(Protocol):
-    """Reads of pages. Counters start with the broker."""
-
-    bytes_read: int
-
-
-class Paging(Protocol):
-    """The page files. Counters start with the broker."""
-
-    damaged_pages: int
-    lost_messages: int
-
-    @property
-    def reads(self) -> PageReads: ...
-
-
-class Store(Protocol):
-    """The store: journal and retained files."""
-
-    @property
-    def writer(self) -> Writer: ...
-    @property
-    def journal(self) -> Journal: ...
-    @property
-    def compaction(self) -> Compaction: ...
-    @property
-    def recovery(self) -> Recovery | None: ...
-    @property
-    def retention(self) -> Retention | None: ...
-
-
-class Budget(Protocol):
-    """A limit on memory and its usage, in bytes."""
-
-    limit: int
-
-    @property
-    def used(self) -> int: ...
-
-
-class Dispatch(Protocol):
-    """Messages read back from pages, and their target lists, of all queues."""
-
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def pending_cache_bytes(self) -> int: ...
-    @property
-    def head_cache_bytes(self) -> int: ...
-    @property
-    def direct_entries(self) -> int: ...
-    @property
-    def reference_entries(self) -> int: ...
-    @property
-    def watermark_lag(self) -> int: ...
-    @property
-    def blocks_read(self) -> int: ...
-
-
 class Logins(Protocol):
     """The check of logins. ``outcomes`` counts them by outcome since the start."""
 
@@ -431,14 +324,12 @@ class Logins(Protocol):
 class Security(Protocol):
     """Logins and permissions."""
 
+    authority: AccessControl
+    users: Users
+    roles: Roles
+
     @property
     def logins(self) -> Logins: ...
-    @property
-    def authority(self) -> AccessControl: ...
-    @property
-    def users(self) -> Users: ...
-    @property
-    def roles(self) -> Roles: ...
     def certificate_subjects(self) -> Mapping[str, str]:
         """User to the subject of the certificate with which the user logs in."""
 
@@ -449,17 +340,6 @@ class Security(Protocol):
         """Run a change of these files in a thread. Fires when it is in effect, or with its error."""
 
 
-class Certificate(Protocol):
-    """A certificate of an acceptor."""
-
-    @property
-    def file(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def not_after(self) -> datetime: ...
-
-
 class Listeners(Protocol):
     """TLS and the PROXY protocol of all acceptors. Failures by acceptor, since the start."""
 
@@ -467,7 +347,7 @@ class Listeners(Protocol):
     def tls_failures(self) -> Mapping[str, int]: ...
     @property
     def proxy_failures(self) -> Mapping[str, int]: ...
-    def identities(self) -> Iterable[tuple[str, Certificate]]:
+    def identities(self) -> Iterable[tuple[str, Identity]]:
         """The certificates, each with its acceptor."""
 
 
@@ -528,13 +408,6 @@ class Drain(Protocol):
         """Accept connections again. False if that was so already."""
 
 
-class Node(Protocol):
-    """This broker in its replicated log."""
-
-    def status(self) -> NodeStatus:
-        """How it is now, without a question to the engine."""
-
-
 class ManagementCounters(Protocol):
     """Requests to the management-address, since the start."""
 
@@ -548,46 +421,30 @@ class AdminContext(Protocol):
     reactor: Any  # IReactorTime and IReactorThreads
     reactor_name: str
     stopping: bool
+    broker: Broker
+    policies: Policies
+    configuration: BrokerConfiguration
+    outgoing: Outgoing
+    node: Node | None  # None without a replicated log
+    store: Durable | None  # this and the next two: None without persistence
+    paging: Paging | None
+    dispatch: TargetAreas | None
+    bridges: Bridges
+    ports: list[IListeningPort]  # the open listeners
+    listening: list[
+        tuple[str, str, int]
+    ]  # acceptor, configured host and bound port of each listener of the start
+    tasks: TaskList
 
-    @property
-    def broker(self) -> Broker: ...
-    @property
-    def policies(self) -> Policies:
-        """The address policies of the broker."""
-
-    @property
-    def configuration(self) -> BrokerConfiguration: ...
     @property
     def connections(self) -> OpenConnections: ...
-    @property
-    def outgoing(self) -> Outgoing: ...
-    @property
-    def store(self) -> Store | None:
-        """``None`` without persistence."""
-
-    @property
-    def node(self) -> Node | None:
-        """``None`` without a replicated log."""
-
     @property
     def replication_fault(self) -> str | None:
         """Why no message is delivered: the replicated log does not store; None while they are."""
 
     @property
-    def paging(self) -> Paging | None:
-        """``None`` without persistence."""
-
-    @property
-    def dispatch(self) -> Dispatch | None:
-        """``None`` without persistence."""
-
-    @property
     def disk_monitor(self) -> DiskMonitor | None:
         """``None`` without persistence."""
-
-    @property
-    def bridges(self) -> Bridges:
-        """The bridges by name."""
 
     @property
     def drain(self) -> Drain:
@@ -608,18 +465,6 @@ class AdminContext(Protocol):
     @property
     def security(self) -> Security | None:
         """``None`` without security."""
-
-    @property
-    def ports(self) -> Sequence[IListeningPort]:
-        """The open listeners."""
-
-    @property
-    def listening(self) -> Sequence[tuple[str, str, int]]:
-        """Acceptor, configured host and bound port of each listener of the start."""
-
-    @property
-    def tasks(self) -> TaskList:
-        """Work on many messages that requests have started."""
 
     @property
     def management(self) -> ManagementCounters:

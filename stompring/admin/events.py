@@ -11,18 +11,19 @@ from twisted.internet.interfaces import IDelayedCall
 
 from stompring.broker.watch import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
 from stompring.session.destination import Authorizer
-from stompring.settings.model import PermissionType
 
 from .api import (
     MANAGEMENT,
+    VIEW,
     Answer,
     Call,
+    Json,
     Parameter,
     Problem,
     Response,
-    Route,
     encode,
-    json_answer,
+    manages,
+    route,
     view_broker,
 )
 from .context import AdminContext
@@ -80,19 +81,6 @@ def _last_seen(call: Call) -> int | None:
     return int(number) if number and number.isascii() and number.isdigit() and len(number) < 19 else None
 
 
-def list_events(call: Call) -> Answer:
-    types, since = _selected(call), _last_seen(call)
-    notifications = call.context.broker.notifications
-    if EVENT_STREAM in call.accept.lower():
-        if len(notifications.listeners) >= MAX_STREAMS:
-            raise Problem(503, f"More than {MAX_STREAMS} streams of events are open", {"Retry-After": "10"})
-        stream = EventStream(call.context, call.authorizer, types)
-        return Answer(stream.pieces(since), content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
-    size = call.query.number("size", MAX_SIZE, 1, MAX_SIZE)
-    found = [event for event in notifications.since(since or 0) if not types or event.type in types]
-    return json_answer({"data": [described(event) for event in found[-size:]], "count": len(found)})
-
-
 class EventStream:
     """The events of one client, as pieces of an answer."""
 
@@ -143,11 +131,7 @@ class EventStream:
         return not self._types or event.type in self._types
 
     def _may_read(self) -> bool:
-        allowed = self._authorizer
-        return allowed.allows_all or any(
-            allowed.allows(permission, MANAGEMENT)
-            for permission in (PermissionType.VIEW, PermissionType.MANAGE)
-        )
+        return manages(self._authorizer) or self._authorizer.allows(VIEW, MANAGEMENT)
 
     def _next_piece(self) -> bytes:
         waiting = self._waiting
@@ -225,41 +209,46 @@ EVENTS = structure(
     }
 )
 
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/events",
-        list_events,
-        view_broker,
-        "events",
-        "List recent events of the broker, or stream events as they happen.",
-        {
-            200: Response(
-                "The events, or a stream of Server-Sent Events.", EVENTS, ("application/json", EVENT_STREAM)
-            )
-        },
-        "With Accept: text/event-stream the answer is a stream: events after `since` or the header Last-Event-ID, "
-        "then events as they happen.",
-        parameters=(
-            Parameter(
-                "since",
-                "Only events with a higher id.",
-                {"type": "integer", "minimum": 0},
-                component="eventsSince",
-            ),
-            Parameter(
-                "type[]",
-                "Only events of these types.",
-                {"type": "array", "items": {"type": "string", "enum": list(TYPES)}},
-                component="eventTypes",
-            ),
-            Parameter(
-                "size",
-                "Maximum number of events of a list: the newest.",
-                {"type": "integer", "minimum": 1, "maximum": MAX_SIZE, "default": MAX_SIZE},
-                component="eventsSize",
-            ),
+
+@route(
+    "GET /api/v1/events",
+    view_broker,
+    Response("The events, or a stream of Server-Sent Events.", EVENTS, ("application/json", EVENT_STREAM)),
+    parameters=(
+        Parameter(
+            "since",
+            "Only events with a higher id.",
+            {"type": "integer", "minimum": 0},
+            component="eventsSince",
         ),
-        errors=(503,),
+        Parameter(
+            "type[]",
+            "Only events of these types.",
+            {"type": "array", "items": {"type": "string", "enum": list(TYPES)}},
+            component="eventTypes",
+        ),
+        Parameter(
+            "size",
+            "Maximum number of events of a list: the newest.",
+            {"type": "integer", "minimum": 1, "maximum": MAX_SIZE, "default": MAX_SIZE},
+            component="eventsSize",
+        ),
     ),
+    errors=(503,),
 )
+def show_events(call: Call) -> Answer | Json:
+    """List recent events of the broker, or stream events as they happen.
+
+    With Accept: text/event-stream the answer is a stream: events after `since` or the header Last-Event-ID, then
+    events as they happen.
+    """
+    types, since = _selected(call), _last_seen(call)
+    notifications = call.context.broker.notifications
+    if EVENT_STREAM in call.accept.lower():
+        if len(notifications.listeners) >= MAX_STREAMS:
+            raise Problem(503, f"More than {MAX_STREAMS} streams of events are open", {"Retry-After": "10"})
+        stream = EventStream(call.context, call.authorizer, types)
+        return Answer(stream.pieces(since), content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
+    size = call.query.number("size", MAX_SIZE, 1, MAX_SIZE)
+    found = [event for event in notifications.since(since or 0) if not types or event.type in types]
+    return {"data": [described(event) for event in found[-size:]], "count": len(found)}

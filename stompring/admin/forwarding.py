@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from stompring.broker.bridge import Bridge, BridgeState
@@ -16,28 +17,23 @@ from stompring.settings.document import hidden
 from stompring.settings.model import ComponentRoutingType
 
 from .api import (
-    LISTING,
-    NAME,
-    Answer,
     Call,
+    Json,
     Response,
-    Route,
-    Steps,
     edit_broker,
-    json_answer,
-    paged,
+    listing,
+    route,
     view,
     view_broker,
 )
 from .counters import BRIDGE, DIVERT, fields_of
 from .json_schema import (
-    Component,
+    TEXT,
     Field,
     Fields,
     array,
     boolean,
-    page_of,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -47,7 +43,7 @@ HEADER = structure({"name": string("Name of the header."), "value": string("Its 
 TRANSFORMER = structure(
     {
         "addHeaders": array(HEADER, "Headers that are set on the copies."),
-        "removeHeaders": array({"type": "string"}, "Headers that the copies do not have."),
+        "removeHeaders": array(TEXT, "Headers that the copies do not have."),
         "policy": string("Broker-plugin that decides about the headers; null: none.", null=True),
     }
 )
@@ -66,25 +62,23 @@ def transformer(divert: Divert) -> dict[str, Any] | None:
 
 
 DIVERT_FIELDS: Fields[Divert] = {
-    "name": Field(lambda d: d.name, string("Name of the divert.")),
+    "name": Field("name", string("Name of the divert.")),
     "routingName": Field(
         lambda d: d.configuration.routing_name or d.name, string("routing-name of the divert.")
     ),
     "address": Field(
-        lambda d: d.configuration.address, string("Address whose messages it copies; may have wildcards.")
+        "configuration.address", string("Address whose messages it copies; may have wildcards.")
     ),
     "forwardingAddresses": Field(
         lambda d: list(d.configuration.forwarding_address),
-        array({"type": "string"}, "Addresses that get the copies."),
+        array(TEXT, "Addresses that get the copies."),
     ),
-    "filter": Field(
-        lambda d: d.configuration.filter, string("Selector of the messages; null: all.", null=True)
-    ),
+    "filter": Field("configuration.filter", string("Selector of the messages; null: all.", null=True)),
     "exclusive": Field(
-        lambda d: d.exclusive, boolean("Whether its messages do not enter the queues of their address.")
+        "exclusive", boolean("Whether its messages do not enter the queues of their address.")
     ),
     "routingType": Field(
-        lambda d: d.configuration.routing_type,
+        "configuration.routing_type",
         {"enum": [str(kind) for kind in ComponentRoutingType], "description": "Routing type of the copies."},
     ),
     **fields_of(DIVERT),
@@ -99,30 +93,19 @@ SORTABLE = {
 }
 
 
-def list_diverts(call: Call) -> Steps:
-    return paged(call.query, list(call.context.broker.diverts.by_name.values()), DIVERT_FIELDS, "name")
-
-
-def show_divert(call: Call) -> Answer:
-    divert = call.context.broker.diverts.by_name.get(call.names["name"])
-    if divert is None:
-        raise NotFound(f"Divert {call.names['name']} does not exist")
-    return json_answer(view(divert, DIVERT_FIELDS))
-
-
-DIVERT_SCHEMA = Component("Divert", structure(shown(DIVERT_FIELDS)))
+DIVERT_SCHEMA = object_of("Divert", DIVERT_FIELDS)
 
 
 STATE = {"enum": [str(state) for state in BridgeState]}
 
 BRIDGE_FIELDS: Fields[Bridge] = {
-    "name": Field(lambda b: b.name, string("Name of the bridge.")),
-    "queue": Field(lambda b: b.configuration.queue_name, string("Queue whose messages are forwarded.")),
+    "name": Field("name", string("Name of the bridge.")),
+    "queue": Field("configuration.queue_name", string("Queue whose messages are forwarded.")),
     "forwardingAddress": Field(
-        lambda b: b.configuration.forwarding_address,
+        "configuration.forwarding_address",
         string("Destination at the remote broker; null: the address of each message.", null=True),
     ),
-    "filter": Field(lambda b: b.configuration.filter, string("Selector of what is forwarded.", null=True)),
+    "filter": Field("configuration.filter", string("Selector of what is forwarded.", null=True)),
     "state": Field(
         lambda b: str(b.state),
         {
@@ -131,154 +114,94 @@ BRIDGE_FIELDS: Fields[Bridge] = {
             "STOPPING: for confirmations. FAILED: the attempts are used up.",
         },
     ),
-    "paused": Field(lambda b: b.paused, boolean("Whether no messages are taken from the queue.")),
-    "remote": Field(
-        lambda b: b.remote, string("Host and port of the remote broker in use, or tried last.", null=True)
-    ),
+    "paused": Field("paused", boolean("Whether no messages are taken from the queue.")),
+    "remote": Field("remote", string("Host and port of the remote broker in use, or tried last.", null=True)),
     "remoteServer": Field(
-        lambda b: b.server, string("The server header of the remote broker, while connected.", null=True)
+        "server", string("The server header of the remote broker, while connected.", null=True)
     ),
     "connectors": Field(
         lambda b: [each.remote for each in b.configuration.connectors],
-        array({"type": "string"}, "Host and port of each connector, in the order in which they are tried."),
+        array(TEXT, "Host and port of each connector, in the order in which they are tried."),
     ),
     **fields_of(BRIDGE),
-    "lastError": Field(lambda b: b.last_error, string("The last fault.", null=True)),
+    "lastError": Field("last_error", string("The last fault.", null=True)),
     "lastErrorTime": Field(
         lambda b: b.last_error_time or None, timestamp("Time of the last fault.", null=True)
     ),
 }
 
 
-def bridge_of(call: Call) -> Bridge:
-    """The bridge in the path. Raises `NotFound`."""
+def _changed(call: Call, change: Callable[[Bridge], object]) -> Json:
+    """The bridge in the path after a change. Raises `NotFound`."""
     name = call.names["name"]
     bridge = call.context.bridges.by_name.get(name)
     if bridge is None:
         raise NotFound(f"Bridge {name} does not exist")
-    return bridge
+    change(bridge)
+    return view(bridge, BRIDGE_FIELDS)
 
 
-def list_bridges(call: Call) -> Steps:
-    return paged(call.query, list(call.context.bridges.by_name.values()), BRIDGE_FIELDS, "name")
+BRIDGE_SCHEMA = object_of("Bridge", BRIDGE_FIELDS)
+THE_BRIDGE = Response("The bridge.", BRIDGE_SCHEMA)
 
 
-def show_bridge(call: Call) -> Answer:
-    return json_answer(view(bridge_of(call), BRIDGE_FIELDS))
-
-
-def start(call: Call) -> Answer:
-    bridge = bridge_of(call)
-    bridge.start()
-    return json_answer(view(bridge, BRIDGE_FIELDS))
-
-
-def stop(call: Call) -> Answer:
-    """Stop a bridge; the answer does not wait for what is still to be confirmed."""
-    bridge = bridge_of(call)
-    bridge.stop()
-    return json_answer(view(bridge, BRIDGE_FIELDS))
-
-
-def pause(call: Call) -> Answer:
-    bridge = bridge_of(call)
-    bridge.set_paused(True)
-    return json_answer(view(bridge, BRIDGE_FIELDS))
-
-
-def resume(call: Call) -> Answer:
-    bridge = bridge_of(call)
-    bridge.set_paused(False)
-    return json_answer(view(bridge, BRIDGE_FIELDS))
-
-
-BRIDGE_SCHEMA = Component("Bridge", structure(shown(BRIDGE_FIELDS)))
-BRIDGES_PATH, BRIDGE_PATH = "/api/v1/bridges", "/api/v1/bridges/{name}"
-THE_BRIDGE = {200: Response("The bridge.", BRIDGE_SCHEMA)}
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/diverts",
-        list_diverts,
-        view_broker,
-        "listDiverts",
-        "List diverts.",
-        {200: Response("One page of diverts.", page_of(DIVERT_SCHEMA))},
-        parameters=LISTING,
-        filters=SORTABLE,
-    ),
-    Route(
-        "GET",
-        "/api/v1/diverts/{name}",
-        show_divert,
-        view_broker,
-        "divert",
-        "Show one divert.",
-        {200: Response("The divert.", DIVERT_SCHEMA)},
-        parameters=(NAME,),
-    ),
-    Route(
-        "GET",
-        BRIDGES_PATH,
-        list_bridges,
-        view_broker,
-        "listBridges",
-        "List bridges.",
-        {200: Response("One page of bridges.", page_of(BRIDGE_SCHEMA))},
-        parameters=LISTING,
-        filters=BRIDGE_FIELDS,
-    ),
-    Route(
-        "GET",
-        BRIDGE_PATH,
-        show_bridge,
-        view_broker,
-        "bridge",
-        "Show one bridge.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/start",
-        start,
-        edit_broker,
-        "startBridge",
-        "Start a bridge that was stopped or has failed.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/stop",
-        stop,
-        edit_broker,
-        "stopBridge",
-        "Stop a bridge until it is started, or the broker restarts.",
-        THE_BRIDGE,
-        "It takes no more messages, waits up to pending-ack-timeout for confirmations, and disconnects.",
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/pause",
-        pause,
-        edit_broker,
-        "pauseBridge",
-        "Take no more messages from the queue; the connection stays open.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
-    Route(
-        "POST",
-        f"{BRIDGE_PATH}/resume",
-        resume,
-        edit_broker,
-        "resumeBridge",
-        "Resume a paused bridge.",
-        THE_BRIDGE,
-        parameters=(NAME,),
-    ),
+@listing(
+    "/api/v1/diverts",
+    view_broker,
+    "diverts",
+    DIVERT_SCHEMA,
+    DIVERT_FIELDS,
+    unfiltered=("transformer", "forwardingAddresses"),
 )
+def list_diverts(call: Call) -> list[Divert]:
+    """List diverts."""
+    return list(call.context.broker.diverts.by_name.values())
+
+
+@route("GET /api/v1/diverts/{name}", view_broker, Response("The divert.", DIVERT_SCHEMA))
+def show_divert(call: Call) -> Json:
+    """Show one divert."""
+    divert = call.context.broker.diverts.by_name.get(call.names["name"])
+    if divert is None:
+        raise NotFound(f"Divert {call.names['name']} does not exist")
+    return view(divert, DIVERT_FIELDS)
+
+
+@listing("/api/v1/bridges", view_broker, "bridges", BRIDGE_SCHEMA, BRIDGE_FIELDS)
+def list_bridges(call: Call) -> list[Bridge]:
+    """List bridges."""
+    return list(call.context.bridges.by_name.values())
+
+
+@route("GET /api/v1/bridges/{name}", view_broker, THE_BRIDGE)
+def show_bridge(call: Call) -> Json:
+    """Show one bridge."""
+    return _changed(call, lambda bridge: None)
+
+
+@route("POST /api/v1/bridges/{name}/start", edit_broker, THE_BRIDGE)
+def start_bridge(call: Call) -> Json:
+    """Start a bridge that was stopped or has failed."""
+    return _changed(call, Bridge.start)
+
+
+@route("POST /api/v1/bridges/{name}/stop", edit_broker, THE_BRIDGE)
+def stop_bridge(call: Call) -> Json:
+    """Stop a bridge until it is started, or the broker restarts.
+
+    It takes no more messages, waits up to pending-ack-timeout for confirmations, and disconnects.
+    """
+    # the answer does not wait for what is still to be confirmed
+    return _changed(call, Bridge.stop)
+
+
+@route("POST /api/v1/bridges/{name}/pause", edit_broker, THE_BRIDGE)
+def pause_bridge(call: Call) -> Json:
+    """Take no more messages from the queue; the connection stays open."""
+    return _changed(call, lambda bridge: bridge.set_paused(True))
+
+
+@route("POST /api/v1/bridges/{name}/resume", edit_broker, THE_BRIDGE)
+def resume_bridge(call: Call) -> Json:
+    """Resume a paused bridge."""
+    return _changed(call, lambda bridge: bridge.set_paused(False))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from stompring.replication.role import NodeStatus, Role, rebuild_percent
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 
-from .api import Answer, Call, Response, Route, json_answer, view_broker
-from .counters import COUNTER, GAUGE, Counter
-from .json_schema import Component, Schema, boolean, integer, string, structure, timestamp
+from .api import Call, Json, Response, route, view, view_broker
+from .counters import Counter, families_of, fields_of, of_part
+from .json_schema import Field, Fields, boolean, integer, object_of, string, timestamp
 
 ROLE = "stompring_ha_role"
 ROLE_HELP = "1 for the role of this broker. JSON: role."
@@ -28,100 +27,78 @@ HA: tuple[Counter[NodeStatus], ...] = (
     Counter(
         "lagEntries",
         "stompring_ha_lag_entries",
-        GAUGE,
         "Entries of the log that this standby has not applied yet.",
-        lambda s: s.lag_entries,
-        null=NO_LOG,
+        "lag_entries",
     ),
     Counter(
         "lagBytes",
         "stompring_ha_lag_bytes",
-        GAUGE,
         "Bytes of these entries.",
-        lambda s: s.lag_bytes,
-        null=NO_LOG,
+        "lag_bytes",
     ),
     Counter(
         "lagTime",
         "stompring_ha_lag_seconds",
-        GAUGE,
         "Time by which this standby is behind the log.",
         lambda s: round(s.lag_seconds * 1000),
         scale=_SECONDS_AS_MS,
-        null=NO_LOG,
     ),
     Counter(
         "missingEntries",
         "stompring_ha_missing_entries",
-        GAUGE,
         "Entries that the log has lost and this standby lacks, at least: above 0 it does not take over until they are "
         "written again.",
-        lambda s: s.missing_entries,
-        null=NO_LOG,
+        "missing_entries",
     ),
     Counter(
         "rebuilding",
         "stompring_ha_rebuilding",
-        GAUGE,
         "1 while this standby has not reached the end of the log since it connected.",
-        lambda s: s.rebuilding,
+        "rebuilding",
         type="boolean",
-        null=NO_LOG,
     ),
     Counter(
         "appendCount",
         "stompring_ha_appends_total",
-        COUNTER,
         "Appends to the log that were stored; one has the entries of a whole batch.",
-        lambda s: s.appends,
-        null=NO_LOG,
+        "appends",
     ),
     Counter(
         "appendTime",
         "stompring_ha_append_seconds_total",
-        COUNTER,
         "Time that these appends have taken.",
         lambda s: round(s.append_seconds * 1000),
         scale=_SECONDS_AS_MS,
-        null=NO_LOG,
     ),
     Counter(
         "appendedBytes",
         "stompring_ha_appended_bytes_total",
-        COUNTER,
         "Bytes of these entries that change files.",
-        lambda s: s.append_bytes,
-        null=NO_LOG,
+        "append_bytes",
     ),
     Counter(
         "fencedCount",
         "stompring_ha_fenced_total",
-        COUNTER,
         "Times that this broker was fenced: another one has written to the log.",
-        lambda s: s.fenced,
-        null=NO_LOG,
+        "fenced",
     ),
     Counter(
         "takeoverCount",
         "stompring_ha_takeovers_total",
-        COUNTER,
         "Times that this process became active.",
-        lambda s: s.takeovers,
-        null=NO_LOG,
+        "takeovers",
     ),
     Counter(
         "lastTakeover",
         "stompring_ha_last_takeover_timestamp_seconds",
-        GAUGE,
         "When this process became active.",
-        lambda s: None if s.last_takeover is None else s.last_takeover.time,
+        "last_takeover.time",
         scale=_SECONDS_AS_MS,
         null=NOT_ACTIVE,
     ),
     Counter(
         "lastTakeoverDuration",
         "stompring_ha_last_takeover_duration_seconds",
-        GAUGE,
         "Time from the claim of the log to open listeners.",
         lambda s: (
             None
@@ -134,34 +111,30 @@ HA: tuple[Counter[NodeStatus], ...] = (
     Counter(
         "logEntries",
         "stompring_ha_log_entries",
-        GAUGE,
         "Entries in the log.",
-        lambda s: None if s.log is None else s.log.entries,
+        "log.entries",
         null=NOT_ANSWERED,
     ),
     Counter(
         "logSize",
         "stompring_ha_log_bytes",
-        GAUGE,
         "Size of the log, in bytes.",
-        lambda s: None if s.log is None else s.log.bytes,
+        "log.bytes",
         null=NOT_ANSWERED,
     ),
     Counter(
         "logMaxSize",
         "stompring_ha_log_max_bytes",
-        GAUGE,
         "Limit of the log in bytes; -1: no limit.",
-        lambda s: None if s.log is None else s.log.max_bytes,
+        "log.max_bytes",
         minimum=-1,
         null=NOT_ANSWERED,
     ),
     Counter(
         "logHealthy",
         "stompring_ha_log_healthy",
-        GAUGE,
         "1 while enough nodes of the engine answer to store entries.",
-        lambda s: None if s.log is None else s.log.healthy,
+        "log.healthy",
         type="boolean",
         null=NOT_ANSWERED,
     ),
@@ -183,55 +156,94 @@ def role_families(role: str) -> Iterator[Metric]:
 def ha_families(status: NodeStatus) -> Iterator[Metric]:
     """The metrics of a broker in a replicated log, active or standby."""
     yield from role_families(status.role.value)
-    for _, alike in groupby(HA, key=lambda counter: counter.metric):
-        first, *_others = alike
-        value = first.read(status)
-        if value is None:
-            continue
-        kind = GaugeMetricFamily if first.kind == GAUGE else CounterMetricFamily
-        family: Metric = kind(first.metric, f"{first.help} JSON: {first.json}.")
-        family.add_sample(first.metric, {}, value * first.scale)
-        yield family
+    yield from families_of(status, HA)
 
 
-FIELDS: dict[str, Schema] = {
-    "enabled": boolean("Whether the broker has a replicated log."),
-    "role": {
-        "enum": [each.value for each in Role],
-        "description": "Role of the broker: `active`, also without a replicated log; `suspended`: active, but the "
-        "engine does not answer, and nothing is delivered; `standby`; `connecting` to the engine; `released`, `fenced` "
-        "or `failed` while it stops.",
-    },
-    "broker": string("Name of the broker among those of the log.", null=True),
-    "fresh": boolean("Whether it is active and has stored an entry lately.", null=True),
-    "fault": string("What the broker waits for, or why it stops.", null=True),
-    "url": string("URL of the engine.", null=True),
-    "stream": string("Name of the log.", null=True),
-    "takeoverTimeout": integer(
-        "Silence of the active broker after which a standby takes over, in milliseconds.", null=True
+class Member(NamedTuple):
+    """This broker in its replicated log, and the settings of that."""
+
+    status: NodeStatus
+    settings: ReplicatedLogSettings | None
+
+
+FIELDS: Fields[Member] = {
+    "enabled": Field(lambda member: True, boolean("Whether the broker has a replicated log.")),
+    "role": Field(
+        "status.role.value",
+        {
+            "enum": [each.value for each in Role],
+            "description": "Role of the broker: `active`, also without a replicated log; `suspended`: active, but the "
+            "engine does not answer, and nothing is delivered; `standby`; `connecting` to the engine; `released`, "
+            "`fenced` or `failed` while it stops.",
+        },
     ),
-    "engine": string("Name of the engine.", null=True),
-    "identity": string("Identity of the log; another one: the log was created anew.", null=True),
-    "replicas": integer("Copies of each entry.", null=True),
-    "leader": string("Node of the engine that orders the entries.", null=True),
-    "lastSequence": integer("Sequence of the last entry, as the engine said last.", null=True),
-    "logAge": integer("Milliseconds since the engine said so.", null=True),
-    "sequence": integer("Sequence of the last entry that this broker has applied or appended.", null=True),
-    "rebuiltPercent": integer(
-        "How far a standby is with its copy, by entries; 100: it has reached the end of the log.", null=True
+    "broker": Field("status.broker", string("Name of the broker among those of the log.", null=True)),
+    "fresh": Field(
+        "status.fresh", boolean("Whether it is active and has stored an entry lately.", null=True)
     ),
-    "rebuiltEntries": integer("Entries that a rebuilding standby has applied.", null=True),
-    "rebuildEntries": integer("Entries that it has to apply, at most.", null=True),
-    "rebuiltBytes": integer("Bytes that a rebuilding standby has applied.", null=True),
-    "rebuildBytes": integer(
-        "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.", null=True
+    "fault": Field(
+        lambda member: member.status.fault or None,
+        string("What the broker waits for, or why it stops.", null=True),
     ),
-    "takeoverReason": string("Why this process became active.", null=True),
-    "activeBroker": string("Name of the active broker, by its last beat.", null=True),
-    "activeHost": string("Its machine.", null=True),
-    "activeVersion": string("Its version of stompring.", null=True),
-    "lastBeat": timestamp("Time of its last beat.", null=True),
-    **{counter.json: counter.schema for counter in HA},
+    "url": Field("settings.url", string("URL of the engine.", null=True)),
+    "stream": Field("settings.stream", string("Name of the log.", null=True)),
+    "takeoverTimeout": Field(
+        "settings.takeover_timeout",
+        integer("Silence of the active broker after which a standby takes over, in milliseconds.", null=True),
+    ),
+    "engine": Field("status.log.engine", string("Name of the engine.", null=True)),
+    "identity": Field(
+        "status.log.identity",
+        string("Identity of the log; another one: the log was created anew.", null=True),
+    ),
+    "replicas": Field("status.log.replicas", integer("Copies of each entry.", null=True)),
+    "leader": Field("status.log.leader", string("Node of the engine that orders the entries.", null=True)),
+    "lastSequence": Field(
+        "status.log.last", integer("Sequence of the last entry, as the engine said last.", null=True)
+    ),
+    "logAge": Field(
+        lambda member: None if member.status.log is None else round(member.status.log_age * 1000),
+        integer("Milliseconds since the engine said so.", null=True),
+    ),
+    "sequence": Field(
+        "status.sequence",
+        integer("Sequence of the last entry that this broker has applied or appended.", null=True),
+    ),
+    "rebuiltPercent": Field(
+        lambda member: rebuild_percent(member.status) if member.status.role is Role.STANDBY else None,
+        integer(
+            "How far a standby is with its copy, by entries; 100: it has reached the end of the log.",
+            null=True,
+        ),
+    ),
+    "rebuiltEntries": Field(
+        "status.rebuilt_entries", integer("Entries that a rebuilding standby has applied.", null=True)
+    ),
+    "rebuildEntries": Field(
+        "status.rebuild_entries", integer("Entries that it has to apply, at most.", null=True)
+    ),
+    "rebuiltBytes": Field(
+        "status.rebuilt_bytes", integer("Bytes that a rebuilding standby has applied.", null=True)
+    ),
+    "rebuildBytes": Field(
+        "status.rebuild_bytes",
+        integer(
+            "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.",
+            null=True,
+        ),
+    ),
+    "takeoverReason": Field(
+        "status.last_takeover.reason", string("Why this process became active.", null=True)
+    ),
+    "activeBroker": Field(
+        "status.active.broker", string("Name of the active broker, by its last beat.", null=True)
+    ),
+    "activeHost": Field("status.active.host", string("Its machine.", null=True)),
+    "activeVersion": Field("status.active.version", string("Its version of stompring.", null=True)),
+    "lastBeat": Field(
+        lambda member: member.status.active_time or None, timestamp("Time of its last beat.", null=True)
+    ),
+    **fields_of(of_part("status", NO_LOG, *HA)),
 }
 
 
@@ -242,58 +254,18 @@ def without_log(role: str = Role.ACTIVE.value) -> dict[str, Any]:
 
 def describe(status: NodeStatus, configuration: BrokerConfiguration) -> dict[str, Any]:
     """The answer of a broker with a replicated log, active or standby."""
-    settings, log, active, takeover = (
-        configuration.replicated_log,
-        status.log,
-        status.active,
-        status.last_takeover,
-    )
-    return {
-        "enabled": True,
-        "role": status.role.value,
-        "broker": status.broker,
-        "fresh": status.fresh,
-        "fault": status.fault or None,
-        "url": None if settings is None else settings.url,
-        "stream": None if settings is None else settings.stream,
-        "takeoverTimeout": None if settings is None else settings.takeover_timeout,
-        "engine": None if log is None else log.engine,
-        "identity": None if log is None else log.identity,
-        "replicas": None if log is None else log.replicas,
-        "leader": None if log is None else log.leader,
-        "lastSequence": None if log is None else log.last,
-        "logAge": None if log is None else round(status.log_age * 1000),
-        "sequence": status.sequence,
-        "rebuiltPercent": rebuild_percent(status) if status.role is Role.STANDBY else None,
-        "rebuiltEntries": status.rebuilt_entries,
-        "rebuildEntries": status.rebuild_entries,
-        "rebuiltBytes": status.rebuilt_bytes,
-        "rebuildBytes": status.rebuild_bytes,
-        "takeoverReason": None if takeover is None else takeover.reason,
-        "activeBroker": None if active is None else active.broker,
-        "activeHost": None if active is None else active.host,
-        "activeVersion": None if active is None else active.version,
-        "lastBeat": status.active_time or None,
-        **{counter.json: counter.read(status) for counter in HA},
-    }
+    return view(Member(status, configuration.replicated_log), FIELDS)
 
 
-def show(call: Call) -> Answer:
+@route(
+    "GET /api/v1/ha", view_broker, Response("The role and the log.", object_of("HighAvailability", FIELDS))
+)
+def show_ha(call: Call) -> Json:
+    """Show the role of the broker and its replicated log.
+
+    Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.
+    """
     node, context = call.context.node, call.context
     if node is None:
-        return json_answer(without_log())
-    return json_answer(describe(node.status(), context.configuration))
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/ha",
-        show,
-        view_broker,
-        "ha",
-        "Show the role of the broker and its replicated log.",
-        {200: Response("The role and the log.", Component("HighAvailability", structure(FIELDS)))},
-        "Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.",
-    ),
-)
+        return without_log()
+    return describe(node.status(), context.configuration)

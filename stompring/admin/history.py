@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 
 from stompring.broker.history import RESOLUTIONS, History
 
+from .addresses import address_of
 from .api import (
-    NAME,
-    Answer,
     Call,
+    Json,
     Parameter,
+    PermissionRule,
     Problem,
     Response,
     Route,
-    json_answer,
+    route,
     view_address,
     view_broker,
     view_queue,
 )
 from .connections import CONNECTION_ID, session_of
 from .json_schema import Schema, array, integer, structure
+from .queues import queue_of
 from .sampler import (
     ADDRESS_RATES,
     BROKER_GAUGES,
@@ -57,7 +60,7 @@ MEANINGS = {
 }
 
 
-def _answer(call: Call, history: History | None, names: Sequence[str]) -> Answer:
+def _answer(call: Call, history: History | None, names: Sequence[str]) -> Json:
     """The points of the requested resolution and time. Raises 400."""
     name = call.query.text("resolution")
     resolution = 0 if name is None else NAMES.get(name)
@@ -76,30 +79,10 @@ def _answer(call: Call, history: History | None, names: Sequence[str]) -> Answer
     series = dict(zip(names, points, strict=True))
     if "diskUsage" in series:
         series["diskUsage"] = [None if each is None else each / DISK_UNIT for each in series["diskUsage"]]
-    return json_answer(
-        {"resolution": seconds * 1000, "start": first * seconds * 1000 + shift, "series": series}
-    )
+    return {"resolution": seconds * 1000, "start": first * seconds * 1000 + shift, "series": series}
 
 
-def of_broker(call: Call) -> Answer:
-    return _answer(call, call.context.sampler.history, (*BROKER_RATES, *BROKER_GAUGES))
-
-
-def of_queue(call: Call) -> Answer:
-    queue = call.context.broker.directory.queue(call.names["name"])
-    return _answer(call, queue.history, (*QUEUE_RATES, *QUEUE_GAUGES))
-
-
-def of_address(call: Call) -> Answer:
-    address = call.context.broker.directory.address(call.names["name"])
-    return _answer(call, address.history, (*ADDRESS_RATES, *QUEUE_GAUGES))
-
-
-def of_connection(call: Call) -> Answer:
-    return _answer(call, session_of(call).history, (*CONNECTION_RATES, *CONNECTION_GAUGES))
-
-
-def _response(rates: Sequence[str], gauges: Sequence[str]) -> dict[int, Response]:
+def _response(rates: Sequence[str], gauges: Sequence[str]) -> Response:
     point: Schema = {"type": ["number", "null"], "minimum": 0}
     series = {
         name: array(point, f"{MEANINGS[name]}{' Per second.' if name in rates else ''}")
@@ -112,7 +95,7 @@ def _response(rates: Sequence[str], gauges: Sequence[str]) -> dict[int, Response
             "series": structure(series, "One number per point, the oldest first; null where it is unknown."),
         }
     )
-    return {200: Response("The points.", schema)}
+    return Response("The points.", schema)
 
 
 RESOLUTION = Parameter(
@@ -126,52 +109,61 @@ SINCE = Parameter(
     {"type": "integer", "minimum": 0, "default": 0},
     component="historySince",
 )
-PARAMETERS = (RESOLUTION, SINCE)
-TEXT = "Empty series where nothing is known."
 
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/broker/history",
-        of_broker,
-        view_broker,
-        "brokerHistory",
-        "Show rates and gauges of the broker over time.",
-        _response(BROKER_RATES, BROKER_GAUGES),
-        TEXT,
-        parameters=PARAMETERS,
-    ),
-    Route(
-        "GET",
-        "/api/v1/queues/{name}/history",
-        of_queue,
-        view_queue,
-        "queueHistory",
-        "Show rates and gauges of a queue over time.",
-        _response(QUEUE_RATES, QUEUE_GAUGES),
-        TEXT,
-        parameters=(NAME, *PARAMETERS),
-    ),
-    Route(
-        "GET",
-        "/api/v1/addresses/{name}/history",
-        of_address,
-        view_address,
-        "addressHistory",
-        "Show rates and gauges of an address over time.",
-        _response(ADDRESS_RATES, QUEUE_GAUGES),
-        TEXT,
-        parameters=(NAME, *PARAMETERS),
-    ),
-    Route(
-        "GET",
-        "/api/v1/connections/{id}/history",
-        of_connection,
-        view_broker,
-        "connectionHistory",
-        "Show rates and gauges of a connection over time.",
-        _response(CONNECTION_RATES, CONNECTION_GAUGES),
-        TEXT,
-        parameters=(CONNECTION_ID, *PARAMETERS),
-    ),
+
+def _history(
+    where: str,
+    permissions: PermissionRule,
+    rates: Sequence[str],
+    gauges: Sequence[str],
+    *parameters: Parameter,
+) -> Callable[[Callable[[Call], History | None]], Route]:
+    """Make a function that finds a history the route that shows it."""
+
+    def make(find: Callable[[Call], History | None]) -> Route:
+        @wraps(find)
+        def answer(call: Call) -> Json:
+            return _answer(call, find(call), (*rates, *gauges))
+
+        response = _response(rates, gauges)
+        return route(where, permissions, response, parameters=(*parameters, RESOLUTION, SINCE))(answer)
+
+    return make
+
+
+@_history("GET /api/v1/broker/history", view_broker, BROKER_RATES, BROKER_GAUGES)
+def show_broker_history(call: Call) -> History | None:
+    """Show rates and gauges of the broker over time.
+
+    Empty series where nothing is known.
+    """
+    return call.context.sampler.history
+
+
+@_history("GET /api/v1/queues/{name}/history", view_queue, QUEUE_RATES, QUEUE_GAUGES)
+def show_queue_history(call: Call) -> History | None:
+    """Show rates and gauges of a queue over time.
+
+    Empty series where nothing is known.
+    """
+    return queue_of(call).history
+
+
+@_history("GET /api/v1/addresses/{name}/history", view_address, ADDRESS_RATES, QUEUE_GAUGES)
+def show_address_history(call: Call) -> History | None:
+    """Show rates and gauges of an address over time.
+
+    Empty series where nothing is known.
+    """
+    return address_of(call).history
+
+
+@_history(
+    "GET /api/v1/connections/{id}/history", view_broker, CONNECTION_RATES, CONNECTION_GAUGES, CONNECTION_ID
 )
+def show_connection_history(call: Call) -> History | None:
+    """Show rates and gauges of a connection over time.
+
+    Empty series where nothing is known.
+    """
+    return session_of(call).history

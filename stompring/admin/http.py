@@ -20,7 +20,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress, IDelayedCall
-from twisted.internet.task import Cooperator
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
@@ -63,6 +62,7 @@ from .api import (
     Query,
     Route,
     Routes,
+    SecuritySource,
     Steps,
     check_content_type,
     check_fetch_site,
@@ -156,13 +156,10 @@ class AdminChannel(HTTPChannel):
         """Answer 503 and close a connection above the limits that has not requested health in time."""
         if self._closing or self.exceeded is None:
             return
-        self._closing = True
         self._request_timer = _cancel(self._request_timer)
         if self.connection_limit is not None:
             self.connection_limit.closed(self)
-        self._count_rejection(str(self.exceeded.limit), str(self.exceeded))
-        self.write(plain_answer(self.exceeded))  # type: ignore[no-untyped-call]
-        self.loseConnection()  # type: ignore[no-untyped-call]
+        self._refuse(self.exceeded)
         abort = getattr(self.transport, "abortConnection", None)
         if abort is not None:
             self._abort_timer = self._call_later(CLOSE_TIME, abort)
@@ -197,12 +194,16 @@ class AdminChannel(HTTPChannel):
 
     def refuse(self, error: Exception) -> None:
         """See `Holder`."""
-        if self._closing or not isinstance(error, LimitReached):
-            return
+        if not self._closing and isinstance(error, LimitReached):
+            self._refuse(error)
+
+    def _refuse(self, refused: LimitReached, *, close: bool = True) -> None:
+        """Answer with the error, and process no more input."""
         self._closing = True
-        self._count_rejection(str(error.limit), str(error))
-        self.write(plain_answer(error))  # type: ignore[no-untyped-call]
-        self.loseConnection()  # type: ignore[no-untyped-call]
+        self._count_rejection(str(refused.limit), str(refused))
+        self.write(plain_answer(refused))  # type: ignore[no-untyped-call]
+        if close:
+            self.loseConnection()  # type: ignore[no-untyped-call]
 
     def allContentReceived(self) -> None:
         """A request is complete."""
@@ -221,10 +222,8 @@ class AdminChannel(HTTPChannel):
 
     def _request_timed_out(self) -> None:
         self._request_timer = None
-        self._closing = True
         text = f"The request is not complete after {REQUEST_TIME:.0f} seconds"
-        self._count_rejection("http-request-time", text)
-        self.write(plain_answer(LimitReached(text, "http-request-time", 408)))  # type: ignore[no-untyped-call]
+        self._refuse(LimitReached(text, "http-request-time", 408), close=False)
         self.timeoutConnection()  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
@@ -238,27 +237,18 @@ class AdminChannel(HTTPChannel):
         if header == b"Content-Length" and data.isdigit():
             data = data.lstrip(b"0") or b"0"
             if len(data) > len(str(DISCARD_LIMIT)) or int(data) > DISCARD_LIMIT:
-                self._body_too_large()
+                text = f"The body is longer than {BODY_LIMIT} bytes"
+                self._refuse(LimitReached(text, "http-body", 413))
                 return False
         return bool(super()._maybeChooseTransferDecoder(header, data))  # type: ignore[no-untyped-call]
-
-    def _body_too_large(self) -> None:
-        self._closing = True
-        text = f"The body is longer than {BODY_LIMIT} bytes"
-        self._count_rejection("http-body", text)
-        self.write(plain_answer(LimitReached(text, "http-body", 413)))  # type: ignore[no-untyped-call]
-        self.loseConnection()  # type: ignore[no-untyped-call]
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """A line of the head is too long."""
         self._head_too_large()
 
     def _head_too_large(self) -> None:
-        self._closing = True
         text = f"The request head exceeds {self.totalHeadersSize} bytes or {self.maxHeaders} headers"
-        self._count_rejection("http-head", text)
-        self.write(plain_answer(LimitReached(text, "http-head", 431)))  # type: ignore[no-untyped-call]
-        self.loseConnection()  # type: ignore[no-untyped-call]
+        self._refuse(LimitReached(text, "http-head", 431))
 
     # ---- answers
 
@@ -375,30 +365,64 @@ _PHRASES = {
 log = logging.getLogger(__name__)
 
 
-class RequestHandler:
+class Responder:
+    """A request to any site: its headers, the checks of its origin and login, and the writing of a whole answer."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._method = request.method.decode("latin-1")
+        self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
+        self._host = str(getattr(request.getClientAddress(), "host", ""))
+        self._disconnected = False
+        request.notifyFinish().addErrback(self._client_disconnected)
+
+    def _header(self, name: str) -> str | None:
+        value = self._request.requestHeaders.getRawHeaders(name.encode())
+        return None if value is None else value[0].decode("utf-8", "replace")
+
+    def _check_site(self, listens_on: str) -> None:
+        """Raise 403 for a page of another site."""
+        check_host(self._header("host"), listens_on)
+        check_origin(self._header("origin"), self._header("host"))
+
+    def _log_in(self, context: SecuritySource) -> Deferred[Login] | None:
+        certificate: str | None = getattr(self._request, "certificate", None)
+        return check_login(context, self._header("authorization"), self._host, certificate)
+
+    def _set_head(self, answer: Answer) -> None:
+        request = self._request
+        request.setResponseCode(answer.status)
+        if answer.content_type is not None:
+            request.setHeader("Content-Type", answer.content_type)
+        for name, value in answer.headers.items():
+            request.setHeader(name, value)
+
+    def _write_body(self, answer: Answer) -> None:
+        assert isinstance(answer.body, bytes)
+        if answer.status not in (204, 304):
+            self._request.setHeader("Content-Length", str(len(answer.body)))
+        self._request.write(answer.body)
+        self._request.finish()
+
+    def _client_disconnected(self, _: Failure) -> None:
+        self._disconnected = True
+
+
+class RequestHandler(Responder):
     """Handles one request: checks, login, route, answer. Every error becomes an answer."""
 
     def __init__(
-        self,
-        request: Request,
-        context: AdminContext,
-        console: ConsoleFiles,
-        routes: Routes,
-        cooperator: Cooperator,
+        self, request: Request, context: AdminContext, console: ConsoleFiles, routes: Routes
     ) -> None:
-        self._request = request
+        super().__init__(request)
         self._context = context
         self._console = console
         self._routes = routes
-        self._cooperator = cooperator
-        self._method = request.method.decode("latin-1")
-        self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
+        self._cooperator = context.tasks.cooperator
         self._log = RequestLog(request, context)
-        self._disconnected = False
         self._work: CooperativeTask | None = None
         self._unsynced: Answer | None = None  # the answer to a change that is not synced yet
         self._timeout: IDelayedCall | None = None  # while the answer waits for the sync
-        request.notifyFinish().addErrback(self._client_disconnected)
 
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
@@ -410,7 +434,7 @@ class RequestHandler:
             check_fetch_site(self._header("sec-fetch-site"))
             route, names = self._routes.find(self._method, segments)
             self._log.set_route(route, names)
-            login = None if route.public else self._login()
+            login = None if route.public else self._log_in(self._context)
         except Refused as refused:
             self._log.set_error(str(refused), login=refused.status == 401)
             self._write(problem_answer(refused, self._instance))
@@ -420,26 +444,16 @@ class RequestHandler:
         else:
             login.addCallbacks(lambda one: self._call_route(route, names, one), self._login_failed)
 
-    def _login(self) -> Deferred[Login] | None:
-        certificate: str | None = getattr(self._request, "certificate", None)
-        return check_login(self._context, self._header("authorization"), self._log.host, certificate)
-
-    def _header(self, name: str) -> str | None:
-        value = self._request.requestHeaders.getRawHeaders(name.encode())
-        return None if value is None else value[0].decode("utf-8", "replace")
-
     def _console_answer(self, segments: list[str]) -> Answer:
         headers = {name: self._header(name) for name in ("host", "accept-encoding", "if-none-match")}
         return console_answer(self._context, self._console, self._method, segments, headers)
 
     def _segments(self) -> list[str]:
         """The decoded segments of the path. Raises 400, and 403 for a page of another site."""
-        request = self._request
-        check_host(self._header("host"), self._listens_on())
-        check_origin(self._header("origin"), self._header("host"))
-        assert request.postpath is not None
+        self._check_site(self._listens_on())
+        assert self._request.postpath is not None
         try:
-            return [segment.decode() for segment in request.postpath]
+            return [segment.decode() for segment in self._request.postpath]
         except UnicodeDecodeError:
             raise Problem(400, "The path is not UTF-8") from None
 
@@ -569,18 +583,11 @@ class RequestHandler:
         if self._disconnected:
             return
         request = self._request
-        request.setResponseCode(answer.status)
-        if answer.content_type is not None:
-            request.setHeader("Content-Type", answer.content_type)
-        for name, value in answer.headers.items():
-            request.setHeader(name, value)
+        self._set_head(answer)
         if answer.status == 401 and self._header("x-requested-with") == REQUESTED_WITH:
             request.setHeader("WWW-Authenticate", CHALLENGE)
         if isinstance(answer.body, bytes):
-            if answer.status not in (204, 304):
-                request.setHeader("Content-Length", str(len(answer.body)))
-            request.write(answer.body)
-            request.finish()
+            self._write_body(answer)
         elif self._method == "HEAD":
             request.write(b"")
             request.finish()
@@ -606,8 +613,8 @@ class RequestHandler:
         self._request.unregisterProducer()
         self._request.finish()
 
-    def _client_disconnected(self, _: Failure) -> None:
-        self._disconnected = True
+    def _client_disconnected(self, reason: Failure) -> None:
+        super()._client_disconnected(reason)
         if self._unsynced is not None:  # the change is in effect; only its answer is lost
             self._log.write(self._unsynced)
         self._unsynced = None
@@ -643,22 +650,19 @@ class AdminRequest(Request):
 
 
 class AdminResource(Resource):
-    """The only resource: it leaves every path to the routes."""
+    """The only resource of a site: ``handle`` answers requests of any path."""
 
     isLeaf = True
 
-    def __init__(self, context: AdminContext, console: ConsoleFiles, routes: Routes) -> None:
+    def __init__(self, handle: Callable[[Request], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._context = context
-        self._console = console
-        self._routes = routes
-        self._cooperator = context.tasks.cooperator
+        self._handle = handle
 
     def render(self, request: Request) -> int:
         """Handle a request of any path."""
         for name, value in ANSWER_HEADERS.items():
             request.setHeader(name, value)
-        RequestHandler(request, self._context, self._console, self._routes, self._cooperator).handle()
+        self._handle(request)
         return NOT_DONE_YET
 
 
@@ -697,12 +701,14 @@ def admin_routes() -> Routes:
         retention,
         ha,
     )
-    return Routes(openapi.with_document([route for part in parts for route in part.ROUTES]))
+    found = [each for part in parts for each in vars(part).values() if isinstance(each, Route)]
+    return Routes(openapi.with_document(found))
 
 
 def admin_site(service: AdminContext, console: Path = DIRECTORY) -> AdminSite:
     """The site of an HTTP acceptor, with the files of the ``console`` in a directory."""
-    resource = AdminResource(service, ConsoleFiles(console), admin_routes())
+    files, routes = ConsoleFiles(console), admin_routes()
+    resource = AdminResource(lambda request: RequestHandler(request, service, files, routes).handle())
     site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
     site.connection_limit = HttpConnectionLimit(service.broker.rejections.add, service.broker.unfinished)
     return site

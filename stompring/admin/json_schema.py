@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 Thing = TypeVar("Thing")
@@ -20,18 +21,45 @@ class Component:
     schema: Schema
 
 
+def reader(source: str | Callable[[Thing], Any]) -> Callable[[Thing], Any]:
+    """The function that reads a value: ``source``, or one for the attributes that it names, such as ``address.name``.
+
+    The value is None if one of the attributes is.
+    """
+    if not isinstance(source, str):
+        return source
+    names = source.split(".")
+    if len(names) == 1:
+        return attrgetter(source)
+
+    def read(thing: Any) -> Any:
+        for name in names:
+            thing = getattr(thing, name)
+            if thing is None:
+                return None
+        return thing
+
+    return read
+
+
 @dataclass(frozen=True, slots=True)
 class Field(Generic[Thing]):
-    """A field of a JSON object: how it is read from what the object represents, and its schema."""
+    """A field of a JSON object: its schema, and how it is read from what the object represents, see `reader`."""
 
-    read: Callable[[Thing], Any]
+    source: str | Callable[[Thing], Any]
     schema: Schema
+    read: Callable[[Thing], Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "read", reader(self.source))
 
     @property
     def description(self) -> str:
         """The meaning of the field."""
         return str(self.schema["description"])
 
+
+TEXT: Schema = {"type": "string"}
 
 #: The fields of a JSON object, in order.
 Fields = Mapping[str, Field[Thing]]
@@ -95,6 +123,11 @@ def structure(
 def shown(fields: Fields[Any]) -> Mapping[str, Schema]:
     """The schemas of fields."""
     return {name: field.schema for name, field in fields.items()}
+
+
+def object_of(name: str, fields: Fields[Any]) -> Component:
+    """The schema of an object with these fields."""
+    return Component(name, structure(shown(fields)))
 
 
 def page_of(item: Component) -> Component:

@@ -1,15 +1,12 @@
-"""Management by messages, in the language of Artemis.
-
-The attributes and operations of management by messages, with Artemis's names: each calls a route of the HTTP API.
+"""Management by messages, in the language of Artemis: requests to the management-address, carried out by the routes of
+the HTTP API.
 
 An attribute is every field of the HTTP API (``MessageCount`` is ``messageCount``) and what `ALIASES` adds. An operation
-``getName`` or ``isName`` without parameters is the attribute ``Name``.
-
-Management by messages: requests to the management-address, carried out by the routes of the HTTP API.
+``getName`` or ``isName`` without parameters is the attribute ``Name``. Most operations call one route: see `forward`.
 
 `ManagementRequests` queues the requests of each connection, runs them in slices and sends the replies in the format of
 Artemis: the result as a JSON array with one element, nothing for an operation without a result, and
-``_AMQ_OperationSucceeded``. `management_operations` has the attributes and operations.
+``_AMQ_OperationSucceeded``.
 """
 
 from __future__ import annotations
@@ -18,11 +15,12 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
+from operator import attrgetter
 from time import perf_counter
-from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from twisted.internet.interfaces import IDelayedCall
@@ -41,12 +39,11 @@ from stompring.session.outbox import printable
 from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE, ManagementRequest
 from stompring.settings.document import hidden, with_suggestion
 from stompring.settings.match import is_internal
-from stompring.settings.model import AddressSettings, PermissionType
+from stompring.settings.model import AddressSettings, PermissionType, camel_case
 
 from . import addresses, broker, queues
-from .addresses import camel
 from .api import SYNC_TIME, Answer, Call, Query, Routes, check_permissions, encode, not_synced_text
-from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read
+from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
 #: The result of an operation without one: the reply has no body.
@@ -59,30 +56,17 @@ Steps = Generator[Any, None, Any]
 KINDS = ("broker", "address", "queue", "acceptor", "divert", "bridge")
 
 
-class Resource(NamedTuple):
-    """What a request is about."""
-
-    kind: str
-    name: str
-
-    def target(self, context: AdminContext, routes: Routes, request: ManagementRequest) -> Target:
-        """The resource with all that operations need. Raises `NotFound`."""
-        target = Target(context, routes, request, self.kind, self.name)
-        target.check()
-        return target
-
-
-def find_resource(text: str) -> Resource:
-    """Read ``_AMQ_ResourceName``. Raises `Refused`."""
+def find_resource(text: str) -> tuple[str, str]:
+    """Read ``_AMQ_ResourceName``: the kind and the name. Raises `Refused`."""
     if text == "broker":
-        return Resource("broker", "")
+        return "broker", ""
     kind, dot, name = text.partition(".")
     if kind not in KINDS or not name or kind == "broker":
         raise Refused(
             f"_AMQ_ResourceName must be broker, or one of address, queue, acceptor, divert or bridge with the name "
             f"after a dot, as queue.orders, not {text[:100]!r}"
         )
-    return Resource(kind, name)
+    return kind, name
 
 
 class Target:
@@ -91,20 +75,16 @@ class Target:
     def __init__(
         self, context: AdminContext, routes: Routes, request: ManagementRequest, kind: str, name: str
     ) -> None:
+        """Raises `NotFound` for a resource that does not exist."""
         self.context = context
         self.request = request
         self.kind = kind
         self.name = name
         self._routes = routes
-
-    def check(self) -> None:
-        """Raise `NotFound` for a resource that does not exist."""
-        if self.kind == "queue":
-            _ = self.queue
-        elif self.kind == "address":
-            _ = self.address
-        elif self.kind == "acceptor" and self.name not in self.context.acceptors:
-            raise NotFound(f"Acceptor {self.name} does not exist")
+        if kind == "acceptor" and name not in context.acceptors:
+            raise NotFound(f"Acceptor {name} does not exist")
+        if kind in ("queue", "address"):
+            self._thing()
 
     @property
     def queue(self) -> Queue:
@@ -115,10 +95,6 @@ class Target:
     def address(self) -> Address:
         """The address. Raises `NotFound`."""
         return self.context.broker.directory.address(self.name)
-
-    def has(self, operation: str) -> bool:
-        """Whether the HTTP API has a route of that operationId."""
-        return operation in self._routes.operations
 
     def call(
         self,
@@ -154,21 +130,9 @@ class Target:
         if login is not None:
             check_permissions(login.authorizer, route.permissions, call)
         route.check(call)
-        outcome = route.answer(call)
-        answer = (yield from outcome) if isinstance(outcome, GeneratorType) else outcome
+        answer = yield from result_of(route.answer(call))
         assert isinstance(answer, Answer) and isinstance(answer.body, bytes)
         return json.loads(answer.body) if answer.body else None
-
-    def on_resource(
-        self,
-        operation: str,
-        body: Mapping[str, object] | None = None,
-        *,
-        query: Mapping[str, object] | None = None,
-        id: str | None = None,
-    ) -> Steps:
-        """As `call`, of the queue or address itself."""
-        return self.call(operation, self.name, body, query=query, id=id)
 
     def all_of(self, operation: str, queue: str | None = None, /, **query: object) -> Steps:
         """All items of a list."""
@@ -191,10 +155,12 @@ class Target:
             return fields[field]
         read = ALIASES[self.kind].get(name)
         if read is None:
-            fields = FIELDS[self.kind]
-            return fields[uncapitalized(name)].read(self._thing())
-        value = read(self)
-        return (yield from value) if isinstance(value, GeneratorType) else value
+            return self.field(uncapitalized(name))
+        return (yield from result_of(read(self)))
+
+    def field(self, name: str) -> Any:
+        """A field of the HTTP API."""
+        return FIELDS[self.kind][name].read(self._thing())
 
     def _thing(self) -> Queue | Address | AdminContext:
         if self.kind == "queue":
@@ -215,12 +181,15 @@ def uncapitalized(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
+def _field(name: str) -> Callable[[Target], Any]:
+    """A field of the HTTP API."""
+    return lambda t: t.field(name)
+
+
 def _names(operation: str) -> Callable[[Target], Any]:
-    """The names of all that a list has; none where there is no such list."""
+    """The names of all that a list has."""
 
     def read(target: Target) -> Steps:
-        if not target.has(operation):
-            return []
         items = yield from target.all_of(operation)
         return [item["name"] for item in items]
 
@@ -238,7 +207,7 @@ def _total(field: str) -> Callable[[Target], int]:
 
 
 def _first_message(target: Target) -> Steps:
-    page = yield from target.on_resource("listMessages", query={"size": 1, "bodyLimit": 0})
+    page = yield from target.call("listMessages", target.name, query={"size": 1, "bodyLimit": 0})
     return page["data"][0] if page["data"] else None
 
 
@@ -266,8 +235,7 @@ def _acceptors(target: Target) -> str:
 
 
 def _uptime(target: Target) -> str:
-    seconds = broker.FIELDS["uptime"].read(target.context) / 1000
-    return f"{seconds:.3f} seconds"
+    return f"{target.field('uptime') / 1000:.3f} seconds"
 
 
 #: The fields of the HTTP API, each of which is an attribute.
@@ -287,8 +255,8 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "Clustered": lambda t: False,
         "ReplicaSync": lambda t: False,
         "Uptime": _uptime,
-        "UptimeMillis": lambda t: broker.FIELDS["uptime"].read(t.context),
-        "CurrentTimeMillis": lambda t: t.context.broker.clock.now,
+        "UptimeMillis": _field("uptime"),
+        "CurrentTimeMillis": attrgetter("context.broker.clock.now"),
         "QueueNames": lambda t: [name for name in t.context.broker.directory.queues if not is_internal(name)],
         "AddressNames": lambda t: [
             name for name in t.context.broker.directory.addresses if not is_internal(name)
@@ -297,10 +265,10 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "TotalMessageCount": _total("messageCount"),
         "TotalMessagesAdded": _total("messagesAdded"),
         "TotalMessagesAcknowledged": _total("messagesAcknowledged"),
-        "DiskStoreUsage": lambda t: broker.FIELDS["diskUsage"].read(t.context),
-        "MaxDiskUsage": lambda t: t.context.configuration.max_disk_usage,
-        "ManagementAddress": lambda t: t.context.configuration.management_address,
-        "ManagementNotificationAddress": lambda t: t.context.configuration.management_notification_address,
+        "DiskStoreUsage": _field("diskUsage"),
+        "MaxDiskUsage": attrgetter("context.configuration.max_disk_usage"),
+        "ManagementAddress": attrgetter("context.configuration.management_address"),
+        "ManagementNotificationAddress": attrgetter("context.configuration.management_notification_address"),
         "AcceptorsAsJSON": _acceptors,
         "Connectors": lambda t: [],
         "ConnectorsAsJSON": lambda t: "[]",
@@ -318,25 +286,25 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         ),
     },
     "address": {
-        "Address": lambda t: t.address.name,
+        "Address": attrgetter("address.name"),
         "QueueNames": lambda t: list(t.address.queues),
         "AllQueueNames": lambda t: list(t.address.queues),
         "BindingNames": lambda t: list(t.address.queues),
         "RemoteQueueNames": lambda t: [],
         "RoutingTypesAsJSON": lambda t: _as_json(addresses.FIELDS["routingTypes"].read(t.address)),
-        "NumberOfMessages": lambda t: t.address.message_count,
-        "RolesAsJSON": lambda t: _roles_as_json(t, t.name),
-        "AddressLimitPercent": lambda t: addresses.FIELDS["limitPercent"].read(t.address),
-        "NumberOfBytesPerPage": lambda t: t.address.settings.page_size_bytes,
+        "NumberOfMessages": attrgetter("address.message_count"),
+        "RolesAsJSON": lambda t: roles_as_json(t, t.name),
+        "AddressLimitPercent": _field("limitPercent"),
+        "NumberOfBytesPerPage": attrgetter("address.settings.page_size_bytes"),
         "Internal": lambda t: False,
     },
     "queue": {
-        "ID": lambda t: t.queue.number,
-        "DeadLetterAddress": lambda t: t.queue.address.settings.dead_letter_address,
-        "ExpiryAddress": lambda t: t.queue.address.settings.expiry_address,
-        "ConfigurationManaged": lambda t: t.queue.attributes.configured,
+        "ID": attrgetter("queue.number"),
+        "DeadLetterAddress": attrgetter("queue.address.settings.dead_letter_address"),
+        "ExpiryAddress": attrgetter("queue.address.settings.expiry_address"),
+        "ConfigurationManaged": attrgetter("queue.attributes.configured"),
         "InternalQueue": lambda t: False,
-        "FirstMessageAge": lambda t: queues.FIELDS["oldestAge"].read(t.queue),
+        "FirstMessageAge": _field("oldestAge"),
         "FirstMessageTimestamp": _first_message_timestamp,
         "FirstMessageAsJSON": _first_message_json,
     },
@@ -377,6 +345,9 @@ def no_attribute(kind: str, name: str, known: Any) -> Refused:
 # ---- operations
 
 
+Function = Callable[..., Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One signature of an operation.
@@ -387,7 +358,7 @@ class Operation:
 
     name: str
     parameters: str
-    function: Callable[..., Any]
+    function: Function
     changes: bool
     secret: frozenset[int] = frozenset()
 
@@ -396,11 +367,6 @@ class Operation:
         return len(values) == len(self.parameters) and all(
             _ACCEPTED[letter](value) for letter, value in zip(self.parameters, values, strict=True)
         )
-
-    def run(self, target: Target, values: list[Any]) -> Steps:
-        """Carry it out."""
-        outcome = self.function(target, *values)
-        return (yield from outcome) if isinstance(outcome, GeneratorType) else outcome
 
 
 _ACCEPTED: Mapping[str, Callable[[Any], bool]] = {
@@ -415,8 +381,6 @@ _SHOWN = {"n": "text", "s": "text or null", "i": "number", "b": "boolean", "o": 
 
 #: The operations of each kind of resource, by name.
 OPERATIONS: dict[str, dict[str, list[Operation]]] = {kind: {} for kind in KINDS}
-
-Function = Callable[..., Any]
 
 
 def operation(
@@ -457,25 +421,237 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
     raise Refused(f"No operation {name} takes these {len(values)} parameters; there is: {known}")
 
 
-def _whether(steps: Steps) -> Steps:
-    """Whether it was found: False for 404."""
+def _object(text: str | None, what: str) -> dict[str, Any]:
+    """A parameter that is a JSON object as text. Raises `Refused`."""
     try:
-        yield from steps
-    except Refused as refused:
-        if refused.status != 404:
-            raise
-        return False
-    return True
+        given = json.loads(text or "")
+    except (ValueError, RecursionError) as fault:
+        raise Refused(f"The {what} must be a JSON object: {fault}") from None
+    if not isinstance(given, dict):
+        raise Refused(f"The {what} must be a JSON object")
+    return given
 
 
-def _void(steps: Steps) -> Steps:
-    yield from steps
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+# ---- operations that call one route
+
+#: The members that a parameter adds to those of the parameters before it.
+Members = Callable[["Target", Mapping[str, Any], Any], Mapping[str, Any]]
+
+
+def _member(name: str) -> Members:
+    return lambda target, body, value: {} if value is None else {name: value}
+
+
+def _queue_members(target: Target, body: object, name: str) -> Mapping[str, Any]:
+    queue = target.context.broker.directory.queue(name)
+    return {"queue": queue.name, "address": queue.address.name}
+
+
+def _check_address(target: Target, body: Mapping[str, Any], create: bool) -> Mapping[str, Any]:
+    if not create:
+        target.context.broker.directory.address(body["address"])
+    return {}
+
+
+#: The parameters of operations that call one route: the letter of `Operation`, and the members of the request's body.
+#: The members ``path`` and ``id`` are the names in the path, and ``force`` is a parameter of the query.
+PARAMETERS: Mapping[str, tuple[str, Members]] = {
+    **{name: ("n", _member(name)) for name in ("path", "id", "name", "address", "password")},
+    **{name: ("s", _member(name)) for name in ("routingType", "user")},
+    **{name: ("i", _member(name)) for name in ("maxConsumers", "priority")},
+    **{name: ("b", _member(name)) for name in ("durable", "purgeOnNoConsumers", "exclusive", "force")},
+    "newPassword": ("s", _member("password")),
+    "roles": ("s", lambda target, body, text: {} if text is None else {"roles": _words(text)}),
+    "routingTypes": ("s", lambda target, body, text: {"routingTypes": _words(text)} if _words(text) else {}),
+    "newRoutingTypes": ("s", lambda target, body, text: {"routingTypes": _words(text)}),
+    "createAddress": ("b", _check_address),
+    "group": ("s", lambda target, body, group: {"group": group}),
+    "filter": ("s", lambda target, body, text: {"filter": text} if text else {}),
+    "message": ("i", lambda target, body, number: {"messages": [str(number)]}),
+    "number": ("i", lambda target, body, number: {"id": str(number)}),
+    "queue": ("n", _queue_members),
+    "limit": ("i", lambda target, body, limit: {"limit": limit or -1}),
+    "positiveLimit": ("i", lambda target, body, limit: {"limit": limit if limit > 0 else -1}),
+    # of Artemis, without effect: messages per transaction, whether duplicates are rejected, whether the pause survives
+    # a restart, whether the password is stored as it is
+    "flush": ("i", lambda target, body, number: {}),
+    **{name: ("b", lambda target, body, value: {}) for name in ("reject", "persist", "plaintext")},
+}
+
+
+def forward(
+    kinds: str,
+    name: str,
+    route: str,
+    result: Callable[[Any], Any],
+    *signatures: str,
+    changes: bool = True,
+    secret: tuple[int, ...] = (),
+    **fixed: object,
+) -> None:
+    """Register an operation that calls a route, whose answer ``result`` converts.
+
+    A signature has the names of `PARAMETERS`; ``fixed`` are members of the body.
+    """
+    for signature in signatures or ("",):
+        parameters = [PARAMETERS[each] for each in signature.split()]
+
+        def run(target: Target, *values: Any, parameters: Any = parameters) -> Steps:
+            body: dict[str, Any] = dict(fixed)
+            for (_, members), value in zip(parameters, values, strict=True):
+                body |= members(target, body, value)
+            query = {"force": body.pop("force")} if "force" in body else {}
+            path, number = body.pop("path", target.name), body.pop("id", None)
+            return result((yield from target.call(route, path, body, query=query, id=number)))
+
+        letters = "".join(letter for letter, _ in parameters)
+        operation(kinds, name, letters, changes=changes, secret=secret)(run)
+
+
+def _void(answer: object) -> object:
     return NOTHING
 
 
-def _selected(text_filter: str | None, **more: object) -> dict[str, object]:
-    """The members of a body that select messages."""
-    return {**({"filter": text_filter} if text_filter else {}), **more}
+def _done(task: Mapping[str, Any]) -> int:
+    done: int = task["done"]
+    return done
+
+
+def _any_done(task: Mapping[str, Any]) -> bool:
+    return _done(task) > 0
+
+
+def _sent(task: Mapping[str, Any]) -> int:
+    """How many are dead letters. Raises `Refused` if some stay, which Artemis would lose."""
+    if task["failed"]:
+        raise Refused(f"{task['error']}; {task['failed']} messages stay, {task['done']} were sent")
+    return _done(task)
+
+
+def _attributes_as_json(detail: Mapping[str, Any]) -> str:
+    """A queue as Artemis writes it."""
+    shown = {"name": detail["name"], "address": detail["address"], "routing-type": detail["routingType"]}
+    if detail["filter"] is not None:
+        shown["filter-string"] = detail["filter"]
+    for row in queues.OPTIONS:
+        value = detail[row.json_name]
+        if row.json_name not in ("filter", "ringPolicy", "ringCountsPaged") and value is not None:
+            shown[row.name.replace("_", "-")] = value
+    return _as_json({**shown, **IMPLIED, "configuration-managed": detail["configured"]})
+
+
+#: Members of a queue's JSON in Artemis that a queue here has by itself, with the only value that is accepted.
+IMPLIED = {
+    "auto-create-address": True,
+    "auto-created": False,
+    "configuration-managed": False,
+    "fqqn": False,
+    "internal": False,
+    "temporary": False,
+    "transient": False,
+    "auto-delete": False,
+    "auto-delete-delay": 0,
+    "auto-delete-message-count": 0,
+}
+
+
+def _address_text(detail: Mapping[str, Any]) -> str:
+    kinds = ", ".join(sorted(detail["routingTypes"]))
+    created = str(detail["autoCreated"]).lower()
+    return f"Address [name={detail['name']}, routingTypes={{{kinds}}}, autoCreated={created}]"
+
+
+forward("queue", "removeMessages", "removeMessages", _done, "filter", "flush filter", "flush filter limit")
+forward("queue", "removeAllMessages", "purgeQueue", lambda answer: answer["removed"])
+forward("queue", "expireMessages", "expireMessages", _done, "filter")
+forward("queue", "expireMessage", "expireMessages", _any_done, "message")
+forward(
+    "queue",
+    "moveMessages",
+    "moveMessages",
+    _done,
+    "filter queue",
+    "filter queue reject",
+    "flush filter queue reject",
+    "flush filter queue reject positiveLimit",
+)
+forward("queue", "moveMessage", "moveMessages", _any_done, "message queue", "message queue reject")
+forward("queue", "copyMessage", "copyMessages", _any_done, "message queue")
+forward("queue", "retryMessages", "retryMessages", _done, "", "filter", keepOrigin=True)
+forward("queue", "retryMessage", "retryMessages", _any_done, "message", keepOrigin=True)
+forward("queue", "sendMessagesToDeadLetterAddress", "sendMessagesToDeadLetterAddress", _sent, "filter")
+forward(
+    "queue",
+    "sendMessageToDeadLetterAddress",
+    "sendMessagesToDeadLetterAddress",
+    lambda task: _sent(task) > 0,
+    "message",
+)
+forward("queue", "changeMessagesPriority", "changeMessagesPriority", _done, "filter priority")
+forward("queue", "changeMessagePriority", "changeMessagesPriority", _any_done, "message priority")
+forward("queue", "deliverScheduledMessage", "deliverScheduled", _void, "number")
+forward("queue", "pause", "changeQueue", _void, "", "persist", paused=True)
+forward("queue", "resume", "changeQueue", _void, paused=False)
+forward("queue", "enable", "changeQueue", _void, enabled=True)
+forward("queue", "disable", "changeQueue", _void, enabled=False)
+forward("queue", "resetAllGroups", "resetGroups", _void)
+forward("queue", "resetGroup", "resetGroups", _void, "group")
+forward("address", "pause", "changeAddress", _void, "", "persist", paused=True)
+forward("address", "resume", "changeAddress", _void, paused=False)
+forward("address", "clearDuplicateIdCache", "forgetDuplicates", lambda answer: answer["forgotten"] > 0)
+forward(
+    "broker",
+    "createQueue",
+    "createQueue",
+    _void,
+    "address name",
+    "address name routingType",
+    "address name durable",
+    "address name durable routingType",
+    "address name filter durable",
+    "address name filter durable routingType",
+    "address routingType name filter durable maxConsumers purgeOnNoConsumers createAddress",
+)
+forward(
+    "broker",
+    "updateQueue",
+    "changeQueue",
+    _attributes_as_json,
+    "path routingType maxConsumers purgeOnNoConsumers",
+    "path routingType maxConsumers purgeOnNoConsumers exclusive",
+    "path routingType maxConsumers purgeOnNoConsumers exclusive user",
+)
+forward("broker", "createAddress", "createAddress", _address_text, "name routingTypes")
+forward("broker", "updateAddress", "changeAddress", _address_text, "path newRoutingTypes")
+forward("broker", "deleteAddress", "deleteAddress", _void, "path", "path force")
+forward("broker", "getAddressInfo", "address", _address_text, "path", changes=False)
+forward("broker", "reloadConfigurationFile", "reload", _void)
+forward(
+    "broker",
+    "addUser",
+    "createUser",
+    _void,
+    "name password roles",
+    "name password roles plaintext",
+    secret=(1,),
+)
+forward(
+    "broker",
+    "resetUser",
+    "changeUser",
+    _void,
+    "path newPassword",
+    "path newPassword roles",
+    "path newPassword roles plaintext",
+    secret=(1,),
+)
+forward("broker", "removeUser", "deleteUser", _void, "path")
+for _verb in ("start", "stop", "pause", "resume"):
+    forward("bridge", _verb, f"{_verb}Bridge", _void)
 
 
 # ---- operations on messages
@@ -508,37 +684,35 @@ ONLY_PENDING = {"state": "pending"}
 MAX_GROUPS = 10_000
 
 #: Types of messages in Artemis.
-DEFAULT_TYPE, TEXT_TYPE, BYTES_TYPE = 0, 3, 4
+TEXT_TYPE, BYTES_TYPE = 3, 4
 
 
-def _listed(target: Target, route: str, text_filter: str | None) -> Steps:
-    query: dict[str, object] = {"bodyLimit": 0}
-    if route == "listMessages":
-        query |= ONLY_PENDING
+def _page_of_messages(target: Target, route: str, text_filter: str | None, **query: object) -> Steps:
     if text_filter:
         query["filter"] = text_filter
-    page = yield from target.on_resource(route, query=query)
-    return [message_map(message) for message in page["data"]]
+    return target.call(route, target.name, query=query)
 
 
 @operation("queue", "listMessages", "s")
 def list_messages(target: Target, text_filter: str | None) -> Steps:
-    return _listed(target, "listMessages", text_filter)
+    page = yield from _page_of_messages(target, "listMessages", text_filter, bodyLimit=0, **ONLY_PENDING)
+    return [message_map(message) for message in page["data"]]
 
 
 @operation("queue", "listMessagesAsJSON", "s")
 def list_messages_as_json(target: Target, text_filter: str | None) -> Steps:
-    return _as_json((yield from _listed(target, "listMessages", text_filter)))
+    return _as_json((yield from list_messages(target, text_filter)))
 
 
 @operation("queue", "listScheduledMessages")
 def list_scheduled(target: Target) -> Steps:
-    return _listed(target, "listScheduled", None)
+    page = yield from _page_of_messages(target, "listScheduled", None, bodyLimit=0)
+    return [message_map(message) for message in page["data"]]
 
 
 @operation("queue", "listScheduledMessagesAsJSON")
 def list_scheduled_as_json(target: Target) -> Steps:
-    return _as_json((yield from _listed(target, "listScheduled", None)))
+    return _as_json((yield from list_scheduled(target)))
 
 
 @operation("queue", "browse", "", "s", "ii", "iis")
@@ -546,18 +720,14 @@ def browse(target: Target, *values: Any) -> Steps:
     """Messages with their bodies, as ``text``."""
     numbers = [value for value in values if isinstance(value, int)]
     text_filter = next((value for value in values if isinstance(value, str)), None)
-    query: dict[str, object] = {**ONLY_PENDING, **dict(zip(("page", "size"), numbers, strict=False))}
-    if text_filter:
-        query["filter"] = text_filter
-    page = yield from target.on_resource("listMessages", query=query)
+    query = {**ONLY_PENDING, **dict(zip(("page", "size"), numbers, strict=False))}
+    page = yield from _page_of_messages(target, "listMessages", text_filter, **query)
     return [{**message_map(message), "text": message["body"]} for message in page["data"]]
 
 
 @operation("queue", "countMessages", "", "s")
 def count_messages(target: Target, text_filter: str | None = None) -> Any:
-    if not text_filter:
-        return target.queue.message_count
-    return _count(target, text_filter, "pending")
+    return _count(target, text_filter, "pending") if text_filter else target.queue.message_count
 
 
 @operation("queue", "countMessages", "ss")
@@ -587,134 +757,28 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
 
 @operation("queue", "countDeliveringMessages", "", "s")
 def count_delivering(target: Target, text_filter: str | None = None) -> Any:
-    if text_filter:
-        return _count(target, text_filter, "delivering")
-    return queues.FIELDS["deliveringCount"].read(target.queue)
+    return _count(target, text_filter, "delivering") if text_filter else target.queue.delivering
 
 
 def _count(target: Target, text_filter: str, state: str) -> Steps:
-    page = yield from target.on_resource(
-        "listMessages", query={"filter": text_filter, "state": state, "size": 1, "bodyLimit": 0}
-    )
+    page = yield from _page_of_messages(target, "listMessages", text_filter, state=state, size=1, bodyLimit=0)
     return page["count"]
 
 
 @operation("queue", "removeMessage", "i", changes=True)
 def remove_message(target: Target, number: int) -> Steps:
-    return _whether(target.on_resource("removeMessage", id=str(number)))
+    return _whether(target.call("removeMessage", target.name, id=str(number)))
 
 
-def _done(steps: Steps) -> Steps:
-    task = yield from steps
-    return task["done"]
-
-
-@operation("queue", "removeMessages", "s", changes=True)
-def remove_messages(target: Target, text_filter: str | None) -> Steps:
-    return _done(target.on_resource("removeMessages", _selected(text_filter)))
-
-
-@operation("queue", "removeMessages", "is", "isi", changes=True)
-def remove_some_messages(target: Target, flush: int, text_filter: str | None, limit: int = -1) -> Steps:
-    """``flush`` is how many messages Artemis removes in one transaction; here each is its own."""
-    return _done(target.on_resource("removeMessages", _selected(text_filter, limit=limit or -1)))
-
-
-@operation("queue", "removeAllMessages", changes=True)
-def remove_all_messages(target: Target) -> Steps:
-    return (yield from target.on_resource("purgeQueue"))["removed"]
-
-
-@operation("queue", "expireMessages", "s", changes=True)
-def expire_messages(target: Target, text_filter: str | None) -> Steps:
-    return _done(target.on_resource("expireMessages", _selected(text_filter)))
-
-
-@operation("queue", "expireMessage", "i", changes=True)
-def expire_message(target: Target, number: int) -> Steps:
-    return (yield from _done(target.on_resource("expireMessages", {"messages": [str(number)]}))) > 0
-
-
-def _to(target: Target, name: str | None) -> dict[str, object]:
-    queue = target.context.broker.directory.queue(name or "")
-    return {"queue": queue.name, "address": queue.address.name}
-
-
-@operation("queue", "moveMessages", "sn", "snb", changes=True)
-def move_messages(target: Target, text_filter: str | None, queue: str | None, reject: bool = False) -> Steps:
-    """To another queue, all that match. A message never gets a duplicate id anew, so ``reject`` changes nothing."""
-    return _done(target.on_resource("moveMessages", _selected(text_filter, **_to(target, queue))))
-
-
-@operation("queue", "moveMessages", "isnb", "isnbi", changes=True)
-def move_some_messages(
-    target: Target, flush: int, text_filter: str | None, queue: str | None, reject: bool, limit: int = -1
-) -> Steps:
-    body = _selected(text_filter, limit=limit if limit > 0 else -1, **_to(target, queue))
-    return _done(target.on_resource("moveMessages", body))
-
-
-@operation("queue", "moveMessage", "in", "inb", changes=True)
-def move_message(target: Target, number: int, queue: str | None, reject: bool = False) -> Steps:
-    return (
-        yield from _done(
-            target.on_resource("moveMessages", {"messages": [str(number)], **_to(target, queue)})
-        )
-    ) > 0
-
-
-@operation("queue", "copyMessage", "in", changes=True)
-def copy_message(target: Target, number: int, queue: str | None) -> Steps:
-    return (
-        yield from _done(
-            target.on_resource("copyMessages", {"messages": [str(number)], **_to(target, queue)})
-        )
-    ) > 0
-
-
-@operation("queue", "retryMessages", "", "s", changes=True)
-def retry_messages(target: Target, text_filter: str | None = None) -> Steps:
-    return _done(target.on_resource("retryMessages", _selected(text_filter, keepOrigin=True)))
-
-
-@operation("queue", "retryMessage", "i", changes=True)
-def retry_message(target: Target, number: int) -> Steps:
-    body = {"messages": [str(number)], "keepOrigin": True}
-    return (yield from _done(target.on_resource("retryMessages", body))) > 0
-
-
-def _to_dead_letters(target: Target, body: dict[str, object]) -> Steps:
-    """How many were sent. Raises `Refused` if some stay, which Artemis would lose."""
-    task = yield from target.on_resource("sendMessagesToDeadLetterAddress", body)
-    if task["failed"]:
-        raise Refused(f"{task['error']}; {task['failed']} messages stay, {task['done']} were sent")
-    return task["done"]
-
-
-@operation("queue", "sendMessagesToDeadLetterAddress", "s", changes=True)
-def send_to_dead_letters(target: Target, text_filter: str | None) -> Steps:
-    return _to_dead_letters(target, _selected(text_filter))
-
-
-@operation("queue", "sendMessageToDeadLetterAddress", "i", changes=True)
-def send_one_to_dead_letters(target: Target, number: int) -> Steps:
-    return (yield from _to_dead_letters(target, {"messages": [str(number)]})) > 0
-
-
-@operation("queue", "changeMessagesPriority", "si", changes=True)
-def change_priorities(target: Target, text_filter: str | None, priority: int) -> Steps:
-    return _done(target.on_resource("changeMessagesPriority", _selected(text_filter, priority=priority)))
-
-
-@operation("queue", "changeMessagePriority", "ii", changes=True)
-def change_priority(target: Target, number: int, priority: int) -> Steps:
-    body = {"messages": [str(number)], "priority": priority}
-    return (yield from _done(target.on_resource("changeMessagesPriority", body))) > 0
-
-
-@operation("queue", "deliverScheduledMessage", "i", changes=True)
-def deliver_scheduled(target: Target, number: int) -> Steps:
-    return _void(target.on_resource("deliverScheduled", id=str(number)))
+def _whether(steps: Steps) -> Steps:
+    """Whether it was found: False for 404."""
+    try:
+        yield from steps
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        return False
+    return True
 
 
 @operation("queue address", "sendMessage", "oisbss", "oisbssb", changes=True, secret=(2, 5))
@@ -734,12 +798,11 @@ def send_message(
     if security is not None and user is not None:
         host = target.request.peer.rpartition(":")[0]
         login = yield from awaited(security.logins.log_in(Credentials(user, password, host, None)))
-    destination = {"queue": target.name} if target.kind == "queue" else {"address": target.name}
     sent = yield from target.call(
         "sendMessages",
         None,
         {
-            **destination,
+            target.kind: target.name,
             "headers": {**(headers or {}), "persistent": durable},
             "body": body or "",
             "encoding": "text" if kind == TEXT_TYPE else "base64",
@@ -754,46 +817,6 @@ def send_message(
 # ---- operations on queues and addresses
 
 
-@operation("queue", "pause", "", "b", changes=True)
-def pause_queue(target: Target, persist: bool = True) -> Steps:
-    return _void(target.on_resource("changeQueue", {"paused": True}))
-
-
-@operation("queue", "resume", changes=True)
-def resume_queue(target: Target) -> Steps:
-    return _void(target.on_resource("changeQueue", {"paused": False}))
-
-
-@operation("queue", "enable", changes=True)
-def enable_queue(target: Target) -> Steps:
-    return _void(target.on_resource("changeQueue", {"enabled": True}))
-
-
-@operation("queue", "disable", changes=True)
-def disable_queue(target: Target) -> Steps:
-    return _void(target.on_resource("changeQueue", {"enabled": False}))
-
-
-@operation("queue", "resetAllGroups", changes=True)
-def reset_all_groups(target: Target) -> Steps:
-    return _void(target.on_resource("resetGroups", {}))
-
-
-@operation("queue", "resetGroup", "s", changes=True)
-def reset_group(target: Target, group: str) -> Steps:
-    return _void(target.on_resource("resetGroups", {"group": group}))
-
-
-@operation("address", "pause", "", "b", changes=True)
-def pause_address(target: Target, persist: bool = True) -> Steps:
-    return _void(target.on_resource("changeAddress", {"paused": True}))
-
-
-@operation("address", "resume", changes=True)
-def resume_address(target: Target) -> Steps:
-    return _void(target.on_resource("changeAddress", {"paused": False}))
-
-
 @operation("address", "purge", changes=True)
 def purge_address(target: Target) -> Steps:
     removed = 0
@@ -802,34 +825,9 @@ def purge_address(target: Target) -> Steps:
     return removed
 
 
-@operation("address", "clearDuplicateIdCache", changes=True)
-def clear_duplicates(target: Target) -> Steps:
-    return (yield from target.on_resource("forgetDuplicates"))["forgotten"] > 0
-
-
-#: Members of a queue's JSON in Artemis that a queue here has by itself, with the only value that is accepted.
-IMPLIED = {
-    "auto-create-address": True,
-    "auto-created": False,
-    "configuration-managed": False,
-    "fqqn": False,
-    "internal": False,
-    "temporary": False,
-    "transient": False,
-    "auto-delete": False,
-    "auto-delete-delay": 0,
-    "auto-delete-message-count": 0,
-}
-
-
 def _attributes(text: str | None) -> dict[str, Any]:
     """The body of a request of the HTTP API for a queue's JSON as Artemis writes it. Raises `Refused`."""
-    try:
-        given = json.loads(text or "")
-    except (ValueError, RecursionError) as fault:
-        raise Refused(f"The queue must be a JSON object: {fault}") from None
-    if not isinstance(given, dict):
-        raise Refused("The queue must be a JSON object")
+    given = _object(text, "queue")
     body: dict[str, Any] = {}
     for name, value in given.items():
         if name == "id" or value is None:
@@ -838,22 +836,10 @@ def _attributes(text: str | None) -> dict[str, Any]:
             if value != IMPLIED[name]:
                 raise Refused(f"{name} {_as_json(value)} is not supported for queues that management creates")
             continue
-        body["filter" if name == "filter-string" else camel(name.replace("-", "_"))] = value
+        body["filter" if name == "filter-string" else camel_case(name.replace("-", "_"))] = value
     if "name" not in body:
         raise Refused(with_suggestion("The queue has no name", "name", list(given)))
     return body
-
-
-def _attributes_as_json(detail: Mapping[str, Any]) -> str:
-    """A queue as Artemis writes it."""
-    shown = {"name": detail["name"], "address": detail["address"], "routing-type": detail["routingType"]}
-    if detail["filter"] is not None:
-        shown["filter-string"] = detail["filter"]
-    for row in queues.OPTIONS:
-        value = detail[row.json_name]
-        if row.json_name not in ("filter", "ringPolicy", "ringCountsPaged") and value is not None:
-            shown[row.name.replace("_", "-")] = value
-    return _as_json({**shown, **IMPLIED, "configuration-managed": detail["configured"]})
 
 
 @operation("broker", "createQueue", "n", "nb", changes=True)
@@ -862,59 +848,6 @@ def create_queue(target: Target, text: str | None, ignore_if_exists: bool = Fals
     if ignore_if_exists and body["name"] in target.context.broker.directory.queues:
         return text
     return _attributes_as_json((yield from target.call("createQueue", None, body)))
-
-
-def _created(target: Target, **body: object) -> Steps:
-    return _void(
-        target.call("createQueue", None, {name: value for name, value in body.items() if value is not None})
-    )
-
-
-@operation("broker", "createQueue", "nn", "nns", changes=True)
-def create_queue_of(target: Target, address: str, name: str, kind: str | None = None) -> Steps:
-    return _created(target, address=address, name=name, routingType=kind)
-
-
-@operation("broker", "createQueue", "nnb", "nnbs", changes=True)
-def create_durable_queue(
-    target: Target, address: str, name: str, durable: bool, kind: str | None = None
-) -> Steps:
-    return _created(target, address=address, name=name, durable=durable, routingType=kind)
-
-
-@operation("broker", "createQueue", "nnsb", "nnsbs", changes=True)
-def create_filtered_queue(
-    target: Target, address: str, name: str, text_filter: str | None, durable: bool, kind: str | None = None
-) -> Steps:
-    return _created(
-        target, address=address, name=name, filter=text_filter or None, durable=durable, routingType=kind
-    )
-
-
-@operation("broker", "createQueue", "nsnsbibb", changes=True)
-def create_whole_queue(
-    target: Target,
-    address: str,
-    kind: str | None,
-    name: str,
-    text_filter: str | None,
-    durable: bool,
-    max_consumers: int,
-    purge: bool,
-    create_address: bool,
-) -> Steps:
-    if not create_address:
-        target.context.broker.directory.address(address)
-    return _created(
-        target,
-        address=address,
-        name=name,
-        routingType=kind,
-        filter=text_filter or None,
-        durable=durable,
-        maxConsumers=max_consumers,
-        purgeOnNoConsumers=purge,
-    )
 
 
 @operation("broker", "updateQueue", "n", changes=True)
@@ -927,27 +860,6 @@ def update_queue(target: Target, text: str | None) -> Steps:
     return _attributes_as_json((yield from target.call("changeQueue", name, body)))
 
 
-@operation("broker", "updateQueue", "nsib", "nsibb", "nsibbs", changes=True)
-def update_queue_attributes(
-    target: Target,
-    name: str,
-    kind: str | None,
-    max_consumers: int,
-    purge: bool,
-    exclusive: bool | None = None,
-    user: str | None = None,
-) -> Steps:
-    body = {
-        "routingType": kind,
-        "maxConsumers": max_consumers,
-        "purgeOnNoConsumers": purge,
-        "exclusive": exclusive,
-        "user": user,
-    }
-    given = {member: value for member, value in body.items() if value is not None}
-    return _attributes_as_json((yield from target.call("changeQueue", name, given)))
-
-
 @operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
     address = target.context.broker.directory.queue(name).address
@@ -957,46 +869,16 @@ def destroy_queue(target: Target, name: str, force: bool = False, delete_address
     return NOTHING
 
 
-def _address_text(detail: Mapping[str, Any]) -> str:
-    kinds = ", ".join(sorted(detail["routingTypes"]))
-    created = str(detail["autoCreated"]).lower()
-    return f"Address [name={detail['name']}, routingTypes={{{kinds}}}, autoCreated={created}]"
-
-
-def _kinds(text: str | None) -> list[str]:
-    return [kind.strip() for kind in (text or "").split(",") if kind.strip()]
-
-
-@operation("broker", "createAddress", "ns", changes=True)
-def create_address(target: Target, name: str, kinds: str | None) -> Steps:
-    body = {"routingTypes": _kinds(kinds)} if _kinds(kinds) else {}
-    return _address_text((yield from target.call("createAddress", None, {"name": name, **body})))
-
-
-@operation("broker", "updateAddress", "ns", changes=True)
-def update_address(target: Target, name: str, kinds: str | None) -> Steps:
-    return _address_text((yield from target.call("changeAddress", name, {"routingTypes": _kinds(kinds)})))
-
-
-@operation("broker", "deleteAddress", "n", "nb", changes=True)
-def delete_address(target: Target, name: str, force: bool = False) -> Steps:
-    return _void(target.call("deleteAddress", name, query={"force": force}))
-
-
-@operation("broker", "getAddressInfo", "n")
-def address_info(target: Target, name: str) -> Steps:
-    return _address_text((yield from target.call("address", name)))
-
-
 @operation("broker", "getAddressSettingsAsJSON", "n")
 def address_settings(target: Target, match: str) -> str:
     settings: AddressSettings = target.context.broker.directory.settings.lookup(match)
-    shown = {camel(name): hidden(value) for name, value in asdict(settings).items()}
+    shown = {camel_case(name): hidden(value) for name, value in asdict(settings).items()}
     shown["addressFullMessagePolicy"] = shown.pop("addressFullPolicy")
     return json.dumps(shown, separators=(",", ":"), default=str)
 
 
-def _roles_as_json(target: Target, match: str) -> str:
+@operation("broker", "getRolesAsJSON", "n")
+def roles_as_json(target: Target, match: str) -> str:
     """The roles of an address with each permission; none without security."""
     security = target.context.security
     entries = () if security is None else security.authority.permissions.decide(
@@ -1018,18 +900,7 @@ def _roles_as_json(target: Target, match: str) -> str:
     )
 
 
-@operation("broker", "getRolesAsJSON", "n")
-def roles_as_json(target: Target, match: str) -> str:
-    return _roles_as_json(target, match)
-
-
 # ---- lists of the broker
-
-
-@operation("broker", "getQueueNames", "s")
-def queue_names(target: Target, kind: str | None) -> Steps:
-    items = yield from target.all_of("listQueues", **({"routingType": kind} if kind else {}))
-    return [item["name"] for item in items]
 
 
 @operation("broker", "listAddresses", "s")
@@ -1047,27 +918,7 @@ LISTED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@operation("broker", "listQueues", "sii")
-def page_of_queues(target: Target, options: str | None, page: int, size: int) -> Steps:
-    return _page(target, "listQueues", options, page, size)
-
-
-@operation("broker", "listAddresses", "sii")
-def page_of_addresses(target: Target, options: str | None, page: int, size: int) -> Steps:
-    return _page(target, "listAddresses", options, page, size)
-
-
-@operation("broker", "listConnections", "sii")
-def page_of_connections(target: Target, options: str | None, page: int, size: int) -> Steps:
-    return _page(target, "listConnections", options, page, size)
-
-
-@operation("broker", "listConsumers", "sii")
-def page_of_consumers(target: Target, options: str | None, page: int, size: int) -> Steps:
-    return _page(target, "listConsumers", options, page, size)
-
-
-def _page(target: Target, route: str, options: str | None, page: int, size: int) -> Steps:
+def _page(route: str, target: Target, options: str | None, page: int, size: int) -> Steps:
     """One page as ``{"data":[…],"count":n}``: the values are texts, as in Artemis."""
     query = {**_filtered(route, options), "page": page, "size": size}
     answer = yield from target.call(route, query=query)
@@ -1077,6 +928,10 @@ def _page(target: Target, route: str, options: str | None, page: int, size: int)
         shown.update({name: _text(item[field]) for name, field in LISTED[route].items()})
         data.append(shown)
     return _as_json({"data": data, "count": answer["count"]})
+
+
+for _route in LISTED:
+    operation("broker", _route, "sii")(partial(_page, _route))
 
 
 def _text(value: object) -> str:
@@ -1098,12 +953,7 @@ def _filtered(route: str, options: str | None) -> dict[str, object]:
     """The parameters of the HTTP API for Artemis's filter options. Raises `Refused`."""
     if not options:
         return {}
-    try:
-        given = json.loads(options)
-    except (ValueError, RecursionError) as fault:
-        raise Refused(f"The filter must be a JSON object: {fault}") from None
-    if not isinstance(given, dict):
-        raise Refused("The filter must be a JSON object")
+    given = _object(options, "filter")
     query: dict[str, object] = {}
     field, kind, value = (str(given.get(name) or "") for name in ("field", "operation", "value"))
     field = LISTED[route].get(field, field)
@@ -1123,53 +973,92 @@ def _filtered(route: str, options: str | None) -> dict[str, object]:
     return query
 
 
-def _connection(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "connectionID": item["connectionID"],
-        "clientAddress": item["remoteAddress"],
-        "creationTime": item["creationTime"],
-        "implementation": item["protocol"],
-        "sessionCount": 1,
-    }
+Items = list[dict[str, Any]]
 
 
-def _session(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "sessionID": item["connectionID"],
-        "creationTime": item["creationTime"],
-        "consumerCount": item["subscriptionCount"],
-        "validatedUser": item["user"],
-        "principal": item["user"],
-    }
+def _column(name: str) -> Callable[[Items], list[str]]:
+    return lambda items: [item[name] for item in items]
 
 
-def _consumer(item: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {
-        "consumerID": item["consumerID"],
-        "connectionID": item["connectionID"],
-        "sessionID": item["connectionID"],
-        "queueName": item["queue"],
-        "browseOnly": item["browser"],
-        "creationTime": item["creationTime"],
-        "deliveringCount": item["deliveringCount"],
-        "messagesInTransit": item["deliveringCount"],
-        "messagesDelivered": item["messagesDelivered"],
-        "messagesAcknowledged": item["messagesAcknowledged"],
+def _objects(more: Callable[[dict[str, Any]], dict[str, Any]], **names: str) -> Callable[[Items], str]:
+    """Items as JSON objects: Artemis's names of fields of the HTTP API, and what ``more`` adds."""
+    return lambda items: _as_json(
+        [{**{name: item[field] for name, field in names.items()}, **more(item)} for item in items]
+    )
+
+
+_CONNECTIONS = _objects(
+    lambda item: {"sessionCount": 1},
+    connectionID="connectionID",
+    clientAddress="remoteAddress",
+    creationTime="creationTime",
+    implementation="protocol",
+)
+_SESSIONS = _objects(
+    lambda item: {},
+    sessionID="connectionID",
+    creationTime="creationTime",
+    consumerCount="subscriptionCount",
+    validatedUser="user",
+    principal="user",
+)
+_CONSUMERS = _objects(
+    lambda item: {
         "status": "SLOW" if item["slow"] else "OK",
-    }
-    if item["filter"] is not None:
-        shown["filter"] = item["filter"]
-    return shown
+        **({} if item["filter"] is None else {"filter": item["filter"]}),
+    },
+    consumerID="consumerID",
+    connectionID="connectionID",
+    sessionID="connectionID",
+    queueName="queue",
+    browseOnly="browser",
+    creationTime="creationTime",
+    deliveringCount="deliveringCount",
+    messagesInTransit="deliveringCount",
+    messagesDelivered="messagesDelivered",
+    messagesAcknowledged="messagesAcknowledged",
+)
 
 
-@operation("broker", "listConnectionIDs")
-def connection_ids(target: Target) -> Steps:
-    return [item["connectionID"] for item in (yield from target.all_of("listConnections"))]
+def listed(
+    kind: str,
+    name: str,
+    route: str,
+    result: Callable[[Items], Any],
+    *signatures: str,
+    field: str = "",
+) -> None:
+    """Register an operation that lists items, of which ``field`` has the value of the parameter, if there is one.
+
+    A parameter that may be null does not filter if it is empty.
+    """
+    for signature in signatures or ("",):
+
+        def run(target: Target, value: str | None = None, signature: str = signature) -> Steps:
+            query = {field: value} if value or signature == "n" else {}
+            return result((yield from target.all_of(route, target.name, **query)))
+
+        operation(kind, name, signature)(run)
 
 
-@operation("broker", "listConnectionsAsJSON")
-def connections_as_json(target: Target) -> Steps:
-    return _as_json([_connection(item) for item in (yield from target.all_of("listConnections"))])
+listed("broker", "getQueueNames", "listQueues", _column("name"), "s", field="routingType")
+listed("broker", "listConnectionIDs", "listConnections", _column("connectionID"))
+listed("broker", "listConnectionsAsJSON", "listConnections", _CONNECTIONS)
+listed("broker", "listSessions", "listConnections", _column("connectionID"), "n", field="connectionID")
+listed("broker", "listSessionsAsJSON", "listConnections", _SESSIONS, "n", field="connectionID")
+listed("broker", "listAllSessionsAsJSON", "listConnections", _SESSIONS)
+listed("broker", "listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
+listed("broker", "listConsumersAsJSON", "listConsumers", _CONSUMERS, "n", field="connectionID")
+listed("queue", "listConsumersAsJSON", "listQueueConsumers", _CONSUMERS)
+listed(
+    "broker",
+    "listUser",
+    "listUsers",
+    _objects(lambda item: {}, username="name", roles="roles"),
+    "",
+    "s",
+    field="name",
+)
 
 
 @operation("broker", "listRemoteAddresses", "", "s")
@@ -1182,67 +1071,10 @@ def _host(peer: str) -> str:
     return peer.rpartition(":")[0].strip("[]")
 
 
-@operation("broker", "listSessions", "n")
-def sessions(target: Target, connection: str) -> Steps:
-    found = yield from target.all_of("listConnections", connectionID=connection)
-    return [item["connectionID"] for item in found]
+# ---- connections
 
 
-@operation("broker", "listSessionsAsJSON", "n")
-def sessions_as_json(target: Target, connection: str) -> Steps:
-    found = yield from target.all_of("listConnections", connectionID=connection)
-    return _as_json([_session(item) for item in found])
-
-
-@operation("broker", "listAllSessionsAsJSON")
-def all_sessions_as_json(target: Target) -> Steps:
-    return _as_json([_session(item) for item in (yield from target.all_of("listConnections"))])
-
-
-@operation("broker", "listAllConsumersAsJSON")
-def all_consumers_as_json(target: Target) -> Steps:
-    return _as_json([_consumer(item) for item in (yield from target.all_of("listConsumers"))])
-
-
-@operation("broker", "listConsumersAsJSON", "n")
-def consumers_as_json(target: Target, connection: str) -> Steps:
-    found = yield from target.all_of("listConsumers", connectionID=connection)
-    return _as_json([_consumer(item) for item in found])
-
-
-@operation("queue", "listConsumersAsJSON")
-def consumers_of_queue_as_json(target: Target) -> Steps:
-    found = yield from target.all_of("listQueueConsumers", target.name)
-    return _as_json([_consumer(item) for item in found])
-
-
-# ---- bridges
-
-
-@operation("bridge", "start", changes=True)
-def start_bridge(target: Target) -> Steps:
-    return _void(target.on_resource("startBridge"))
-
-
-@operation("bridge", "stop", changes=True)
-def stop_bridge(target: Target) -> Steps:
-    return _void(target.on_resource("stopBridge"))
-
-
-@operation("bridge", "pause", changes=True)
-def pause_bridge(target: Target) -> Steps:
-    return _void(target.on_resource("pauseBridge"))
-
-
-@operation("bridge", "resume", changes=True)
-def resume_bridge(target: Target) -> Steps:
-    return _void(target.on_resource("resumeBridge"))
-
-
-# ---- connections, users, configuration
-
-
-def _close(target: Target, connections: Iterator[str]) -> Steps:
+def _close(target: Target, connections: Iterable[str]) -> Steps:
     closed = False
     for number in set(connections):
         closed = (yield from _whether(target.call("closeConnection", id=number))) or closed
@@ -1251,63 +1083,27 @@ def _close(target: Target, connections: Iterator[str]) -> Steps:
 
 @operation("broker", "closeConnectionWithID", "n", changes=True)
 def close_connection(target: Target, number: str) -> Steps:
-    return _close(target, iter((number,)))
+    return _close(target, (number,))
 
 
 @operation("broker", "closeConnectionsForAddress", "n", changes=True)
 def close_connections_for_address(target: Target, host: str) -> Steps:
     found = yield from target.all_of("listConnections")
-    return (
-        yield from _close(
-            target, (each["connectionID"] for each in found if _host(each["remoteAddress"]) == host)
-        )
-    )
+    numbers = [each["connectionID"] for each in found if _host(each["remoteAddress"]) == host]
+    return (yield from _close(target, numbers))
 
 
-@operation("broker", "closeConnectionsForUser", "n", changes=True)
-def close_connections_for_user(target: Target, user: str) -> Steps:
-    found = yield from target.all_of("listConnections", user=user)
-    return (yield from _close(target, (each["connectionID"] for each in found)))
+def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
+    found = yield from target.all_of(route, **{field: value})
+    return (yield from _close(target, [each["connectionID"] for each in found]))
 
 
-@operation("broker", "closeConsumerConnectionsForAddress", "n", changes=True)
-def close_consumers_for_address(target: Target, address: str) -> Steps:
-    found = yield from target.all_of("listConsumers", address=address)
-    return (yield from _close(target, (each["connectionID"] for each in found)))
-
-
-@operation("broker", "reloadConfigurationFile", changes=True)
-def reload(target: Target) -> Steps:
-    return _void(target.call("reload"))
-
-
-@operation("broker", "listUser", "", "s")
-def list_users(target: Target, name: str | None = None) -> Steps:
-    found = yield from target.all_of("listUsers", **({"name": name} if name else {}))
-    return _as_json([{"username": item["name"], "roles": item["roles"]} for item in found])
-
-
-@operation("broker", "addUser", "nns", "nnsb", changes=True, secret=(1,))
-def add_user(target: Target, name: str, password: str, roles: str | None, plaintext: bool = False) -> Steps:
-    """``plaintext`` is whether Artemis stores the password as it is; here it is always hashed."""
-    return _void(
-        target.call("createUser", None, {"name": name, "password": password, "roles": _kinds(roles)})
-    )
-
-
-@operation("broker", "resetUser", "ns", "nss", "nssb", changes=True, secret=(1,))
-def reset_user(
-    target: Target, name: str, password: str | None, roles: str | None = None, plaintext: bool = False
-) -> Steps:
-    body: dict[str, object] = {} if password is None else {"password": password}
-    if roles is not None:
-        body["roles"] = _kinds(roles)
-    return _void(target.call("changeUser", name, body))
-
-
-@operation("broker", "removeUser", "n", changes=True)
-def remove_user(target: Target, name: str) -> Steps:
-    return _void(target.call("deleteUser", name))
+operation("broker", "closeConnectionsForUser", "n", changes=True)(
+    partial(_close_all, "listConnections", "user")
+)
+operation("broker", "closeConsumerConnectionsForAddress", "n", changes=True)(
+    partial(_close_all, "listConsumers", "address")
+)
 
 
 log = logging.getLogger(__name__)
@@ -1478,16 +1274,15 @@ class ManagementRequests:
         request.done(reply.changed)
 
 
+@dataclass(slots=True)
 class PendingReply:
     """The outcome of a request, until its reply is sent. ``changed``: it waits for the sync of a change."""
 
-    __slots__ = ("body", "changed", "ready", "request", "succeeded")
-
-    def __init__(self, request: ManagementRequest, succeeded: bool, body: bytes) -> None:
-        self.request = request
-        self.succeeded = succeeded
-        self.body = body
-        self.changed = self.ready = False
+    request: ManagementRequest
+    succeeded: bool
+    body: bytes
+    changed: bool = False
+    ready: bool = False
 
 
 def _after(first: object, rest: Iterator[object]) -> Iterator[object]:
@@ -1505,7 +1300,7 @@ class Exchange:
         self.resource_name = request.text(RESOURCE) or ""
         self.method = ""
         self.changes = False
-        self._resource: Resource | None = None
+        self._resource: tuple[str, str] | None = None
         self.operation: Operation | None = None
         self._attribute: str | None = None
         self._values: list[Any] = []
@@ -1520,24 +1315,24 @@ class Exchange:
         operation, attribute = request.text(OPERATION), request.text(ATTRIBUTE)
         name = operation or attribute or ""
         self.text = printable(f"{self.resource_name} {name}".strip(), MAX_REASON)
-        self._resource = resource = find_resource(self.resource_name)
-        if resource.kind in ("queue", "address"):
-            self.fields[resource.kind] = resource.name
+        self._resource = kind, named = find_resource(self.resource_name)
+        if kind in ("queue", "address"):
+            self.fields[kind] = named
         if operation is not None:
             self._values = read_parameters(request.body)
-            self.operation = found = find_operation(resource.kind, operation, self._values)
+            self.operation = found = find_operation(kind, operation, self._values)
             self.method, self.changes = found.name, found.changes
         elif attribute is not None:
-            self.method = self._attribute = find_attribute(resource.kind, attribute)
+            self.method = self._attribute = find_attribute(kind, attribute)
         else:
             raise Refused("The request has neither _AMQ_OperationName nor _AMQ_Attribute")
 
     def carry_out(self) -> Generator[Any, None, object]:
         """The result as JSON; `NOTHING` for an operation without one. Raises `Refused`."""
         assert self._resource is not None
-        target = self._resource.target(self.context, self.routes, self.request)
+        target = Target(self.context, self.routes, self.request, *self._resource)
         if self.operation is not None:
-            return (yield from self.operation.run(target, self._values))
+            return (yield from result_of(self.operation.function(target, *self._values)))
         assert self._attribute is not None
         return (yield from target.attribute(self._attribute))
 

@@ -23,48 +23,46 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, RoutingType
 
 from .api import (
-    LISTING,
-    NAME,
-    NO_CONTENT,
     Answer,
     Body,
     Call,
+    Handler,
+    Json,
     Parameter,
+    PermissionRule,
     Problem,
     Response,
     Route,
     Steps,
     choice,
-    copy_messages,
     edit_queue,
     edit_task,
     flag,
     invalid,
     json_answer,
+    listing,
+    message_copy,
+    message_move,
     message_number,
-    move_messages,
+    message_retry,
     number,
-    paged,
+    optional,
     permission_check,
-    retry_messages,
-    selector,
+    route,
     text,
-    text_or_none,
     view,
     view_broker,
     view_task,
 )
 from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, page_read
 from .json_schema import (
-    Component,
     Field,
     Fields,
     array,
     boolean,
     integer,
     keyword,
-    page_of,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -100,7 +98,7 @@ class Selection:
     @classmethod
     def of(cls, queue: Queue, body: dict[str, Any]) -> Selection:
         """From the body of a request. Raises 400, and 404 for what is no id of this queue."""
-        ids, text_filter = body.get("messages"), selector(body, "filter")
+        ids, text_filter = body.get("messages"), optional(body, "filter")
         limit = number(1)("limit", body.get("limit", -1))
         if ids is not None and text_filter is not None:
             raise invalid("messages", "and filter are given: select by one of them")
@@ -114,17 +112,19 @@ class Selection:
         return cls(numbers, None, limit, len(set(numbers)))
 
 
-#: Changes one message: counts it, and yields where the task has to wait.
-Change = Callable[[Reference], Iterator[object]]
+#: Changes one message: True if that is done, False if it has left meanwhile, None if it stays, a rejection if its
+#: target does not accept it now. Raises `Refused` if this message cannot be changed.
+Change = Callable[[Reference], Rejection | bool | None]
 
 
+@dataclass(frozen=True, slots=True)
 class QueueTask:
-    """The work of one task on the messages of one queue."""
+    """The work of one task on the messages of one queue. It fails if the ``target`` is deleted."""
 
-    def __init__(self, context: AdminContext, queue: Queue, task: ManagementTask) -> None:
-        self.context = context
-        self.queue = queue
-        self.task = task
+    context: AdminContext
+    queue: Queue
+    task: ManagementTask
+    target: Target | None
 
     def run(self, selection: Selection, change: Change) -> Iterator[object]:
         """Change what is selected; what is in delivery is skipped."""
@@ -147,7 +147,7 @@ class QueueTask:
             if ref is not None and (matches is None or matches(ref.message)):
                 if ref.state in (PENDING, SCHEDULED):
                     yield from self._store_ready()
-                    yield from change(ref)
+                    yield from self._change(change, ref)
                     cost += CHANGED_COST
                     size += ref.message.size
                     if task.done == selection.limit:
@@ -176,103 +176,43 @@ class QueueTask:
     def _pause(self) -> object:
         return deferLater(self.context.reactor, FULL_INTERVAL, lambda: None)
 
-    def count(self, changed: bool) -> None:
-        """One message is done, or has left meanwhile."""
-        if changed:
-            self.task.done += 1
-        else:
-            self.task.skipped += 1
-
-    def remove(self, ref: Reference) -> Iterator[object]:
-        """A `Change`."""
-        self.count(publish.take(ref))
-        yield from ()
-
-    def expire(self, ref: Reference) -> Iterator[object]:
-        """A `Change`."""
-        self.count(publish.expire(ref))
-        yield from ()
-
-    def dead_letter(self, ref: Reference) -> Iterator[object]:
-        """A `Change`."""
-        try:
-            self.count(publish.dead_letter(ref))
-        except Refused as refused:  # of this message only
-            self.task.fail(str(refused))
-        yield from ()
-
-    def prioritizer(self, priority: int) -> Change:
-        """A `Change` that gives pending messages another priority."""
-
-        def prioritize(ref: Reference) -> Iterator[object]:
-            self.count(ref.state == PENDING and publish.change_priority(ref, priority))
-            yield from ()
-
-        return prioritize
-
-    def sender(self, mover: Mover, target: Target) -> Change:
-        """A `Change` that moves or copies to a target."""
-
-        def send(ref: Reference) -> Iterator[object]:
-            if target.address.deleted or (target.queue is not None and target.queue.deleted):
-                raise Refused(f"{target.describe()} was deleted".capitalize())
-            yield from self._send(lambda: mover.send(ref, target), ref)
-
-        return send
-
-    def retrier(self, call: Call, named: bool) -> Change:
-        """A `Change` that sends a message back to where it came from; one without an origin has failed if ``named``.
-
-        A message in the queue of its origin is left there: it came back with the headers of its origin.
-        """
-        mover = Mover(
-            self.queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False))
-        )
-        broker, check = self.queue.broker, permission_check(call)
-
-        def retry(ref: Reference) -> Iterator[object]:
-            origin = origin_of(ref.message)
-            if origin is None or origin.queue == self.queue.name:
-                if named:
-                    self.task.fail(f"Message {ref.message.number} has no origin: it is no dead letter")
-                return
-            try:
-                target = publish.retry_target(broker, origin, check, call.user)
-            except Refused as refused:
-                self.task.fail(str(refused))
-                return
-            yield from self._send(lambda: mover.send(ref, target, origin), ref)
-
-        return retry
-
-    def _send(self, send: Callable[[], Rejection | bool], ref: Reference) -> Iterator[object]:
+    def _change(self, change: Change, ref: Reference) -> Iterator[object]:
+        """Change one message and count it. Raises `Refused` if the task cannot go on."""
+        task, target = self.task, self.target
         waited = 0.0
         while True:
+            if target is not None and (
+                target.address.deleted or (target.queue is not None and target.queue.deleted)
+            ):
+                raise Refused(f"{target.describe()} was deleted".capitalize())
             try:
-                sent = send()
+                outcome = change(ref)
             except Refused as refused:  # of this message only
-                self.task.fail(str(refused))
+                task.fail(str(refused))
                 return
-            if isinstance(sent, bool):
-                self.count(sent)
+            if outcome is None:
                 return
-            if sent.policy is not FullPolicy.BLOCK or waited >= FULL_TIMEOUT:
+            if isinstance(outcome, bool):
+                if outcome:
+                    task.done += 1
+                else:
+                    task.skipped += 1
+                return
+            if outcome.policy is not FullPolicy.BLOCK or waited >= FULL_TIMEOUT:
                 raise Refused(
-                    f"{sent.describe()}; {self.task.done} messages are done, the others stay in queue "
-                    f"{self.queue.name}"
+                    f"{outcome.describe()}; {task.done} messages are done, the others stay in queue {self.queue.name}"
                 )
             yield self._pause()
             waited += FULL_INTERVAL
 
 
-def _start(call: Call, operation: str, change: Callable[[QueueTask, Selection], Change]) -> Answer | Steps:
+def _start(call: Call, operation: str, change: Change, target: Target | None = None) -> Answer | Steps:
     queue = queue_of(call)
     wait = flag("wait", call.body.get("wait", True))
     selection = Selection.of(queue, call.body)
     tasks = call.context.tasks
     task = tasks.new(operation, queue.name, call.user)
-    work = QueueTask(call.context, queue, task)
-    tasks.start(task, work.run(selection, change(work, selection)))
+    tasks.start(task, QueueTask(call.context, queue, task, target).run(selection, change))
     return _answer_when_ended(task) if wait else _accepted(task)
 
 
@@ -285,7 +225,7 @@ def _answer_when_ended(task: ManagementTask) -> Steps:
     if task.state is TaskState.FAILED:
         members = {name: FIELDS[name].read(task) for name in ("taskID", "done", "skipped", "failed")}
         raise Problem(409, task.error or "The task failed", None, **members)
-    return json_answer(view(task, FIELDS))
+    return view(task, FIELDS)
 
 
 def _target(call: Call) -> Target:
@@ -293,72 +233,19 @@ def _target(call: Call) -> Target:
     routing_type = choice(RoutingType)("routingType", body["routingType"]) if "routingType" in body else None
     return publish.move_target(
         queue,
-        text_or_none("address", body.get("address")),
-        text_or_none("queue", body.get("queue")),
+        optional(body, "address"),
+        optional(body, "queue"),
         RoutingType(routing_type) if routing_type is not None else None,
         permission_check(call),
         call.user,
     )
 
 
-def move_all(call: Call) -> Answer | Steps:
-    target, mover = _target(call), Mover(queue_of(call), remove=True)
-    return _start(call, "move", lambda work, _: work.sender(mover, target))
-
-
-def copy_all(call: Call) -> Answer | Steps:
-    target, mover = _target(call), Mover(queue_of(call), remove=False)
-    return _start(call, "copy", lambda work, _: work.sender(mover, target))
-
-
-def retry_all(call: Call) -> Answer | Steps:
-    return _start(call, "retry", lambda work, selection: work.retrier(call, selection.numbers is not None))
-
-
-def remove_all(call: Call) -> Answer | Steps:
-    return _start(call, "remove", lambda work, _: work.remove)
-
-
-def expire_all(call: Call) -> Answer | Steps:
-    return _start(call, "expire", lambda work, _: work.expire)
-
-
-def dead_letter_all(call: Call) -> Answer | Steps:
-    address = queue_of(call).address
-    target = address.settings.dead_letter_address
-    if target is None:
-        raise Refused(f"Address {address.name} has no dead-letter-address: set one, or move the messages")
-    if target == address.name:
-        raise Refused(
-            f"Address {address.name} is its own dead-letter-address: the messages are there already"
-        )
-    return _start(call, "dead-letter", lambda work, _: work.dead_letter)
-
-
-def prioritize_all(call: Call) -> Answer | Steps:
-    priority = number(0)("priority", call.body.get("priority", -1))
-    if not 0 <= priority <= 9:
-        raise invalid("priority", "must be a whole number from 0 to 9")
-    return _start(call, "priority", lambda work, _: work.prioritizer(priority))
-
-
-def purge(call: Call) -> Answer | Steps:
-    queue, tasks = queue_of(call), call.context.tasks
-    wait = flag("wait", call.body.get("wait", True))
-    text_filter = selector(call.body, "filter")
-    purged = queue_browser.purge(queue, text_filter)
-    task = tasks.new("purge", queue.name, call.user)
-    if text_filter is None:
-        task.total = queue.message_count
-    tasks.start(task, _purge(queue, task, purged))
-    return _removed_when_ended(task) if wait else _accepted(task)
-
-
 def _removed_when_ended(task: ManagementTask) -> Steps:
     yield task.when_ended()
     if task.state is TaskState.FAILED:
         raise Refused(task.error or "The purge failed")
-    return json_answer({"removed": task.done})
+    return {"removed": task.done}
 
 
 def _purge(queue: Queue, task: ManagementTask, purged: Iterator[int | PageRead]) -> Iterator[object]:
@@ -373,57 +260,41 @@ def _purge(queue: Queue, task: ManagementTask, purged: Iterator[int | PageRead])
         queue.broker.consider_deleting(queue)
 
 
-def list_tasks(call: Call) -> Steps:
-    return paged(call.query, list(call.context.tasks), FIELDS, "queue")
-
-
-def show_task(call: Call) -> Answer:
-    return json_answer(view(call.context.tasks.find(call.names["id"]), FIELDS))
-
-
-def cancel_task(call: Call) -> Answer:
-    task = call.context.tasks.find(call.names["id"])
-    if task.state is not TaskState.RUNNING:
-        raise Refused(f"Task {task.number} has ended: it is {task.state.value}")
-    task.cancelled = True
-    return NO_CONTENT
-
-
 FIELDS: Fields[ManagementTask] = {
     "taskID": Field(lambda t: str(t.number), string("Id of the task.")),
     "operation": Field(
-        lambda t: t.operation,
+        "operation",
         keyword(
             ("move", "copy", "retry", "remove", "expire", "dead-letter", "priority", "purge"),
             "What the task does.",
         ),
     ),
-    "queue": Field(lambda t: t.queue, string("Queue of the messages.")),
-    "user": Field(lambda t: t.user, string("User who started it; null without security.", null=True)),
-    "state": Field(lambda t: t.state, keyword(TaskState, "running, completed, failed or cancelled.")),
-    "started": Field(lambda t: t.started, timestamp("Time of the start.")),
-    "ended": Field(lambda t: t.ended, timestamp("Time of the end; null while it runs.", null=True)),
-    "done": Field(lambda t: t.done, integer("Messages changed: moved, copied, retried, removed and so on.")),
+    "queue": Field("queue", string("Queue of the messages.")),
+    "user": Field("user", string("User who started it; null without security.", null=True)),
+    "state": Field("state", keyword(TaskState, "running, completed, failed or cancelled.")),
+    "started": Field("started", timestamp("Time of the start.")),
+    "ended": Field("ended", timestamp("Time of the end; null while it runs.", null=True)),
+    "done": Field("done", integer("Messages changed: moved, copied, retried, removed and so on.")),
     "skipped": Field(
-        lambda t: t.skipped,
+        "skipped",
         integer(
             "Messages in delivery, messages that had left the queue, and scheduled ones that keep their priority."
         ),
     ),
     "failed": Field(
-        lambda t: t.failed, integer("Messages that could not go where they should; they stay in the queue.")
+        "failed", integer("Messages that could not go where they should; they stay in the queue.")
     ),
     "total": Field(
-        lambda t: t.total,
+        "total",
         integer("Messages selected at the start; null if a filter selects them.", null=True),
     ),
     "error": Field(
-        lambda t: t.error,
+        "error",
         string("Why the task failed, or why the first message failed; null without an error.", null=True),
     ),
 }
 
-TASK = Component("Task", structure(shown(FIELDS)))
+TASK = object_of("Task", FIELDS)
 
 SELECTION = {
     "messages": array(string("A messageID."), f"Message ids, at most {MAX_IDS}.", maxItems=MAX_IDS),
@@ -442,162 +313,159 @@ SELECTED = (
     "messages or filter select the messages; without both, all pending and scheduled messages. Messages in delivery "
     "are skipped. The work is done in slices; each message is one transaction of the journal."
 )
-DONE = {
-    200: Response("The task, which has ended.", TASK),
-    202: Response("The task, which runs; with wait: false.", TASK, headers=("Location",)),
-}
+DONE = (
+    Response("The task, which has ended.", TASK),
+    Response("The task, which runs; with wait: false.", TASK, headers=("Location",), status=202),
+)
 
-TASK_ID = Parameter("id", "The taskID.", {"type": "string"}, "path", component="taskID", required=True)
+TASK_ID = Parameter("id", "The taskID.", where="path", component="taskID")
 
 PURGED = "Number of removed messages; each counts as killed."
 
-QUEUE_PATH, TASKS_PATH = "/api/v1/queues/{name}", "/api/v1/tasks"
-ROUTES = (
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/move",
-        move_all,
-        move_messages,
-        "moveMessages",
-        "Move messages to an address or to a queue.",
-        DONE,
-        f"{SELECTED} A full target loses no message: those that are not moved stay.",
-        parameters=(NAME,),
-        body=Body(TARGET),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/copy",
-        copy_all,
-        copy_messages,
-        "copyMessages",
-        "Copy messages to an address or to a queue.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(TARGET),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/retry",
-        retry_all,
-        retry_messages,
-        "retryMessages",
-        "Send dead letters and expired messages back to where they came from.",
-        DONE,
-        f"{SELECTED} A message goes to its original queue if that still exists, else to its original address, without "
-        "the headers of its origin unless keepOrigin is true, as a message that was never delivered.",
-        parameters=(NAME,),
-        body=Body(
-            {
-                **SELECTION,
-                "keepOrigin": boolean("Whether messages keep the _AMQ_ORIG_… headers. Default: false."),
-            },
-            optional=True,
-        ),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/remove",
-        remove_all,
-        edit_queue,
-        "removeMessages",
-        "Remove messages; each counts as acknowledged.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(SELECTION, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/expire",
-        expire_all,
-        edit_queue,
-        "expireMessages",
-        "Expire messages now: each goes to the expiry-address of its address, if there is one.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(SELECTION, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/dead-letter",
-        dead_letter_all,
-        edit_queue,
-        "sendMessagesToDeadLetterAddress",
-        "Send messages to the dead-letter-address of their address now; each counts as killed.",
-        DONE,
-        SELECTED,
-        parameters=(NAME,),
-        body=Body(SELECTION, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/priority",
-        prioritize_all,
-        edit_queue,
-        "changeMessagesPriority",
-        "Change the priority of pending messages.",
-        DONE,
-        f"{SELECTED} A message goes to the end of its new priority, with a new id, as one that was never delivered. "
-        "Scheduled messages are skipped.",
-        parameters=(NAME,),
-        body=Body({"priority": integer("The new priority, 0 to 9.", maximum=9), **SELECTION}, ("priority",)),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/purge",
-        purge,
-        edit_queue,
-        "purgeQueue",
-        "Remove all pending and scheduled messages, or those that match a selector.",
+
+def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable[[Handler], Route]:
+    """The route of a task that changes the selected messages."""
+    return route(where, permissions, *DONE, description=SELECTED, body=body, errors=(409,))
+
+
+@_task_route("POST /api/v1/queues/{name}/move", message_move, Body(TARGET))
+def move_messages(call: Call) -> Answer | Steps:
+    """Move messages to an address or to a queue.
+
+    A full target loses no message: those that are not moved stay.
+    """
+    target, mover = _target(call), Mover(queue_of(call), remove=True)
+    return _start(call, "move", lambda ref: mover.send(ref, target), target)
+
+
+@_task_route("POST /api/v1/queues/{name}/copy", message_copy, Body(TARGET))
+def copy_messages(call: Call) -> Answer | Steps:
+    """Copy messages to an address or to a queue."""
+    target, mover = _target(call), Mover(queue_of(call), remove=False)
+    return _start(call, "copy", lambda ref: mover.send(ref, target), target)
+
+
+@_task_route(
+    "POST /api/v1/queues/{name}/retry",
+    message_retry,
+    Body(
         {
-            200: Response("The number of removed messages.", structure({"removed": integer(PURGED)})),
-            202: DONE[202],
+            **SELECTION,
+            "keepOrigin": boolean("Whether messages keep the _AMQ_ORIG_… headers. Default: false."),
         },
-        parameters=(NAME,),
-        body=Body({name: SELECTION[name] for name in ("filter", "wait")}, optional=True),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        TASKS_PATH,
-        list_tasks,
-        view_broker,
-        "listTasks",
-        "List the tasks that run, and the last 100 that have ended.",
-        {200: Response("One page of tasks.", page_of(TASK))},
-        parameters=LISTING,
-        filters=FIELDS,
-    ),
-    Route(
-        "GET",
-        f"{TASKS_PATH}/{{id}}",
-        show_task,
-        view_task,
-        "task",
-        "Show one task.",
-        {200: Response("The task.", TASK)},
-        parameters=(TASK_ID,),
-        errors=(404,),
-    ),
-    Route(
-        "DELETE",
-        f"{TASKS_PATH}/{{id}}",
-        cancel_task,
-        edit_task,
-        "cancelTask",
-        "Cancel a task; what it has done stays done.",
-        {204: Response("The task ends after its present slice.")},
-        parameters=(TASK_ID,),
-        errors=(404, 409),
+        optional=True,
     ),
 )
+def retry_messages(call: Call) -> Answer | Steps:
+    """Send dead letters and expired messages back to where they came from.
+
+    A message goes to its original queue if that still exists, else to its original address, without the headers of
+    its origin unless keepOrigin is true, as a message that was never delivered.
+    """
+    queue, named, check = queue_of(call), call.body.get("messages") is not None, permission_check(call)
+    mover = Mover(queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False)))
+
+    def retry(ref: Reference) -> Rejection | bool | None:
+        origin = origin_of(ref.message)
+        if origin is None or origin.queue == queue.name:  # one in the queue of its origin came back already
+            if named:
+                raise Refused(f"Message {ref.message.number} has no origin: it is no dead letter")
+            return None
+        return mover.send(ref, publish.retry_target(queue.broker, origin, check, call.user), origin)
+
+    return _start(call, "retry", retry)
+
+
+@_task_route("POST /api/v1/queues/{name}/remove", edit_queue, Body(SELECTION, optional=True))
+def remove_messages(call: Call) -> Answer | Steps:
+    """Remove messages; each counts as acknowledged."""
+    return _start(call, "remove", publish.take)
+
+
+@_task_route("POST /api/v1/queues/{name}/expire", edit_queue, Body(SELECTION, optional=True))
+def expire_messages(call: Call) -> Answer | Steps:
+    """Expire messages now: each goes to the expiry-address of its address, if there is one."""
+    return _start(call, "expire", publish.expire)
+
+
+@_task_route("POST /api/v1/queues/{name}/dead-letter", edit_queue, Body(SELECTION, optional=True))
+def send_messages_to_dead_letter_address(call: Call) -> Answer | Steps:
+    """Send messages to the dead-letter-address of their address now; each counts as killed."""
+    address = queue_of(call).address
+    target = address.settings.dead_letter_address
+    if target is None:
+        raise Refused(f"Address {address.name} has no dead-letter-address: set one, or move the messages")
+    if target == address.name:
+        raise Refused(
+            f"Address {address.name} is its own dead-letter-address: the messages are there already"
+        )
+    return _start(call, "dead-letter", publish.dead_letter)
+
+
+@_task_route(
+    "POST /api/v1/queues/{name}/priority",
+    edit_queue,
+    Body({"priority": integer("The new priority, 0 to 9.", maximum=9), **SELECTION}, ("priority",)),
+)
+def change_messages_priority(call: Call) -> Answer | Steps:
+    """Change the priority of pending messages.
+
+    A message goes to the end of its new priority, with a new id, as one that was never delivered. Scheduled
+    messages are skipped.
+    """
+    priority = number(0)("priority", call.body.get("priority", -1))
+    if not 0 <= priority <= 9:
+        raise invalid("priority", "must be a whole number from 0 to 9")
+
+    def prioritize(ref: Reference) -> bool:
+        return ref.state == PENDING and publish.change_priority(ref, priority)
+
+    return _start(call, "priority", prioritize)
+
+
+@route(
+    "POST /api/v1/queues/{name}/purge",
+    edit_queue,
+    Response("The number of removed messages.", structure({"removed": integer(PURGED)})),
+    DONE[1],
+    body=Body({name: SELECTION[name] for name in ("filter", "wait")}, optional=True),
+    errors=(409,),
+)
+def purge_queue(call: Call) -> Answer | Steps:
+    """Remove all pending and scheduled messages, or those that match a selector."""
+    queue, tasks = queue_of(call), call.context.tasks
+    wait = flag("wait", call.body.get("wait", True))
+    text_filter = optional(call.body, "filter")
+    purged = queue_browser.purge(queue, text_filter)
+    task = tasks.new("purge", queue.name, call.user)
+    if text_filter is None:
+        task.total = queue.message_count
+    tasks.start(task, _purge(queue, task, purged))
+    return _removed_when_ended(task) if wait else _accepted(task)
+
+
+@listing("/api/v1/tasks", view_broker, "tasks", TASK, FIELDS, searched="queue")
+def list_tasks(call: Call) -> list[ManagementTask]:
+    """List the tasks that run, and the last 100 that have ended."""
+    return list(call.context.tasks)
+
+
+@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,), errors=(404,))
+def show_task(call: Call) -> Json:
+    """Show one task."""
+    return view(call.context.tasks.find(call.names["id"]), FIELDS)
+
+
+@route(
+    "DELETE /api/v1/tasks/{id}",
+    edit_task,
+    Response("The task ends after its present slice."),
+    parameters=(TASK_ID,),
+    errors=(404, 409),
+)
+def cancel_task(call: Call) -> None:
+    """Cancel a task; what it has done stays done."""
+    task = call.context.tasks.find(call.names["id"])
+    if task.state is not TaskState.RUNNING:
+        raise Refused(f"Task {task.number} has ended: it is {task.state.value}")
+    task.cancelled = True

@@ -13,7 +13,7 @@ import base64
 import binascii
 import codecs
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import merge
@@ -44,34 +44,32 @@ from .api import (
     LINES,
     MANAGE,
     MANAGEMENT,
-    NAME,
-    NO_CONTENT,
     PAGE,
     Answer,
     Body,
     Call,
     Parameter,
     Problem,
+    Query,
     RequiredPermission,
     Response,
-    Route,
     Steps,
     browse_queue,
     choice,
     edit_queue,
     encode,
-    import_messages,
     invalid,
-    json_answer,
+    manage_broker,
     message_number,
     page_answer,
     paging,
     permission_rule,
     required,
+    route,
     text,
 )
 from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
-from .json_schema import Component, boolean, integer, keyword, page_of, string, structure, timestamp
+from .json_schema import TEXT, Component, boolean, integer, keyword, page_of, string, structure, timestamp
 from .queues import queue_of
 
 #: Default and maximum number of bytes of a body in a list.
@@ -203,62 +201,9 @@ LISTED_STATES = ("pending", "scheduled", "delivering")
 ENCODED_PER_STEP = 10
 
 
-def list_messages(call: Call) -> Steps:
-    """Pending, then scheduled, then delivering messages; ``count`` is the number that match.
-
-    ``state`` selects one of the three.
-    """
-    queue, query = queue_of(call), call.query
-    most = queue.address.settings.management_browse_page_size
-    page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call)
-    matches = queue_browser.matching(query.text("filter"))
-    state = message_state(call)
-    only_pending = state == STATES[PENDING]
-    total: int | None = None  # if it is known
-    if matches is None and (state is None or only_pending):
-        total = queue.count + queue.paged_count if only_pending else queue.message_count
-    first, count = (page - 1) * size, 0
-    items: list[bytes] = []  # encoded at once: a page of large messages from disk would fill the memory
-    for index, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
-        if isinstance(ref, PageRead):
-            yield page_read(ref)
-            continue
-        shown = STATES[ref.state]
-        if only_pending and shown != state:
-            break  # they come first
-        if (state is None or shown == state) and (matches is None or matches(ref.message)):
-            if first <= count < first + size:
-                items.append(encode(message_view(ref, limit, shown_as)))
-                if len(items) % ENCODED_PER_STEP == 0:
-                    yield
-            count += 1
-        if total is not None and count == first + size:
-            break
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
-    return page_answer(items, count if total is None else total, page, size)
-
-
-def message_state(call: Call) -> str | None:
-    """The parameter ``state``; None if it is not given. Raises 400."""
-    text = call.query.text("state") or None
-    if text is not None and text not in LISTED_STATES:
-        raise Problem(
-            400, f"state must be one of {', '.join(LISTED_STATES)}, not {text!r}", parameter="state"
-        )
-    return text
-
-
-def body_format(call: Call) -> BodyFormat:
+def body_format(query: Query) -> BodyFormat:
     """The parameter ``bodyFormat``. Raises 400."""
-    text = call.query.text("bodyFormat") or BodyFormat.AUTO.value
-    if text not in list(BodyFormat):
-        raise Problem(
-            400, f"bodyFormat must be one of {', '.join(BodyFormat)}, not {text!r}", parameter="bodyFormat"
-        )
-    return BodyFormat(text)
+    return BodyFormat(query.choice("bodyFormat", list(BodyFormat)) or BodyFormat.AUTO)
 
 
 def find_message(call: Call) -> Generator[Any, None, Reference]:
@@ -266,6 +211,13 @@ def find_message(call: Call) -> Generator[Any, None, Reference]:
     queue = queue_of(call)
     number = message_number(call.names["id"], queue.number)
     return (yield from _read(queue_browser.find_message(queue, number, in_transactions(call.context))))
+
+
+def _change_message(call: Call, change: Callable[[Queue, int], Iterator[PageRead]]) -> Steps:
+    """Change the message that the path names. Raises `NotFound`."""
+    queue = queue_of(call)
+    for wait in change(queue, message_number(call.names["id"], queue.number)):
+        yield page_read(wait)
 
 
 Found = TypeVar("Found")
@@ -282,26 +234,6 @@ def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None
         yield None if wait is None else page_read(wait)
 
 
-def show_message(call: Call) -> Steps:
-    limit = call.query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_WHOLE_BODY)
-    offset = call.query.number("bodyOffset", 0, 0)
-    shown_as = body_format(call)
-    ref = yield from find_message(call)
-    return json_answer(message_view(ref, limit, shown_as, offset))
-
-
-def download_body(call: Call) -> Steps:
-    ref = yield from find_message(call)
-    message = ref.message
-    first, end = message.body_at, len(message.tail) - 2
-    headers = {
-        "Content-Disposition": f'attachment; filename="message-{message_id(ref)}.bin"',
-        "Content-Length": str(end - first),
-    }
-    pieces = (message.tail[at : min(end, at + BODY_PIECE)] for at in range(first, end, BODY_PIECE))
-    return Answer(pieces, content_type=OCTETS, headers=headers)
-
-
 #: The content type of a body that is downloaded: no browser renders it.
 OCTETS = "application/octet-stream"
 
@@ -311,13 +243,6 @@ def in_transactions(context: AdminContext) -> Iterator[Reference]:
     for session in context.connections:
         for transaction in session.transactions.values():
             yield from transaction.returns
-
-
-def remove(call: Call) -> Steps:
-    queue = queue_of(call)
-    for wait in queue_browser.remove_message(queue, message_number(call.names["id"], queue.number)):
-        yield page_read(wait)
-    return NO_CONTENT
 
 
 #: References sorted per step.
@@ -332,52 +257,6 @@ class DueMessage(NamedTuple):
     due: int
     sequence: int
     reference: Reference | None
-
-
-def list_scheduled(call: Call) -> Steps:
-    """Scheduled messages by due time, including NACKed messages during their redelivery-delay."""
-    queue, query = queue_of(call), call.query
-    most = queue.address.settings.management_browse_page_size
-    page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call)
-    refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
-    for index, ref in enumerate(iterate_timed(queue)):
-        if isinstance(ref, PageRead):
-            yield page_read(ref)
-            continue
-        refs.append(DueMessage(ref.due, ref.message.number, None))
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
-    runs = []
-    for start in range(0, len(refs), SORTED_PER_STEP):  # sorting a million at once would block the reactor
-        runs.append(sorted(refs[start : start + SORTED_PER_STEP], key=by_due_time))
-        yield
-    items = []
-    for index, due in enumerate(islice(merge(*runs, key=by_due_time), page * size)):
-        if index >= (page - 1) * size:
-            found = due.reference
-            if found is None:
-                found = yield from _read(queue_browser.seek(queue, due.sequence))
-            if found is not None and found.state == SCHEDULED:
-                items.append(encode(message_view(found, limit, shown_as)))
-        if index % ENCODED_PER_STEP == ENCODED_PER_STEP - 1:
-            yield
-    return page_answer(items, len(refs), page, size)
-
-
-def deliver(call: Call) -> Steps:
-    queue = queue_of(call)
-    for wait in queue_browser.deliver_now(queue, message_number(call.names["id"], queue.number)):
-        yield page_read(wait)
-    return NO_CONTENT
-
-
-def cancel(call: Call) -> Steps:
-    queue = queue_of(call)
-    for wait in queue_browser.cancel_scheduled(queue, message_number(call.names["id"], queue.number)):
-        yield page_read(wait)
-    return NO_CONTENT
 
 
 RECURRENCE = structure(
@@ -417,7 +296,7 @@ MESSAGE = Component(
             "size": integer("Memory of the message, in bytes."),
             "headers": {
                 "type": "object",
-                "additionalProperties": {"type": "string"},
+                "additionalProperties": TEXT,
                 "description": "Headers as consumers receive them; bytes that are not UTF-8 are replaced.",
             },
             "body": string("The body or its beginning, in the encoding given."),
@@ -434,10 +313,8 @@ MESSAGES = page_of(MESSAGE)
 MESSAGE_ID = Parameter(
     "id",
     "The messageID, or its part after the dash.",
-    {"type": "string"},
-    "path",
+    where="path",
     component="messageID",
-    required=True,
 )
 BROWSE_SIZE = Parameter(
     "size",
@@ -471,9 +348,7 @@ STATE = Parameter(
     {"type": "string", "enum": list(LISTED_STATES)},
     component="state",
 )
-FILTER = Parameter("filter", "Only messages that match this selector.", {"type": "string"})
-
-MESSAGES_PATH, SCHEDULED_PATH = "/api/v1/queues/{name}/messages", "/api/v1/queues/{name}/scheduled"
+FILTER = Parameter("filter", "Only messages that match this selector.")
 
 
 #: Messages that one request may send.
@@ -599,16 +474,6 @@ def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generat
         yield deferLater(reactor, delay / 1000, lambda: None)
 
 
-def send(call: Call) -> Steps:
-    target, head = _target(call), _head(call.body)
-    body, count = _body(call.body), _count(call.body)
-    session = HttpSession(call, target)
-    try:
-        return (yield from _send_all(session, head, body, count, call.context.reactor))
-    finally:
-        session.end()
-
-
 def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: Any) -> Steps:
     sent = rejected = unrouted = size = 0
     reason: str | None = None
@@ -633,7 +498,7 @@ def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: An
         if index % SENT_PER_STEP == SENT_PER_STEP - 1 or size >= BYTES_PER_STEP:
             size = 0
             yield None
-    return json_answer({"sent": sent, "unrouted": unrouted, "rejected": rejected, "reason": reason})
+    return {"sent": sent, "unrouted": unrouted, "rejected": rejected, "reason": reason}
 
 
 def _target(call: Call) -> Destination:
@@ -722,7 +587,7 @@ def _count(body: dict[str, Any]) -> int:
 
 
 @permission_rule("as for a SEND: send on the address, and the permissions to create it")
-def send_message(call: Call) -> Iterator[RequiredPermission]:
+def message_send(call: Call) -> Iterator[RequiredPermission]:
     target = _target(call)
     yield PermissionType.SEND, target.address, target.queue
 
@@ -755,23 +620,6 @@ PIECE = 48 * 1024
 LINES_PER_STEP = 10
 
 
-def export_messages(call: Call) -> Answer:
-    queue = queue_of(call)
-    matches = matching(call.query.text("filter"))
-    found = messages_of(queue, in_transactions(call.context))
-
-    def pieces() -> Iterator[Any]:
-        for index, ref in enumerate(found):
-            if isinstance(ref, PageRead):
-                yield page_read(ref)
-            elif ref.state != GONE and (matches is None or matches(ref.message)):
-                yield from line_of(ref)
-            elif index % EXAMINED_PER_STEP == 0:
-                yield b""
-
-    return Answer(pieces(), content_type=LINES)
-
-
 def line_of(ref: Reference) -> Iterator[bytes]:
     """One message as a line, in pieces: its body may be long."""
     message = ref.message
@@ -802,35 +650,6 @@ def line_of(ref: Reference) -> Iterator[bytes]:
     for at in range(0, len(text), PIECE):
         yield json.dumps(text[at : at + PIECE], ensure_ascii=False)[1:-1].encode()
     yield b'"}}\n'
-
-
-def import_all(call: Call) -> Steps:
-    queue = queue_of(call)
-    read: list[PortableMessage] = []
-    for number, line in enumerate(call.raw.split(b"\n"), 1):
-        if line.strip():
-            read.append(_read_line(line, number))
-        if number % LINES_PER_STEP == 0:
-            yield None
-    for number, portable in enumerate(read, 1):
-        message = _message(queue, portable)
-        if queue.accepts is not None and not queue.accepts(message):
-            raise Problem(400, f"Message {number} does not match the filter of queue {queue.name}")
-        if number % LINES_PER_STEP == 0:
-            yield None
-    if queue.deleted or not queue.open:
-        raise Refused(f"Queue {queue.name} accepts no messages now")
-    address = queue.address
-    durable = any(portable.traits.durable for portable in read)
-    headers: dict[bytes, bytes] = {}
-    offer = Offer(address.name, read[0].traits, headers) if read and address.hooks.full is not None else None
-    rejection = check_admission(address, durable, offer)
-    if rejection is not None:
-        raise Refused(f"{rejection.describe()}; nothing was imported")
-    background = queue.broker.background
-    background.run(_enqueue(queue, read), COMMITS)
-    yield background_done(background, COMMITS)
-    return json_answer({"imported": len(read)})
 
 
 def _read_line(line: bytes, number: int) -> PortableMessage:
@@ -868,131 +687,248 @@ def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
 
 IMPORTED = Component("Imported", structure({"imported": integer("Messages imported.")}))
 
-QUEUE_PATH = "/api/v1/queues/{name}"
 
-
-ROUTES = (
-    Route(
-        "GET",
-        MESSAGES_PATH,
-        list_messages,
-        browse_queue,
-        "listMessages",
-        "List the messages of a queue: pending in order of delivery, then scheduled, then delivering.",
-        {200: Response("One page of messages.", MESSAGES)},
-        parameters=(NAME, PAGE, BROWSE_SIZE, FILTER, STATE, BODY_LENGTH, BODY_FORMAT),
-    ),
-    Route(
-        "GET",
-        f"{MESSAGES_PATH}/{{id}}",
-        show_message,
-        browse_queue,
-        "message",
-        "Show one message.",
-        {200: Response("The message.", MESSAGE)},
-        parameters=(NAME, MESSAGE_ID, WHOLE_BODY_LENGTH, BODY_OFFSET, BODY_FORMAT),
-    ),
-    Route(
-        "GET",
-        f"{MESSAGES_PATH}/{{id}}/body",
-        download_body,
-        browse_queue,
-        "messageBody",
-        "Download the body of a message as it is.",
-        {
-            200: Response(
-                "The bytes of the body.", {"type": "string"}, (OCTETS,), headers=("Content-Disposition",)
-            )
-        },
-        parameters=(NAME, MESSAGE_ID),
-    ),
-    Route(
-        "DELETE",
-        f"{MESSAGES_PATH}/{{id}}",
-        remove,
-        edit_queue,
-        "removeMessage",
-        "Remove a pending or scheduled message; it counts as acknowledged.",
-        {204: Response("The message is removed.")},
-        parameters=(NAME, MESSAGE_ID),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        SCHEDULED_PATH,
-        list_scheduled,
-        browse_queue,
-        "listScheduled",
-        "List the scheduled messages of a queue by due time.",
-        {200: Response("One page of messages.", MESSAGES)},
-        parameters=(NAME, PAGE, BROWSE_SIZE, BODY_LENGTH, BODY_FORMAT),
-    ),
-    Route(
-        "DELETE",
-        f"{SCHEDULED_PATH}/{{id}}",
-        cancel,
-        edit_queue,
-        "cancelScheduled",
-        "Cancel a scheduled message with all repetitions; it counts as acknowledged.",
-        {204: Response("The message is cancelled.")},
-        parameters=(NAME, MESSAGE_ID),
-    ),
-    Route(
-        "POST",
-        f"{SCHEDULED_PATH}/{{id}}/deliver",
-        deliver,
-        edit_queue,
-        "deliverScheduled",
-        "Deliver a scheduled message now; of a recurring one a copy, and its schedule continues.",
-        {204: Response("The message is due.")},
-        parameters=(NAME, MESSAGE_ID),
-    ),
-    Route(
-        "POST",
-        "/api/v1/messages",
-        send,
-        send_message,
-        "sendMessages",
-        "Send messages to an address or to a queue.",
-        {200: Response("How many have entered.", SENT)},
-        "As SEND: headers, creation of the address, policies, limits and duplicate ids. 409 if none has entered "
-        "because the address is full or a policy refuses them. While the disk is behind, the request waits for it, at "
-        "most ten seconds for each message.",
-        body=Body(
-            {
-                "address": string("Address to send to. Required unless queue is given."),
-                "queue": string("The one queue of the address to send to.", null=True),
-                "routingType": keyword(RoutingType, "Routing type of the messages."),
-                "headers": HEADERS,
-                "body": string("The body, in the encoding given."),
-                "encoding": keyword(("text", "base64", "hex"), "Encoding of body. Default: text."),
-                "count": integer(f"How often to send it, at most {MAX_COUNT}. Default: 1.", 1),
-            },
-            name="NewMessage",
-        ),
-        errors=(404, 409),
-    ),
-    Route(
-        "GET",
-        f"{QUEUE_PATH}/export",
-        export_messages,
-        browse_queue,
-        "exportMessages",
-        "Download the messages of a queue as JSON lines.",
-        {200: Response("One line for each message.", {"type": "string"}, (LINES,))},
-        parameters=(NAME, FILTER),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/import",
-        import_all,
-        import_messages,
-        "importMessages",
-        "Upload messages as JSON lines, all of one request or none.",
-        {200: Response("The number of imported messages.", IMPORTED)},
-        "The body is application/x-ndjson: lines of an export.",
-        parameters=(NAME,),
-        body_type=LINES,
-        errors=(409,),
-    ),
+@route(
+    "GET /api/v1/queues/{name}/messages",
+    browse_queue,
+    Response("One page of messages.", MESSAGES),
+    parameters=(PAGE, BROWSE_SIZE, FILTER, STATE, BODY_LENGTH, BODY_FORMAT),
 )
+def list_messages(call: Call) -> Steps:
+    """List the messages of a queue: pending in order of delivery, then scheduled, then delivering."""
+    queue, query = queue_of(call), call.query
+    most = queue.address.settings.management_browse_page_size
+    page, size = paging(query, size=most, most=most)
+    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
+    shown_as = body_format(call.query)
+    matches = queue_browser.matching(query.text("filter"))
+    state = query.choice("state", LISTED_STATES)
+    only_pending = state == STATES[PENDING]
+    total: int | None = None  # if it is known
+    if matches is None and (state is None or only_pending):
+        total = queue.count + queue.paged_count if only_pending else queue.message_count
+    first, count = (page - 1) * size, 0
+    items: list[bytes] = []  # encoded at once: a page of large messages from disk would fill the memory
+    for index, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
+        if isinstance(ref, PageRead):
+            yield page_read(ref)
+            continue
+        shown = STATES[ref.state]
+        if only_pending and shown != state:
+            break  # they come first
+        if (state is None or shown == state) and (matches is None or matches(ref.message)):
+            if first <= count < first + size:
+                items.append(encode(message_view(ref, limit, shown_as)))
+                if len(items) % ENCODED_PER_STEP == 0:
+                    yield
+            count += 1
+        if total is not None and count == first + size:
+            break
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield
+    return page_answer(items, count if total is None else total, page, size)
+
+
+@route(
+    "GET /api/v1/queues/{name}/messages/{id}",
+    browse_queue,
+    Response("The message.", MESSAGE),
+    parameters=(MESSAGE_ID, WHOLE_BODY_LENGTH, BODY_OFFSET, BODY_FORMAT),
+)
+def show_message(call: Call) -> Steps:
+    """Show one message."""
+    limit = call.query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_WHOLE_BODY)
+    offset = call.query.number("bodyOffset", 0, 0)
+    shown_as = body_format(call.query)
+    ref = yield from find_message(call)
+    return message_view(ref, limit, shown_as, offset)
+
+
+@route(
+    "GET /api/v1/queues/{name}/messages/{id}/body",
+    browse_queue,
+    Response("The bytes of the body.", TEXT, (OCTETS,), headers=("Content-Disposition",)),
+    parameters=(MESSAGE_ID,),
+)
+def show_message_body(call: Call) -> Steps:
+    """Download the body of a message as it is."""
+    ref = yield from find_message(call)
+    message = ref.message
+    first, end = message.body_at, len(message.tail) - 2
+    headers = {
+        "Content-Disposition": f'attachment; filename="message-{message_id(ref)}.bin"',
+        "Content-Length": str(end - first),
+    }
+    pieces = (message.tail[at : min(end, at + BODY_PIECE)] for at in range(first, end, BODY_PIECE))
+    return Answer(pieces, content_type=OCTETS, headers=headers)
+
+
+@route(
+    "DELETE /api/v1/queues/{name}/messages/{id}",
+    edit_queue,
+    Response("The message is removed."),
+    parameters=(MESSAGE_ID,),
+    errors=(409,),
+)
+def remove_message(call: Call) -> Steps:
+    """Remove a pending or scheduled message; it counts as acknowledged."""
+    return _change_message(call, queue_browser.remove_message)
+
+
+@route(
+    "GET /api/v1/queues/{name}/scheduled",
+    browse_queue,
+    Response("One page of messages.", MESSAGES),
+    parameters=(PAGE, BROWSE_SIZE, BODY_LENGTH, BODY_FORMAT),
+)
+def list_scheduled(call: Call) -> Steps:
+    """List the scheduled messages of a queue by due time."""
+    # Scheduled messages by due time, including NACKed messages during their redelivery-delay.
+    queue, query = queue_of(call), call.query
+    most = queue.address.settings.management_browse_page_size
+    page, size = paging(query, size=most, most=most)
+    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
+    shown_as = body_format(call.query)
+    refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
+    for index, ref in enumerate(iterate_timed(queue)):
+        if isinstance(ref, PageRead):
+            yield page_read(ref)
+            continue
+        refs.append(DueMessage(ref.due, ref.message.number, None))
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield
+    runs = []
+    for start in range(0, len(refs), SORTED_PER_STEP):  # sorting a million at once would block the reactor
+        runs.append(sorted(refs[start : start + SORTED_PER_STEP], key=by_due_time))
+        yield
+    items = []
+    for index, due in enumerate(islice(merge(*runs, key=by_due_time), page * size)):
+        if index >= (page - 1) * size:
+            found = due.reference
+            if found is None:
+                found = yield from _read(queue_browser.seek(queue, due.sequence))
+            if found is not None and found.state == SCHEDULED:
+                items.append(encode(message_view(found, limit, shown_as)))
+        if index % ENCODED_PER_STEP == ENCODED_PER_STEP - 1:
+            yield
+    return page_answer(items, len(refs), page, size)
+
+
+@route(
+    "DELETE /api/v1/queues/{name}/scheduled/{id}",
+    edit_queue,
+    Response("The message is cancelled."),
+    parameters=(MESSAGE_ID,),
+)
+def cancel_scheduled(call: Call) -> Steps:
+    """Cancel a scheduled message with all repetitions; it counts as acknowledged."""
+    return _change_message(call, queue_browser.cancel_scheduled)
+
+
+@route(
+    "POST /api/v1/queues/{name}/scheduled/{id}/deliver",
+    edit_queue,
+    Response("The message is due."),
+    parameters=(MESSAGE_ID,),
+)
+def deliver_scheduled(call: Call) -> Steps:
+    """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues."""
+    return _change_message(call, queue_browser.deliver_now)
+
+
+@route(
+    "POST /api/v1/messages",
+    message_send,
+    Response("How many have entered.", SENT),
+    body=Body(
+        {
+            "address": string("Address to send to. Required unless queue is given."),
+            "queue": string("The one queue of the address to send to.", null=True),
+            "routingType": keyword(RoutingType, "Routing type of the messages."),
+            "headers": HEADERS,
+            "body": string("The body, in the encoding given."),
+            "encoding": keyword(("text", "base64", "hex"), "Encoding of body. Default: text."),
+            "count": integer(f"How often to send it, at most {MAX_COUNT}. Default: 1.", 1),
+        },
+        name="NewMessage",
+    ),
+    errors=(404, 409),
+)
+def send_messages(call: Call) -> Steps:
+    """Send messages to an address or to a queue.
+
+    As SEND: headers, creation of the address, policies, limits and duplicate ids. 409 if none has entered because
+    the address is full or a policy refuses them. While the disk is behind, the request waits for it, at most ten
+    seconds for each message.
+    """
+    target, head = _target(call), _head(call.body)
+    body, count = _body(call.body), _count(call.body)
+    session = HttpSession(call, target)
+    try:
+        return (yield from _send_all(session, head, body, count, call.context.reactor))
+    finally:
+        session.end()
+
+
+@route(
+    "GET /api/v1/queues/{name}/export",
+    browse_queue,
+    Response("One line for each message.", TEXT, (LINES,)),
+    parameters=(FILTER,),
+)
+def export_messages(call: Call) -> Answer:
+    """Download the messages of a queue as JSON lines."""
+    queue = queue_of(call)
+    matches = matching(call.query.text("filter"))
+    found = messages_of(queue, in_transactions(call.context))
+
+    def pieces() -> Iterator[Any]:
+        for index, ref in enumerate(found):
+            if isinstance(ref, PageRead):
+                yield page_read(ref)
+            elif ref.state != GONE and (matches is None or matches(ref.message)):
+                yield from line_of(ref)
+            elif index % EXAMINED_PER_STEP == 0:
+                yield b""
+
+    return Answer(pieces(), content_type=LINES)
+
+
+@route(
+    "POST /api/v1/queues/{name}/import",
+    manage_broker,
+    Response("The number of imported messages.", IMPORTED),
+    body_type=LINES,
+    errors=(409,),
+)
+def import_messages(call: Call) -> Steps:
+    """Upload messages as JSON lines, all of one request or none.
+
+    The body is application/x-ndjson: lines of an export.
+    """
+    queue = queue_of(call)
+    read: list[PortableMessage] = []
+    for number, line in enumerate(call.raw.split(b"\n"), 1):
+        if line.strip():
+            read.append(_read_line(line, number))
+        if number % LINES_PER_STEP == 0:
+            yield None
+    for number, portable in enumerate(read, 1):
+        message = _message(queue, portable)
+        if queue.accepts is not None and not queue.accepts(message):
+            raise Problem(400, f"Message {number} does not match the filter of queue {queue.name}")
+        if number % LINES_PER_STEP == 0:
+            yield None
+    if queue.deleted or not queue.open:
+        raise Refused(f"Queue {queue.name} accepts no messages now")
+    address = queue.address
+    durable = any(portable.traits.durable for portable in read)
+    headers: dict[bytes, bytes] = {}
+    offer = Offer(address.name, read[0].traits, headers) if read and address.hooks.full is not None else None
+    rejection = check_admission(address, durable, offer)
+    if rejection is not None:
+        raise Refused(f"{rejection.describe()}; nothing was imported")
+    background = queue.broker.background
+    background.run(_enqueue(queue, read), COMMITS)
+    yield background_done(background, COMMITS)
+    return {"imported": len(read)}

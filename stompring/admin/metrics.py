@@ -7,8 +7,7 @@ rendered here in pieces, because a Python object for each of ten thousand sample
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import twisted
@@ -23,10 +22,11 @@ from stompring.broker.bridge import Bridge
 from stompring.broker.queue import Queue
 from stompring.replication.role import Role
 
-from .api import Answer, Call, Parameter, Response, Route, view_broker
-from .context import ITEMS_PER_STEP, AdminContext, Listeners
-from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, GAUGE, QUEUE, Counter
+from .api import Answer, Call, Parameter, Response, route, view_broker
+from .context import ITEMS_PER_STEP, AdminContext
+from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
 from .ha import ha_families, role_families
+from .json_schema import TEXT
 
 Thing = TypeVar("Thing")
 
@@ -44,11 +44,6 @@ def escape_label(value: str) -> str:
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return value
-
-
-def help_text(*counters: Counter[Any]) -> str:
-    """HELP of the family of these counters: the meaning, and the names in JSON."""
-    return f"{counters[0].help} JSON: {', '.join(counter.json for counter in counters)}."
 
 
 def help_and_type_lines(counter: Counter[Any], openmetrics: bool) -> str:
@@ -96,24 +91,45 @@ def _lines(counter: Counter[Any], column: int, rows: list[Row]) -> bytes:
 OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
 
-POLICY_ERRORS = "stompring_policy_errors_total"
-POLICY_ERRORS_HELP = (
-    "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors."
-)
-SLOW_HOOKS = "stompring_policy_slow_hooks_total"
-SLOW_HOOKS_HELP = "Calls of address policy hooks that took longer than 20 ms, by policy and hook."
 
-REFUSALS = "stompring_refusals_total"
-REFUSALS_HELP = (
-    "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals."
-)
+def build_family() -> Metric:
+    """The versions of this process."""
+    build = {
+        "version": stompring.__version__,
+        "build": stompring.build(),
+        "python": platform.python_version(),
+        "twisted": twisted.__version__,
+    }
+    return InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
 
-EXPIRY = "stompring_certificate_expiry_timestamp_seconds"
-EXPIRY_HELP = "Expiry time of the certificate chain of an acceptor."
-TLS_FAILURES = "stompring_tls_failures_total"
-TLS_FAILURES_HELP = "Connections closed by a TLS error, most of them in the handshake."
-PROXY_FAILURES = "stompring_proxy_failures_total"
-PROXY_FAILURES_HELP = "Connections closed because their PROXY header is missing, invalid or not allowed."
+
+def process_registry(collector: Collector, *, describe: bool = False) -> CollectorRegistry:
+    """The metrics of the process, and those of a collector; ``describe`` if some are selected by name."""
+    registry = CollectorRegistry(auto_describe=describe)
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    registry.register(collector)
+    return registry
+
+
+def labelled_families(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[Sequence[str], float]],
+) -> Iterator[Metric]:
+    """A family with a sample for each of the values of its labels; none without samples."""
+    family = kind(name, text, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    if family.samples:
+        yield family
+
+
+def by_name(numbers: Mapping[str, float]) -> Iterator[tuple[Sequence[str], float]]:
+    """Samples of numbers with one label."""
+    return (((name,), number) for name, number in numbers.items())
 
 
 class BrokerCollector(Collector):
@@ -124,84 +140,72 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The families that have a sample."""
-        build = {
-            "version": stompring.__version__,
-            "build": stompring.build(),
-            "python": platform.python_version(),
-            "twisted": twisted.__version__,
-        }
-        yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
-        for _, alike in groupby(BROKER, key=lambda counter: counter.metric):
-            family = _family(list(alike), self._context)
-            if family.samples:
-                yield family
-        errors = CounterMetricFamily(POLICY_ERRORS, POLICY_ERRORS_HELP, labels=("policy", "hook"))
-        for labels, number in self._context.broker.policies.errors.items():
-            errors.add_metric(labels, number)
-        if errors.samples:
-            yield errors
-        slow = CounterMetricFamily(SLOW_HOOKS, SLOW_HOOKS_HELP, labels=("policy", "hook"))
-        for labels, number in self._context.broker.policies.slow_hooks.items():
-            slow.add_metric(labels, number)
-        if slow.samples:
-            yield slow
+        context = self._context
+        policies, diverts = context.broker.policies, context.broker.diverts.by_name
+        yield build_family()
+        yield from families_of(context, BROKER)
+        for name, text, numbers in (
+            (
+                "stompring_policy_errors_total",
+                "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
+                policies.errors,
+            ),
+            (
+                "stompring_policy_slow_hooks_total",
+                "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
+                policies.slow_hooks,
+            ),
+        ):
+            hooks = ("policy", "hook")
+            yield from labelled_families(CounterMetricFamily, name, text, hooks, numbers.items())
         for counter in DIVERT:
-            family = CounterMetricFamily(counter.metric, help_text(counter), labels=("divert",))
-            for name, divert in self._context.broker.diverts.by_name.items():
-                family.add_metric((name,), counter.read(divert))
-            if family.samples:
-                yield family
-        node = self._context.node
+            copied = {name: counter.read(divert) for name, divert in diverts.items()}
+            yield from labelled_families(
+                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), by_name(copied)
+            )
+        node = context.node
         yield from role_families(Role.ACTIVE.value) if node is None else ha_families(node.status())
-        yield from listener_families(self._context.listener_stack)
-        refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
-        for limit, number in self._context.broker.rejections.counts.items():
-            refusals.add_metric((limit,), number)
-        yield refusals
-
-
-def _family(counters: list[Counter[AdminContext]], context: AdminContext) -> Metric:
-    """One family, with a sample for each of its counters that has a value."""
-    first = counters[0]
-    kind = GaugeMetricFamily if first.kind == GAUGE else CounterMetricFamily
-    family: Metric = kind(first.metric, help_text(*counters))
-    for counter in counters:
-        value = counter.read(context)
-        if value is not None:
-            family.add_sample(first.metric, dict(counter.labels), value * counter.scale)
-    return family
-
-
-def listener_families(listeners: Listeners) -> Iterator[Metric]:
-    """The families of certificates, TLS and the PROXY protocol that have a sample."""
-    expiry = GaugeMetricFamily(EXPIRY, EXPIRY_HELP, labels=("acceptor", "file", "subject"))
-    for acceptor, certificate in listeners.identities():
-        labels = (acceptor, certificate.file, certificate.subject)
-        expiry.add_metric(labels, certificate.not_after.timestamp())
-    tls = CounterMetricFamily(TLS_FAILURES, TLS_FAILURES_HELP, labels=("acceptor",))
-    proxy = CounterMetricFamily(PROXY_FAILURES, PROXY_FAILURES_HELP, labels=("acceptor",))
-    for family, failures in ((tls, listeners.tls_failures), (proxy, listeners.proxy_failures)):
-        for acceptor, number in failures.items():
-            family.add_metric((acceptor,), number)
-    yield from (family for family in (expiry, tls, proxy) if family.samples)
-
-
-def scrape(call: Call) -> Answer:
-    """All metrics, or with ``name[]`` those of the families named, as prometheus_client has it."""
-    encode, content_type = choose_encoder(call.accept)
-    openmetrics = content_type.startswith(OPENMETRICS)
-    return Answer(_pieces(call, encode, openmetrics), content_type=content_type)
+        listeners = context.listener_stack
+        certificates = [
+            ((acceptor, each.file, each.subject), each.not_after.timestamp())
+            for acceptor, each in listeners.identities()
+        ]
+        yield from labelled_families(
+            GaugeMetricFamily,
+            "stompring_certificate_expiry_timestamp_seconds",
+            "Expiry time of the certificate chain of an acceptor.",
+            ("acceptor", "file", "subject"),
+            certificates,
+        )
+        for label, name, text, counts in (
+            (
+                "acceptor",
+                "stompring_tls_failures_total",
+                "Connections closed by a TLS error, most of them in the handshake.",
+                listeners.tls_failures,
+            ),
+            (
+                "acceptor",
+                "stompring_proxy_failures_total",
+                "Connections closed because their PROXY header is missing, invalid or not allowed.",
+                listeners.proxy_failures,
+            ),
+            (
+                "limit",
+                "stompring_refusals_total",
+                "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
+                context.broker.rejections.counts,
+            ),
+        ):
+            yield from labelled_families(CounterMetricFamily, name, text, (label,), by_name(counts))
 
 
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
     wanted = frozenset(call.query.all(NAMES))
-    registry = CollectorRegistry(auto_describe=bool(wanted))  # names are needed for the selection only
-    ProcessCollector(registry=registry)
-    GCCollector(registry=registry)
-    registry.register(BrokerCollector(call.context))
+    registry = process_registry(BrokerCollector(call.context), describe=bool(wanted))
     source = registry.restricted_registry(wanted) if wanted else registry
     yield encode(source).removesuffix(b"# EOF\n")
-    directory = call.context.broker.directory
+    directory = call.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
     yield from families(_selected(ADDRESS, wanted), addresses, address_labels, openmetrics)
     yield b""
@@ -238,24 +242,23 @@ def bridge_labels(bridge: Bridge) -> str:
 FAMILIES = Parameter(
     NAMES,
     "Names of families; without it all families.",
-    {"type": "array", "items": {"type": "string"}},
+    {"type": "array", "items": TEXT},
     component="families",
 )
-ROUTES = (
-    Route(
-        "GET",
-        "/metrics",
-        scrape,
-        view_broker,
-        "metrics",
-        "Show metrics in Prometheus's text format or as OpenMetrics.",
-        {
-            200: Response(
-                "All metrics, or the families given.",
-                {"type": "string"},
-                ("text/plain", "application/openmetrics-text"),
-            )
-        },
-        parameters=(FAMILIES,),
+
+
+@route(
+    "GET /metrics",
+    view_broker,
+    Response(
+        "All metrics, or the families given.",
+        TEXT,
+        ("text/plain", "application/openmetrics-text"),
     ),
+    parameters=(FAMILIES,),
 )
+def show_metrics(call: Call) -> Answer:
+    """Show metrics in Prometheus's text format or as OpenMetrics."""
+    encode, content_type = choose_encoder(call.accept)
+    openmetrics = content_type.startswith(OPENMETRICS)
+    return Answer(_pieces(call, encode, openmetrics), content_type=content_type)

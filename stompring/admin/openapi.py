@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission
-from .json_schema import Component, integer, string, structure
+from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission, route
+from .json_schema import TEXT, Component, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
     "Problem",
@@ -84,8 +84,8 @@ class Document:
         self.responses: dict[str, Any] = {}
         self.schemas: dict[str, Any] = {}
         self.paths: dict[str, dict[str, Any]] = {}
-        for route in routes:
-            self.paths.setdefault(route.path, {})[route.method.lower()] = self.operation(route)
+        for each in routes:
+            self.paths.setdefault(each.path, {})[each.method.lower()] = self.operation(each)
 
     @property
     def content(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Document:
         elif route.body_type != JSON:
             found["requestBody"] = {
                 "required": True,
-                "content": {route.body_type: {"schema": {"type": "string"}}},
+                "content": {route.body_type: {"schema": TEXT}},
             }
         found["responses"] = {
             **{str(status): self.response(response) for status, response in route.responses.items()},
@@ -150,7 +150,7 @@ class Document:
             "description": parameter.description,
             "schema": parameter.schema,
         }
-        if parameter.required:
+        if parameter.where == "path":
             described["required"] = True
         if parameter.schema["type"] == "array":
             described |= {"style": "form", "explode": True}
@@ -184,11 +184,11 @@ class Document:
         if response.schema is not None:
             schema = self.schema(response.schema)
             found["content"] = {
-                content_type: {"schema": schema if is_json(content_type) else {"type": "string"}}
+                content_type: {"schema": schema if is_json(content_type) else TEXT}
                 for content_type in response.content_types
             }
         if response.headers:
-            found["headers"] = {name: {"schema": {"type": "string"}} for name in response.headers}
+            found["headers"] = {name: {"schema": TEXT} for name in response.headers}
         return found
 
     def error(self, status: int) -> dict[str, str]:
@@ -197,8 +197,7 @@ class Document:
         found = self.response(Response(description, PROBLEM_SCHEMA, (PROBLEM,)))
         if headers:
             found["headers"] = {
-                header: {"description": text, "schema": {"type": "string"}}
-                for header, text in headers.items()
+                header: {"description": text, "schema": TEXT} for header, text in headers.items()
             }
         self.responses[name] = found
         return {"$ref": f"#/components/responses/{name}"}
@@ -234,17 +233,12 @@ def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:
     def encoded() -> bytes:
         return encode(document(everything))
 
+    @route(
+        "GET /api/v1/openapi.json", no_permission, Response("An OpenAPI 3.1 document.", {"type": "object"})
+    )
     def openapi(call: Call) -> Answer:
+        """Show this document."""
         return Answer(encoded())
 
-    route = Route(
-        "GET",
-        "/api/v1/openapi.json",
-        openapi,
-        no_permission,
-        "openapi",
-        "Show this document.",
-        {200: Response("An OpenAPI 3.1 document.", {"type": "object"})},
-    )
-    everything = (*routes, route)
+    everything = (*routes, openapi)
     return everything

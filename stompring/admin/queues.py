@@ -10,11 +10,11 @@ They are found by the headers of their origin, whatever the names of the queues 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
-from urllib.parse import quote
 
 from stompring.broker.directory import Directory, check_not_internal
 from stompring.broker.message import EXPIRED, UNKNOWN, MessageOrigin, origin_of
@@ -29,28 +29,27 @@ from stompring.settings.value_types import VALUE_TYPES, key_header, message_head
 
 from .api import (
     FORCE,
-    LISTING,
-    NAME,
-    NO_CONTENT,
     Answer,
     Body,
     BodyField,
     Call,
+    Json,
+    Listed,
     Reader,
     Response,
-    Route,
     Steps,
     choice,
-    create_queue,
-    delete_queue,
+    created,
     edit_queue,
     flag,
     invalid,
-    json_answer,
+    listing,
     number,
-    paged,
+    queue_creation,
+    queue_deletion,
     read_fields,
     required,
+    route,
     text,
     text_or_none,
     view,
@@ -69,7 +68,7 @@ from .json_schema import (
     boolean,
     integer,
     keyword,
-    page_of,
+    object_of,
     shown,
     string,
     structure,
@@ -140,9 +139,9 @@ def create_only(schema: Schema) -> Schema:
 COUNTERS = fields_of(QUEUE)
 
 FIELDS: Fields[Queue] = {
-    "name": Field(lambda q: q.name, string("Name of the queue, unique in the broker.")),
-    "address": Field(lambda q: q.address.name, string("Address of the queue.")),
-    "routingType": Field(lambda q: q.attributes.routing_type, ROUTING_TYPE),
+    "name": Field("name", string("Name of the queue, unique in the broker.")),
+    "address": Field("address.name", string("Address of the queue.")),
+    "routingType": Field("attributes.routing_type", ROUTING_TYPE),
     **COUNTERS,
     **rate_fields(
         QUEUE_RATES,
@@ -157,7 +156,7 @@ FIELDS: Fields[Queue] = {
         },
     ),
     "pendingCount": Field(
-        lambda q: q.count,
+        "count",
         integer(
             "Pending messages in memory; with pagedCount, deliveringCount and scheduledCount they make messageCount."
         ),
@@ -167,30 +166,26 @@ FIELDS: Fields[Queue] = {
         integer("Time since the oldest pending message was sent, of any priority. Milliseconds.", null=True),
     ),
     "rebalancing": Field(
-        lambda q: q.dispatcher.rebalancing,
+        "dispatcher.rebalancing",
         boolean(
             "Whether delivery waits until everything in delivery is settled, because a consumer came "
             "(groupRebalancePauseDispatch)."
         ),
     ),
-    "paused": Field(lambda q: q.paused, boolean("Whether delivery to consumers is paused.")),
+    "paused": Field("paused", boolean("Whether delivery to consumers is paused.")),
     **{
         row.json_name: Field(attrgetter(f"attributes.{row.name}"), schema_of(row))
         for row in OPTIONS
         if row.json_name not in COUNTERS
     },
-    "autoCreated": Field(
-        lambda q: q.attributes.auto_created, boolean("Whether the queue was created automatically.")
-    ),
+    "autoCreated": Field("attributes.auto_created", boolean("Whether the queue was created automatically.")),
     "autoDelete": Field(
-        lambda q: q.attributes.auto_delete,
+        "attributes.auto_delete",
         boolean("Whether the queue is deleted automatically when it is no longer used."),
     ),
-    "temporary": Field(
-        lambda q: q.attributes.temporary, boolean("Whether the queue is deleted with its connection.")
-    ),
+    "temporary": Field("attributes.temporary", boolean("Whether the queue is deleted with its connection.")),
     "configured": Field(
-        lambda q: q.attributes.configured,
+        "attributes.configured",
         boolean("Whether broker.xml defines the queue: a reload resets it to the file."),
     ),
 }
@@ -208,7 +203,7 @@ FIXED: dict[str, BodyField] = {
 
 ATTRIBUTES = {**FIXED, **CHANGEABLE}
 
-QUEUE_SCHEMA = Component("Queue", structure(shown(FIELDS)))
+QUEUE_SCHEMA = object_of("Queue", FIELDS)
 QUEUE_DETAIL = Component(
     "QueueDetail", structure({**shown(FIELDS), "consumers": array(CONSUMER, "Consumers of the queue.")})
 )
@@ -221,38 +216,7 @@ def detailed(context: AdminContext, queue: Queue) -> dict[str, Any]:
 
 def queue_of(call: Call) -> Queue:
     """The queue that the path names. Raises `NotFound`."""
-    return call.context.broker.directory.queue(call.names["name"])
-
-
-def list_queues(call: Call) -> Steps:
-    queues = [q for q in call.context.broker.directory.queues.values() if not is_internal(q.name)]
-    return paged(call.query, queues, FIELDS, "name")
-
-
-def show(call: Call) -> Answer:
-    return json_answer(detailed(call.context, queue_of(call)))
-
-
-def create(call: Call) -> Answer:
-    directory, body = call.context.broker.directory, call.body
-    name = required(body, "name")
-    address = text("address", body["address"]) if "address" in body else name
-    for each in (name, address):
-        check_not_internal(each)
-    attributes = read_fields(body, ATTRIBUTES)
-    paused = flag("paused", body.get("paused", False))
-    attributes.setdefault("routing_type", default_type(directory, address))
-    attributes.setdefault("user", call.user)
-    if name not in directory.queues:
-        directory.resource_limits.check_queue(attributes.get("user"))
-        if address not in directory.addresses:
-            directory.resource_limits.check_address(address)
-    queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
-    if paused:
-        queue.pause()
-    return json_answer(
-        detailed(call.context, queue), 201, {"Location": f"/api/v1/queues/{quote(name, safe='')}"}
-    )
+    return call.directory.queue(call.names["name"])
 
 
 def default_type(directory: Directory, name: str) -> RoutingType:
@@ -261,47 +225,6 @@ def default_type(directory: Directory, name: str) -> RoutingType:
     if address is not None and len(address.routing_types) == 1:
         return next(iter(address.routing_types))
     return directory.settings.lookup(name).default_queue_routing_type
-
-
-def change(call: Call) -> Answer:
-    queue, body = queue_of(call), call.body
-    changes = read_fields(body, ATTRIBUTES)
-    paused = flag("paused", body.get("paused", queue.paused))
-    call.context.broker.directory.update_queue(queue, changes)
-    if paused != queue.paused:
-        if paused:
-            queue.pause()
-        else:
-            queue.resume()
-    return json_answer(detailed(call.context, queue))
-
-
-def delete(call: Call) -> Steps:
-    """Delete a queue with its messages; with ``force`` also if it has consumers."""
-    directory, queue = call.context.broker.directory, queue_of(call)
-    check_not_internal(queue.name)
-    if queue.consumers and not call.query.flag("force"):
-        raise Refused(
-            f"Queue {queue.name} has {len(queue.consumers)} consumers; use force=true to delete it anyway"
-        )
-    directory.delete_queue(queue.name, force=True)
-    yield background_done(queue.broker.background, queue)  # until its messages are deleted
-    return NO_CONTENT
-
-
-def reset_groups(call: Call) -> Answer:
-    """Unpin one group, or all groups, of a queue."""
-    group = text("group", call.body["group"]).encode() if "group" in call.body else None
-    return json_answer({"reset": queue_of(call).dispatcher.reset_groups(group)})
-
-
-def trim(call: Call) -> Steps:
-    replaced = 0
-    for one in queue_of(call).trim():
-        replaced += one
-        if replaced % ITEMS_PER_STEP == 0:
-            yield
-    return json_answer({"replaced": replaced})
 
 
 RESET = "Number of groups that were pinned to a consumer; with groupBuckets above 0, of buckets."
@@ -314,8 +237,6 @@ NEW = {
     **SETTABLE,
 }
 
-QUEUES_PATH, QUEUE_PATH = "/api/v1/queues", "/api/v1/queues/{name}"
-
 
 #: Messages of one queue that are looked at.
 MAX_EXAMINED = 10_000
@@ -324,16 +245,16 @@ MAX_EXAMINED = 10_000
 EXAMINED_PER_STEP = 200
 
 
+@dataclass(slots=True)
 class DeadLetterGroup:
     """Messages of one queue that came from the same queue for the same reason."""
 
-    def __init__(self, queue: Queue, origin: MessageOrigin) -> None:
-        self.queue = queue.name
-        self.address = queue.address.name
-        self.origin = origin
-        self.count = 0
-        self.oldest = self.newest = 0
-        self.complete = True
+    queue: Queue
+    origin: MessageOrigin
+    count: int = 0
+    oldest: int = 0
+    newest: int = 0
+    complete: bool = True
 
     def add(self, arrived: int) -> None:
         """One more, that arrived here at that time (epoch ms)."""
@@ -360,10 +281,172 @@ def _equals(name: str, value: str) -> str:
     return f"{name} = '{literal}'" if value else f"{name} IS NULL"
 
 
-def list_dead_letters(call: Call) -> Steps:
+def _messages(queue: Queue) -> Iterator[Reference | PageRead]:
+    return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue))
+
+
+GROUP_FIELDS: Fields[DeadLetterGroup] = {
+    "queue": Field("queue.name", string("Queue that has the messages.")),
+    "address": Field("queue.address.name", string("Address of that queue.")),
+    "originAddress": Field("origin.address", string("Original address of the messages.")),
+    "originQueue": Field("origin.queue", string("Original queue of the messages.")),
+    "reason": Field(
+        "origin.reason",
+        string(
+            "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
+            "unknown."
+        ),
+    ),
+    "count": Field("count", integer("Messages of the group, without those in delivery.")),
+    "oldest": Field("oldest", timestamp("When the first of them arrived in the queue.")),
+    "newest": Field("newest", timestamp("When the last of them arrived in the queue.")),
+    "complete": Field(
+        "complete",
+        boolean(f"False if the queue has more than {MAX_EXAMINED} messages: only these are counted."),
+    ),
+    "filter": Field(
+        "filter",
+        string("The selector of the group, for retry, remove, move and the list of messages."),
+    ),
+}
+
+DEAD_LETTER_GROUP = object_of("DeadLetterGroup", GROUP_FIELDS)
+
+
+@listing("/api/v1/queues", view_broker, "queues", QUEUE_SCHEMA, FIELDS)
+def list_queues(call: Call) -> list[Queue]:
+    """List queues."""
+    return [q for q in call.directory.queues.values() if not is_internal(q.name)]
+
+
+@route(
+    "POST /api/v1/queues",
+    queue_creation,
+    Response("The new queue.", QUEUE_DETAIL, headers=("Location",), status=201),
+    body=Body(NEW, ("name",), "NewQueue"),
+    errors=(409,),
+)
+def create_queue(call: Call) -> Answer:
+    """Create a queue, and its address if it does not exist.
+
+    Fields that are not given come from the address-settings. The default routingType is the only routing type of
+    the address, or default-queue-routing-type.
+    """
+    directory, body = call.directory, call.body
+    name = required(body, "name")
+    address = text("address", body["address"]) if "address" in body else name
+    for each in (name, address):
+        check_not_internal(each)
+    attributes = read_fields(body, ATTRIBUTES)
+    paused = flag("paused", body.get("paused", False))
+    attributes.setdefault("routing_type", default_type(directory, address))
+    attributes.setdefault("user", call.user)
+    if name not in directory.queues:
+        directory.resource_limits.check_queue(attributes.get("user"))
+        if address not in directory.addresses:
+            directory.resource_limits.check_address(address)
+    queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
+    if paused:
+        queue.pause()
+    return created(detailed(call.context, queue), "queues", name)
+
+
+@route("GET /api/v1/queues/{name}", view_queue, Response("The queue.", QUEUE_DETAIL))
+def show_queue(call: Call) -> Json:
+    """Show one queue."""
+    return detailed(call.context, queue_of(call))
+
+
+@route(
+    "PATCH /api/v1/queues/{name}",
+    edit_queue,
+    Response("The changed queue.", QUEUE_DETAIL),
+    body=Body(SETTABLE, name="QueueChange"),
+    errors=(409,),
+)
+def change_queue(call: Call) -> Json:
+    """Change attributes of a queue: all of them or none.
+
+    Lowering ringSize removes no message: see trim. A reload resets the attributes of a queue of broker.xml.
+    """
+    queue, body = queue_of(call), call.body
+    changes = read_fields(body, ATTRIBUTES)
+    paused = flag("paused", body.get("paused", queue.paused))
+    call.directory.update_queue(queue, changes)
+    if paused != queue.paused:
+        if paused:
+            queue.pause()
+        else:
+            queue.resume()
+    return detailed(call.context, queue)
+
+
+@route(
+    "DELETE /api/v1/queues/{name}",
+    queue_deletion,
+    Response("The queue is deleted."),
+    parameters=(FORCE,),
+    errors=(409,),
+)
+def delete_queue(call: Call) -> Steps:
+    """Delete a queue and its messages.
+
+    A queue with consumers requires force=true; the consumers get an ERROR.
+    """
+    directory, queue = call.directory, queue_of(call)
+    check_not_internal(queue.name)
+    if queue.consumers and not call.query.flag("force"):
+        raise Refused(
+            f"Queue {queue.name} has {len(queue.consumers)} consumers; use force=true to delete it anyway"
+        )
+    directory.delete_queue(queue.name, force=True)
+    yield background_done(queue.broker.background, queue)  # until its messages are deleted
+
+
+@route(
+    "POST /api/v1/queues/{name}/groups/reset",
+    edit_queue,
+    Response("The number of groups unpinned.", structure({"reset": integer(RESET)})),
+    body=Body({"group": string("The group; without it all groups.", minLength=1)}, name="GroupReset"),
+)
+def reset_groups(call: Call) -> Json:
+    """Unpin message groups from their consumers.
+
+    The next message of a group pins it anew. Messages in delivery stay with their consumers.
+    """
+    group = text("group", call.body["group"]).encode() if "group" in call.body else None
+    return {"reset": queue_of(call).dispatcher.reset_groups(group)}
+
+
+@route(
+    "POST /api/v1/queues/{name}/trim",
+    edit_queue,
+    Response("The number of evicted messages.", structure({"replaced": integer(TRIMMED)})),
+)
+def trim_queue(call: Call) -> Steps:
+    """Evict messages until the queue fits its ringSize."""
+    replaced = 0
+    for one in queue_of(call).trim():
+        replaced += one
+        if replaced % ITEMS_PER_STEP == 0:
+            yield
+    return {"replaced": replaced}
+
+
+@listing(
+    "/api/v1/dead-letters",
+    view_broker,
+    "groups",
+    DEAD_LETTER_GROUP,
+    GROUP_FIELDS,
+    searched="queue",
+    unfiltered=("filter",),
+)
+def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
+    """List dead letters and expired messages of all queues, in groups by queue, origin and reason."""
     groups: list[DeadLetterGroup] = []
     examined = 0
-    queues = list(call.context.broker.directory.queues.values())
+    queues = list(call.directory.queues.values())
     only = call.query.text("queue")
     for queue in queues:
         examined += 1
@@ -392,132 +475,4 @@ def list_dead_letters(call: Call) -> Steps:
         if examined >= 5 * EXAMINED_PER_STEP:
             examined = 0
             yield None
-    return (yield from paged(call.query, groups, GROUP_FIELDS, "queue"))
-
-
-def _messages(queue: Queue) -> Iterator[Reference | PageRead]:
-    return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue))
-
-
-GROUP_FIELDS: Fields[DeadLetterGroup] = {
-    "queue": Field(lambda g: g.queue, string("Queue that has the messages.")),
-    "address": Field(lambda g: g.address, string("Address of that queue.")),
-    "originAddress": Field(lambda g: g.origin.address, string("Original address of the messages.")),
-    "originQueue": Field(lambda g: g.origin.queue, string("Original queue of the messages.")),
-    "reason": Field(
-        lambda g: g.origin.reason,
-        string(
-            "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
-            "unknown."
-        ),
-    ),
-    "count": Field(lambda g: g.count, integer("Messages of the group, without those in delivery.")),
-    "oldest": Field(lambda g: g.oldest, timestamp("When the first of them arrived in the queue.")),
-    "newest": Field(lambda g: g.newest, timestamp("When the last of them arrived in the queue.")),
-    "complete": Field(
-        lambda g: g.complete,
-        boolean(f"False if the queue has more than {MAX_EXAMINED} messages: only these are counted."),
-    ),
-    "filter": Field(
-        lambda g: g.filter,
-        string("The selector of the group, for retry, remove, move and the list of messages."),
-    ),
-}
-
-DEAD_LETTER_GROUP = Component("DeadLetterGroup", structure(shown(GROUP_FIELDS)))
-
-
-ROUTES = (
-    Route(
-        "GET",
-        QUEUES_PATH,
-        list_queues,
-        view_broker,
-        "listQueues",
-        "List queues.",
-        {200: Response("One page of queues.", page_of(QUEUE_SCHEMA))},
-        parameters=LISTING,
-        filters=FIELDS,
-    ),
-    Route(
-        "POST",
-        QUEUES_PATH,
-        create,
-        create_queue,
-        "createQueue",
-        "Create a queue, and its address if it does not exist.",
-        {201: Response("The new queue.", QUEUE_DETAIL, headers=("Location",))},
-        "Fields that are not given come from the address-settings. The default routingType is the only routing type "
-        "of the address, or default-queue-routing-type.",
-        body=Body(NEW, ("name",), "NewQueue"),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        QUEUE_PATH,
-        show,
-        view_queue,
-        "queue",
-        "Show one queue.",
-        {200: Response("The queue.", QUEUE_DETAIL)},
-        parameters=(NAME,),
-    ),
-    Route(
-        "PATCH",
-        QUEUE_PATH,
-        change,
-        edit_queue,
-        "changeQueue",
-        "Change attributes of a queue: all of them or none.",
-        {200: Response("The changed queue.", QUEUE_DETAIL)},
-        "Lowering ringSize removes no message: see trim. A reload resets the attributes of a queue of broker.xml.",
-        parameters=(NAME,),
-        body=Body(SETTABLE, name="QueueChange"),
-        errors=(409,),
-    ),
-    Route(
-        "DELETE",
-        QUEUE_PATH,
-        delete,
-        delete_queue,
-        "deleteQueue",
-        "Delete a queue and its messages.",
-        {204: Response("The queue is deleted.")},
-        "A queue with consumers requires force=true; the consumers get an ERROR.",
-        parameters=(NAME, FORCE),
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/groups/reset",
-        reset_groups,
-        edit_queue,
-        "resetGroups",
-        "Unpin message groups from their consumers.",
-        {200: Response("The number of groups unpinned.", structure({"reset": integer(RESET)}))},
-        "The next message of a group pins it anew. Messages in delivery stay with their consumers.",
-        parameters=(NAME,),
-        body=Body({"group": string("The group; without it all groups.", minLength=1)}, name="GroupReset"),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/trim",
-        trim,
-        edit_queue,
-        "trimQueue",
-        "Evict messages until the queue fits its ringSize.",
-        {200: Response("The number of evicted messages.", structure({"replaced": integer(TRIMMED)}))},
-        parameters=(NAME,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/dead-letters",
-        list_dead_letters,
-        view_broker,
-        "listDeadLetters",
-        "List dead letters and expired messages of all queues, in groups by queue, origin and reason.",
-        {200: Response("One page of groups.", page_of(DEAD_LETTER_GROUP))},
-        parameters=LISTING,
-        filters={name: field for name, field in GROUP_FIELDS.items() if name != "filter"},
-    ),
-)
+    return groups

@@ -47,8 +47,7 @@ class RequestLog:
         self._request = request
         self._method = request.method.decode("latin-1")
         client = request.getClientAddress()
-        self.host = str(getattr(client, "host", ""))
-        self.peer = f"{self.host}:{getattr(client, 'port', '')}"
+        self.peer = f"{getattr(client, 'host', '')}:{getattr(client, 'port', '')}"
         self.fields: dict[str, object] = {
             "peer": self.peer,
             "method": self._method,

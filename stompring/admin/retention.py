@@ -8,44 +8,9 @@ from twisted.internet.threads import deferToThreadPool
 
 from stompring.store.retention import LakeBacklog, lake_backlogs
 
-from .api import Call, Response, Route, Steps, json_answer, view_broker
+from .api import Call, Response, Steps, route, view_broker
 from .context import awaited
 from .json_schema import Component, array, boolean, integer, string, structure, timestamp
-
-
-def show(call: Call) -> Steps:
-    """The state of the retention. What lakes lack is counted in a thread: it reads files."""
-    context = call.context
-    retention = None if context.store is None else context.store.retention
-    if retention is None:
-        return json_answer({**dict.fromkeys(FIELDS), "enabled": False, "lakes": []})
-    retained = retention.retained
-    lags: list[LakeBacklog] = []
-    fault: str | None = None
-    try:
-        pool = context.reactor.getThreadPool()
-        lags = yield from awaited(
-            deferToThreadPool(context.reactor, pool, lake_backlogs, retention.directory, retained)
-        )
-    except (OSError, ValueError) as error:
-        fault = f"{retention.directory}: {error}"
-    settings = retention.settings
-    return json_answer(
-        {
-            "enabled": True,
-            "directory": str(retention.directory),
-            "bytes": retention.bytes,
-            "files": retention.files,
-            "oldest": retained[0].since if retained else None,
-            "newest": retained[-1].since if retained else None,
-            "deleted": retention.deleted,
-            "deletedNotIngested": retention.deleted_not_ingested,
-            "period": settings.period,
-            "storageLimit": settings.storage_limit,
-            "fault": fault,
-            "lakes": [lake(lag, context.broker.clock.now) for lag in lags],
-        }
-    )
 
 
 def lake(lag: LakeBacklog, now: int) -> dict[str, Any]:
@@ -85,15 +50,44 @@ FIELDS = {
     "lakes": array(LAKE, "Lakes that ingest the files."),
 }
 
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/retention",
-        show,
-        view_broker,
-        "retention",
-        "Show retained files and the lakes that ingest them.",
-        {200: Response("The retention.", Component("Retention", structure(FIELDS)))},
-        "Without a retention enabled is false, and the other fields are null.",
-    ),
+
+@route(
+    "GET /api/v1/retention",
+    view_broker,
+    Response("The retention.", Component("Retention", structure(FIELDS))),
 )
+def show_retention(call: Call) -> Steps:
+    """Show retained files and the lakes that ingest them.
+
+    Without a retention enabled is false, and the other fields are null.
+    """
+    # The state of the retention. What lakes lack is counted in a thread: it reads files.
+    context = call.context
+    retention = None if context.store is None else context.store.retention
+    if retention is None:
+        return {**dict.fromkeys(FIELDS), "enabled": False, "lakes": []}
+    retained = retention.retained
+    lags: list[LakeBacklog] = []
+    fault: str | None = None
+    try:
+        pool = context.reactor.getThreadPool()
+        lags = yield from awaited(
+            deferToThreadPool(context.reactor, pool, lake_backlogs, retention.directory, retained)
+        )
+    except (OSError, ValueError) as error:
+        fault = f"{retention.directory}: {error}"
+    settings = retention.settings
+    return {
+        "enabled": True,
+        "directory": str(retention.directory),
+        "bytes": retention.bytes,
+        "files": retention.files,
+        "oldest": retained[0].since if retained else None,
+        "newest": retained[-1].since if retained else None,
+        "deleted": retention.deleted,
+        "deletedNotIngested": retention.deleted_not_ingested,
+        "period": settings.period,
+        "storageLimit": settings.storage_limit,
+        "fault": fault,
+        "lakes": [lake(lag, context.broker.clock.now) for lag in lags],
+    }

@@ -54,11 +54,8 @@ CONNECTION_RATES = ("sent", "delivered", "acknowledged")
 CONNECTION_GAUGES = ("deliveringCount", "outgoingBytes")
 CONSUMER_RATES = ("delivered", "acknowledged")
 
-#: What a queue without messages and counts has; also the beginning of everything that is new.
+#: What a queue without messages and counts has.
 NOTHING = (0,) * (len(QUEUE_RATES) + len(QUEUE_GAUGES))
-NO_ADDRESS = (0,) * (len(ADDRESS_RATES) + len(QUEUE_GAUGES))
-NO_CONNECTION = (0,) * (len(CONNECTION_RATES) + len(CONNECTION_GAUGES))
-NO_CONSUMER = (0,) * len(CONSUMER_RATES)
 
 #: Positions in the values of a queue.
 DELIVERED, TO_DISK, DELIVERING, SCHEDULED, PAGED = 1, 7, 9, 10, 11
@@ -260,6 +257,10 @@ class Sampler:
             self.history.record(values, self._late)
         memory.second = self._recent.second = memory.sampling
 
+    def _new(self, memory: HistoryMemory, rates: Sequence[str], gauges: Sequence[str]) -> History:
+        """The history of a thing that is new since the last round."""
+        return History(memory, (0,) * (len(rates) + len(gauges)), len(rates), memory.sampling - self._late)
+
     def _new_queue(self, queue: Queue) -> None:
         """Take the counters of a queue as they are."""
         values = queue_values(queue, 0, 0)
@@ -273,9 +274,7 @@ class Sampler:
         history = queue.history
         changes = _changes(queue)
         if history is None:  # created since the last round
-            history = queue.history = History(
-                self.memory, NOTHING, len(QUEUE_RATES), self.memory.sampling - self._late
-            )
+            history = queue.history = self._new(self.memory, QUEUE_RATES, QUEUE_GAUGES)
         last = history.last
         if (
             changes == history.changes
@@ -316,9 +315,7 @@ class Sampler:
         history = address.history
         own = address.routed_messages + address.unrouted_messages + address.dropped_messages
         if history is None:
-            history = address.history = History(
-                self.memory, NO_ADDRESS, len(ADDRESS_RATES), self.memory.sampling - self._late
-            )
+            history = address.history = self._new(self.memory, ADDRESS_RATES, QUEUE_GAUGES)
         elif of_queues is None and own == history.changes:
             return
         history.changes = own
@@ -329,8 +326,6 @@ class Sampler:
             history.record(values, self._late)
 
     def _sample_session(self, session: Session) -> None:
-        memory = self.memory
-        since = memory.sampling - self._late
         delivering = 0
         delivered, acknowledged = session.delivered_before, session.acknowledged_before
         for subscription in session.subscriptions.values():
@@ -338,19 +333,19 @@ class Sampler:
             received = subscription.settled + unsettled
             delivering += unsettled
             delivered += received
-            acknowledged += self._sample_consumer(subscription, received, since)
+            acknowledged += self._sample_consumer(subscription, received)
         history = session.history
         if history is None:
-            history = session.history = History(memory, NO_CONNECTION, len(CONNECTION_RATES), since)
+            history = session.history = self._new(self.memory, CONNECTION_RATES, CONNECTION_GAUGES)
         outgoing = max(0, session.outbox.size - session.outbox.capacity)
         values = (session.messages_in, delivered, acknowledged, delivering, outgoing)
         if values != history.last:
             history.record(values, self._late)
 
-    def _sample_consumer(self, subscription: Subscription, delivered: int, since: int) -> int:
+    def _sample_consumer(self, subscription: Subscription, delivered: int) -> int:
         history = subscription.history
         if history is None:
-            history = subscription.history = History(self._recent, NO_CONSUMER, len(CONSUMER_RATES), since)
+            history = subscription.history = self._new(self._recent, CONSUMER_RATES, ())
         acknowledged = subscription.messages_acknowledged
         if delivered != history.last[0] or acknowledged != history.last[1]:
             history.record((delivered, acknowledged), self._late)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -29,26 +29,21 @@ from stompring.settings.model import (
     Option,
     PluginConfiguration,
     PolicyUse,
-    Property,
     QueueConfiguration,
     options_of,
 )
 
 from .addresses import address_of
 from .api import (
-    LISTING,
-    NAME,
-    Answer,
     Body,
     Call,
+    Json,
     Parameter,
     Response,
-    Route,
-    Steps,
     edit_broker,
     invalid,
-    json_answer,
-    paged,
+    listing,
+    route,
     view,
     view_address,
     view_broker,
@@ -56,6 +51,7 @@ from .api import (
 )
 from .context import AdminContext
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -64,8 +60,7 @@ from .json_schema import (
     integer,
     keyword,
     number,
-    page_of,
-    shown,
+    object_of,
     string,
     structure,
     timestamp,
@@ -179,14 +174,6 @@ def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
     }
 
 
-def queue_settings(call: Call) -> Answer:
-    return json_answer({"data": list(of_queue(queue_of(call)))})
-
-
-def address_settings(call: Call) -> Answer:
-    return json_answer({"data": list(of_address(address_of(call)))})
-
-
 SETTING = Component(
     "Setting",
     structure(
@@ -209,7 +196,7 @@ SETTING = Component(
         }
     ),
 )
-SETTINGS = {200: Response("The settings.", structure({"data": array(SETTING, "Settings.")}))}
+SETTINGS = Response("The settings.", structure({"data": array(SETTING, "Settings.")}))
 
 
 #: The hooks that a policy may override, in the order of `AddressPolicy`.
@@ -218,10 +205,6 @@ HOOKS = [
     for name, value in vars(AddressPolicy).items()
     if inspect.isfunction(value) and not name.startswith("_") and name != "check"
 ]
-
-
-def plugins(call: Call) -> Answer:
-    return json_answer({"data": list(entries(call.context))})
 
 
 def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
@@ -238,17 +221,8 @@ def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
             "class": "" if kind is None else kind.__qualname__,
             "description": "" if kind is None else first_line(kind),
             "parameters": [] if kind is None else list(parameters_of(kind, plugin)),
-            "matches": [use.match for use in uses if use.enabled],
-            "uses": [
-                {
-                    "match": use.match,
-                    "line": use.line,
-                    "element": use.element,
-                    "enabled": use.enabled,
-                    "parameters": {one.key: shown_plugin(one) for one in use.properties},
-                }
-                for use in uses
-            ],
+            "matches": [use["match"] for use in uses if use["enabled"]],
+            "uses": uses,
             "addresses": counts[plugin.name],
             "hooks": list(hooks_of(context, plugin.name, kind)),
             "lastError": None
@@ -263,11 +237,6 @@ def first_line(kind: type[AddressPolicy]) -> str:
     return text.strip().partition("\n")[0].strip()
 
 
-def shown_plugin(one: Property) -> object:
-    """The value of a property, stars for a secret."""
-    return hidden(one.value)
-
-
 def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[dict[str, Any]]:
     """The parameters of a policy with the values of the broker-plugin."""
     given = {one.key: one for one in plugin.properties}
@@ -276,7 +245,7 @@ def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Ite
         default = None if parameter.required or parameter.default is None else parameter.shown_default
         yield {
             "name": parameter.key,
-            "value": default if own is None else shown_plugin(own),
+            "value": default if own is None else hidden(own.value),
             "default": default,
             "required": parameter.required,
             "type": parameter.takes,
@@ -285,28 +254,29 @@ def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Ite
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One address-setting that names a policy."""
-
-    match: str
-    line: int | None
-    element: str
-    enabled: bool
-    properties: tuple[Property, ...]
-
-
-def uses_of(plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]) -> Iterator[Use]:
+def uses_of(
+    plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]
+) -> Iterator[dict[str, Any]]:
     """The address-settings that name a policy."""
     for entry in settings:
         named: Any = entry.values.get("address_policy", ())
-        policy: PolicyUse
-        for policy in named:
-            if policy.name == plugin.name:
-                line = policy.line or entry.line
-                yield Use(entry.match, line, "address-policy", policy.enabled, policy.properties)
+        uses: list[PolicyUse] = [policy for policy in named if policy.name == plugin.name]
+        for policy in uses:
+            yield {
+                "match": entry.match,
+                "line": policy.line or entry.line,
+                "element": "address-policy",
+                "enabled": policy.enabled,
+                "parameters": {one.key: hidden(one.value) for one in policy.properties},
+            }
         if entry.values.get("address_full_policy") == plugin.name:
-            yield Use(entry.match, entry.line, "address-full-policy", True, ())
+            yield {
+                "match": entry.match,
+                "line": entry.line,
+                "element": "address-full-policy",
+                "enabled": True,
+                "parameters": {},
+            }
 
 
 def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[dict[str, Any]]:
@@ -326,7 +296,6 @@ def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None)
         }
 
 
-TEXT = {"type": "string"}
 PARAMETER = structure(
     {
         "name": string("Key of the property."),
@@ -402,14 +371,6 @@ LEVELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LoggerView:
-    """A logger by its name."""
-
-    name: str
-    logger: logging.Logger
-
-
 #: Levels before they were changed here, by the name of the logger.
 _configured: dict[str, int] = {}
 
@@ -419,39 +380,88 @@ def level_name(level: int) -> str:
     return next((name for name, value in LEVELS.items() if level <= value), "error")
 
 
-LOGGER_FIELDS: Fields[LoggerView] = {
-    "name": Field(lambda each: each.name, string("Name of the logger: a module or package, or root.")),
+LOGGER_FIELDS: Fields[logging.Logger] = {
+    "name": Field("name", string("Name of the logger: a module or package, or root.")),
     "level": Field(
-        lambda each: level_name(each.logger.level) if each.logger.level else None,
+        lambda each: level_name(each.level) if each.level else None,
         string("Level of the logger; null: that of its parent.", null=True, enum=[*LEVELS, None]),
     ),
     "effectiveLevel": Field(
-        lambda each: level_name(each.logger.getEffectiveLevel()),
+        lambda each: level_name(each.getEffectiveLevel()),
         string("Lines of this level and above are logged.", enum=list(LEVELS)),
     ),
     "configured": Field(
-        lambda each: _configured.get(each.name, each.logger.level) == each.logger.level,
+        lambda each: _configured.get(each.name, each.level) == each.level,
         boolean("Whether the level is that of the start of the broker."),
     ),
 }
 
 
-def loggers() -> dict[str, LoggerView]:
+def loggers() -> dict[str, logging.Logger]:
     """The root logger and those of `PACKAGES`, by name."""
-    found = {ROOT: LoggerView(ROOT, logging.getLogger())}
+    found = {ROOT: logging.getLogger()}
     for name in sorted(logging.root.manager.loggerDict):
         if name.partition(".")[0] in PACKAGES:  # also a package that has no lines of its own
-            found[name] = LoggerView(name, logging.getLogger(name))
+            found[name] = logging.getLogger(name)
     for package in PACKAGES:
-        found.setdefault(package, LoggerView(package, logging.getLogger(package)))
+        found.setdefault(package, logging.getLogger(package))
     return found
 
 
-def list_loggers(call: Call) -> Steps:
-    return paged(call.query, list(loggers().values()), LOGGER_FIELDS, "name")
+LOGGER = object_of("Logger", LOGGER_FIELDS)
+LOGGER_NAME = Parameter(
+    "name",
+    "Name of the logger, or root.",
+    where="path",
+    component="loggerName",
+)
+LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
 
 
-def change(call: Call) -> Answer:
+@route("GET /api/v1/queues/{name}/settings", view_queue, SETTINGS)
+def show_queue_settings(call: Call) -> Json:
+    """Show the attributes of a queue and where each value comes from.
+
+    A queue gets its values when it is created, and keeps them when address-settings change. A value that equals the
+    one of the address-settings is shown as theirs.
+    """
+    return {"data": list(of_queue(queue_of(call)))}
+
+
+@route("GET /api/v1/addresses/{name}/settings", view_address, SETTINGS)
+def show_address_settings(call: Call) -> Json:
+    """Show the address-settings in force for an address and where each value comes from.
+
+    Of several address-settings that set a value the most specific one decides.
+    """
+    return {"data": list(of_address(address_of(call)))}
+
+
+@route(
+    "GET /api/v1/plugins",
+    view_broker,
+    Response("The policies.", structure({"data": array(PLUGIN, "Policies.")})),
+)
+def show_plugins(call: Call) -> Json:
+    """Show the address policies that broker.xml names."""
+    return {"data": list(entries(call.context))}
+
+
+@listing("/api/v1/loggers", view_broker, "loggers", LOGGER, LOGGER_FIELDS)
+def list_loggers(call: Call) -> list[logging.Logger]:
+    """List loggers with their levels."""
+    return list(loggers().values())
+
+
+@route(
+    "PATCH /api/v1/loggers/{name}",
+    edit_broker,
+    Response("The changed logger.", LOGGER),
+    parameters=(LOGGER_NAME,),
+    body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
+)
+def change_logger(call: Call) -> Json:
+    """Change the level of a logger until the broker stops."""
     name = call.names["name"]
     found = loggers().get(name)
     if found is None:
@@ -466,76 +476,6 @@ def change(call: Call) -> Answer:
     else:
         null = "" if name == ROOT else " or null"
         raise invalid("level", f"must be {', '.join(LEVELS)}{null}, not {level!r:.50}")
-    _configured.setdefault(name, found.logger.level)
-    found.logger.setLevel(number)
-    return json_answer(view(found, LOGGER_FIELDS))
-
-
-LOGGER = Component("Logger", structure(shown(LOGGER_FIELDS)))
-LOGGER_NAME = Parameter(
-    "name",
-    "Name of the logger, or root.",
-    {"type": "string"},
-    "path",
-    component="loggerName",
-    required=True,
-)
-LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/queues/{name}/settings",
-        queue_settings,
-        view_queue,
-        "queueSettings",
-        "Show the attributes of a queue and where each value comes from.",
-        SETTINGS,
-        "A queue gets its values when it is created, and keeps them when address-settings change. A value that equals "
-        "the one of the address-settings is shown as theirs.",
-        parameters=(NAME,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/addresses/{name}/settings",
-        address_settings,
-        view_address,
-        "addressSettings",
-        "Show the address-settings in force for an address and where each value comes from.",
-        SETTINGS,
-        "Of several address-settings that set a value the most specific one decides.",
-        parameters=(NAME,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/plugins",
-        plugins,
-        view_broker,
-        "plugins",
-        "Show the address policies that broker.xml names.",
-        {200: Response("The policies.", structure({"data": array(PLUGIN, "Policies.")}))},
-    ),
-    Route(
-        "GET",
-        "/api/v1/loggers",
-        list_loggers,
-        view_broker,
-        "listLoggers",
-        "List loggers with their levels.",
-        {200: Response("One page of loggers.", page_of(LOGGER))},
-        parameters=LISTING,
-        filters=LOGGER_FIELDS,
-    ),
-    Route(
-        "PATCH",
-        "/api/v1/loggers/{name}",
-        change,
-        edit_broker,
-        "changeLogger",
-        "Change the level of a logger until the broker stops.",
-        {200: Response("The changed logger.", LOGGER)},
-        parameters=(LOGGER_NAME,),
-        body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
-    ),
-)
+    _configured.setdefault(name, found.level)
+    found.setLevel(number)
+    return view(found, LOGGER_FIELDS)

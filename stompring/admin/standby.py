@@ -7,43 +7,37 @@ closed, so that the next request reaches the broker that has become active meanw
 from __future__ import annotations
 
 import logging
-import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-import twisted
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import InfoMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from twisted.internet.defer import succeed
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
-from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET, Request
+from twisted.web.server import Request
 
-import stompring
 from stompring.errors import Refused
+from stompring.replication.role import Node
 from stompring.session.connect import Login
 from stompring.settings.model import BrokerConfiguration
 
 from .api import (
-    ANSWER_HEADERS,
-    MANAGE,
     MANAGEMENT,
     VIEW,
     Answer,
     Problem,
     SecuritySource,
     check_fetch_site,
-    check_host,
-    check_login,
-    check_origin,
     json_answer,
+    manages,
     problem_answer,
 )
-from .context import Node
 from .ha import describe, ha_families, role_families, without_log
-from .http import IDLE, AdminChannel, AdminRequest, AdminSite, HttpConnectionLimit
+from .http import IDLE, AdminChannel, AdminRequest, AdminResource, AdminSite, HttpConnectionLimit, Responder
+from .metrics import build_family, process_registry
+from .request_log import READ_METHODS
 
 log = logging.getLogger(__name__)
 
@@ -112,122 +106,61 @@ class _Standby(Collector):
         self._node = node
 
     def collect(self) -> Iterable[Metric]:
-        build = {
-            "version": stompring.__version__,
-            "build": stompring.build(),
-            "python": platform.python_version(),
-            "twisted": twisted.__version__,
-        }
-        yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+        yield build_family()
         yield from role_families(STANDBY) if self._node is None else ha_families(self._node.status())
 
 
 def scrape(accept: str, node: Node | None = None) -> Answer:
     """The metrics of a standby: process, build, role, and those of its replicated log."""
     encode, content_type = choose_encoder(accept)
-    registry = CollectorRegistry(auto_describe=False)
-    ProcessCollector(registry=registry)
-    GCCollector(registry=registry)
-    registry.register(_Standby(node))
-    return Answer(encode(registry), content_type=content_type)
+    return Answer(encode(process_registry(_Standby(node))), content_type=content_type)
 
 
-class StandbyResponder:
+class StandbyResponder(Responder):
     """Answers one request."""
 
     def __init__(self, request: Request, context: StandbyContext) -> None:
-        self._request = request
+        super().__init__(request)
         self._context = context
-        self._disconnected = False
-        request.notifyFinish().addErrback(self._client_disconnected)
 
     def handle(self) -> None:
+        """Answer at once, or after the login is checked."""
         path = self._request.path.decode("latin-1")
-        reads = self._request.method in (b"GET", b"HEAD")
         try:
-            check_host(self._header("host"), str(getattr(self._request.getHost(), "host", "")))
-            check_origin(self._header("origin"), self._header("host"))
+            self._check_site(str(getattr(self._request.getHost(), "host", "")))
             if path != PAGE:  # that of the console, which a link of another site may open
                 check_fetch_site(self._header("sec-fetch-site"))
-            if reads and path == LIVE:
-                self._write(live())
-            elif reads and path == READY:
-                self._write(ready(self._context))
-            elif reads and path == METRICS:
-                accept = self._header("accept") or ""
-                self._write_to_viewers(lambda: scrape(accept, self._context.node))
-            elif reads and path == HA:
-                self._write_to_viewers(lambda: show(self._context))
-            else:
+            if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
                 text = f"This broker is a standby: {self._context.reason}"
                 raise Problem(503, text, None, role=STANDBY)
+            if path in (LIVE, READY):
+                self._write(live() if path == LIVE else ready(self._context))
+                return
+            login = self._log_in(self._context)
         except Refused as refused:
-            self._write_problem(refused)
-
-    def _write_to_viewers(self, answer: Callable[[], Answer]) -> None:
-        """Answer those who may view the broker. Raises `Refused`."""
-        request = self._request
-        host = str(getattr(request.getClientAddress(), "host", ""))
-        certificate: str | None = getattr(request, "certificate", None)
-        login = check_login(self._context, self._header("authorization"), host, certificate)
-        if login is None:
-            self._write(answer())
+            self._write(problem_answer(refused, self._instance))
             return
+        answered = succeed(Login()) if login is None else login
+        answered.addCallback(self._logged_in, path).addErrback(self._failed)
 
-        def logged_in(found: Login) -> None:
-            rights = found.authorizer
-            if not (rights.allows_all or rights.allows(MANAGE, MANAGEMENT)):
-                rights.check(VIEW, MANAGEMENT, None)
-            self._write(answer())
-
-        login.addCallback(logged_in).addErrback(self._failed)
+    def _logged_in(self, login: Login, path: str) -> None:
+        """Answer those who may view the broker. Raises `Refused`."""
+        if not manages(login.authorizer):
+            login.authorizer.check(VIEW, MANAGEMENT, None)
+        context = self._context
+        self._write(show(context) if path == HA else scrape(self._header("accept") or "", context.node))
 
     def _failed(self, failure: Failure) -> None:
         fault = failure.value
         if not isinstance(fault, Refused):
             log.error("%s failed: %s", self._request.path.decode("latin-1"), failure.getTraceback())
             fault = Refused("Internal error; see the broker's log", status=500)
-        self._write_problem(fault)
-
-    def _write_problem(self, refused: Refused) -> None:
-        self._write(problem_answer(refused, self._request.uri.decode("latin-1")))
+        self._write(problem_answer(fault, self._instance))
 
     def _write(self, answer: Answer) -> None:
-        if self._disconnected:
-            return
-        request = self._request
-        request.setResponseCode(answer.status)
-        request.setHeader("Content-Type", answer.content_type or "")
-        for name, value in answer.headers.items():
-            request.setHeader(name, value)
-        assert isinstance(answer.body, bytes)
-        request.setHeader("Content-Length", str(len(answer.body)))
-        request.write(answer.body)
-        request.finish()
-
-    def _header(self, name: str) -> str | None:
-        value = self._request.requestHeaders.getRawHeaders(name.encode())
-        return None if value is None else value[0].decode("utf-8", "replace")
-
-    def _client_disconnected(self, _: Failure) -> None:
-        self._disconnected = True
-
-
-class StandbyResource(Resource):
-    """The only resource of the site."""
-
-    isLeaf = True
-
-    def __init__(self, context: StandbyContext) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._context = context
-
-    def render(self, request: Request) -> int:
-        """Handle a request of any path."""
-        for name, value in ANSWER_HEADERS.items():
-            request.setHeader(name, value)
-        StandbyResponder(request, self._context).handle()
-        return NOT_DONE_YET
+        if not self._disconnected:
+            self._set_head(answer)
+            self._write_body(answer)
 
 
 class StandbyChannel(AdminChannel):
@@ -246,7 +179,7 @@ class StandbySite(AdminSite):
     protocol = StandbyChannel
 
     def __init__(self, context: StandbyContext) -> None:
-        resource = StandbyResource(context)
+        resource = AdminResource(lambda request: StandbyResponder(request, context).handle())
         super().__init__(resource, timeout=IDLE, reactor=context.reactor)  # type: ignore[no-untyped-call]
         self.connection_limit = HttpConnectionLimit(lambda limit, peer, text: log.info("%s: %s", peer, text))
         self._channels: list[StandbyChannel] = []

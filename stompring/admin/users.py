@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
 
@@ -22,34 +21,32 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType
 
 from .api import (
-    LISTING,
     MANAGE,
     MANAGEMENT,
-    NAME,
-    NO_CONTENT,
     VIEW,
-    Answer,
     Body,
     Call,
+    Json,
+    Listed,
     Parameter,
     Problem,
     Response,
-    Route,
     Steps,
-    encode,
+    created,
     invalid,
-    json_answer,
+    listing,
     manage_broker,
     no_permission,
-    paged,
     permissions_of_user,
     required,
+    route,
     text,
     view,
     view_broker,
 )
 from .context import AdminContext, Security, awaited
 from .json_schema import (
+    TEXT,
     Component,
     Field,
     Fields,
@@ -58,8 +55,7 @@ from .json_schema import (
     boolean,
     integer,
     keyword,
-    page_of,
-    shown,
+    object_of,
     string,
     structure,
 )
@@ -92,29 +88,26 @@ class RoleEntry:
     granted: bool
 
 
-ROLE = {"type": "string"}
-ROLES = array(ROLE, "Roles of the user, sorted.")
+ROLES = array(TEXT, "Roles of the user, sorted.")
 
 FIELDS: Fields[UserEntry] = {
-    "name": Field(lambda u: u.name, string("Name of the user.")),
+    "name": Field("name", string("Name of the user.")),
     "roles": Field(lambda u: sorted(u.security.authority.roles_of(u.name)), ROLES),
-    "hasPassword": Field(lambda u: u.has_password, boolean("Whether the user can log in with a password.")),
+    "hasPassword": Field("has_password", boolean("Whether the user can log in with a password.")),
     "certificate": Field(
         lambda u: u.security.certificate_subjects().get(u.name),
         string("Subject of the certificate with which the user can log in.", null=True),
     ),
     "hashOutdated": Field(
-        lambda u: u.hash_outdated,
+        "hash_outdated",
         boolean("Whether the password hash has other parameters than new ones: set the password again."),
     ),
 }
 
 ROLE_FIELDS: Fields[RoleEntry] = {
-    "name": Field(lambda r: r.name, string("Name of the role.")),
-    "users": Field(lambda r: r.users, array({"type": "string"}, "Users with the role, sorted.")),
-    "granted": Field(
-        lambda r: r.granted, boolean("Whether a security-setting grants a permission to the role.")
-    ),
+    "name": Field("name", string("Name of the role.")),
+    "users": Field("users", array(TEXT, "Users with the role, sorted.")),
+    "granted": Field("granted", boolean("Whether a security-setting grants a permission to the role.")),
 }
 
 
@@ -125,61 +118,6 @@ def security_of(context: AdminContext) -> Security:
             "Security is disabled: the broker uses no users and roles. Set <security-enabled> in broker.xml"
         )
     return context.security
-
-
-def list_users(call: Call) -> Steps:
-    security = security_of(call.context)
-    yield from awaited(security.read_changes())
-    names = {**dict.fromkeys(security.users.names()), **security.certificate_subjects()}
-    return (yield from paged(call.query, [UserEntry(name, security) for name in names], FIELDS, "name"))
-
-
-def list_roles(call: Call) -> Steps:
-    security = security_of(call.context)
-    yield from awaited(security.read_changes())
-    members = security.roles.users_by_role()
-    granted = {
-        role
-        for entry in call.context.configuration.security_settings
-        for roles in entry.roles.values()
-        for role in roles
-    }
-    found = [
-        RoleEntry(name, members.get(name, []), name in granted) for name in sorted(granted | members.keys())
-    ]
-    return (yield from paged(call.query, found, ROLE_FIELDS, "name"))
-
-
-def show(call: Call) -> Steps:
-    security, name = security_of(call.context), call.names["name"]
-    yield from awaited(security.read_changes())
-    if name not in security.users and name not in security.certificate_subjects():
-        raise NotFound(f"User {name} does not exist")
-    return json_answer(view(UserEntry(name, security), FIELDS))
-
-
-def create(call: Call) -> Steps:
-    security = security_of(call.context)
-    name, password = required(call.body, "name"), password_of(call.body)
-    if password is None:
-        raise invalid("password", "is missing")
-    roles = roles_of(call.body) or []
-    yield from edit(security, lambda files: files.add(name, password, roles))
-    location = {"Location": f"/api/v1/users/{quote(name, safe='')}"}
-    return Answer(encode(view(UserEntry(name, security), FIELDS)), 201, headers=location)
-
-
-def change(call: Call) -> Steps:
-    security, name = security_of(call.context), call.names["name"]
-    password, roles = password_of(call.body), roles_of(call.body)
-    yield from edit(security, lambda files: files.change(name, password, roles))
-    return json_answer(view(UserEntry(name, security), FIELDS))
-
-
-def delete(call: Call) -> Steps:
-    security, name = security_of(call.context), call.names["name"]
-    yield from edit(security, lambda files: files.remove(name))
-    return NO_CONTENT
 
 
 def edit(security: Security, change: Callable[[UserFiles], None]) -> Generator[Deferred[None], None, None]:
@@ -211,72 +149,16 @@ def roles_of(body: dict[str, Any]) -> list[str] | None:
 
 
 PASSWORD = string("Password. It is in no answer and in no log.", writeOnly=True, minLength=1)
-GIVEN_ROLES: Schema = array(ROLE, "Roles of the user: all of them.")
+GIVEN_ROLES: Schema = array(TEXT, "Roles of the user: all of them.")
 SECRET = frozenset(("password",))
 
-USER = Component("User", structure(shown(FIELDS)))
-USERS_PATH, USER_PATH = "/api/v1/users", "/api/v1/users/{name}"
+USER = object_of("User", FIELDS)
 
 
-TEXTS = {"type": "string"}
 PERMISSION = keyword(PermissionType, "Permission, as in <permission type> of broker.xml.")
 
 
-def whoami(call: Call) -> Answer:
-    """Who the caller is. ``permissions`` are those on activemq.management, as the HTTP API applies them."""
-    security, authorizer = call.context.security, call.authorizer
-    manages = authorizer.allows(MANAGE, MANAGEMENT)
-    roles = [] if security is None or call.user is None else sorted(security.authority.roles_of(call.user))
-    return json_answer(
-        {
-            "securityEnabled": security is not None,
-            "user": call.user,
-            "roles": roles,
-            "permissions": {
-                str(permission): manages or authorizer.allows(permission, MANAGEMENT)
-                for permission in PermissionType
-            },
-        }
-    )
-
-
 # ---- may a user do something, and why
-
-
-def permissions(call: Call) -> Answer:
-    address, queue = destination(call)
-    security = call.context.security
-    user = call.query.text("user") or call.user
-    if security is None:
-        entries: list[dict[str, Any]] = [
-            {
-                "permission": str(permission),
-                "allowed": True,
-                "allowedOverHTTP": True,
-                "match": None,
-                "roles": [],
-                "reason": "Security is disabled: every operation is allowed",
-            }
-            for permission in PermissionType
-        ]
-        return json_answer({"user": user, "roles": [], "address": address, "queue": queue, "data": entries})
-    assert user is not None
-    check_user(call, security, user)
-    roles = security.authority.roles_of(user)
-    rules = security.authority.permissions
-    manages = rules.allows(roles, MANAGE, MANAGEMENT)
-    # without view on the broker the caller learns of no role of others
-    sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
-    inquiry = Inquiry(rules, user, roles, manages, sees_all)
-    return json_answer(
-        {
-            "user": user,
-            "roles": sorted(roles),
-            "address": address,
-            "queue": queue,
-            "data": [inquiry.entry(permission, address, queue) for permission in PermissionType],
-        }
-    )
 
 
 def destination(call: Call) -> tuple[str, str | None]:
@@ -284,7 +166,7 @@ def destination(call: Call) -> tuple[str, str | None]:
     address, queue = call.query.text("address"), call.query.text("queue")
     if queue and not address:
         try:
-            address = call.context.broker.directory.queue(queue).address.name
+            address = call.directory.queue(queue).address.name
         except Refused:
             address = queue
     return address or MANAGEMENT, queue or None
@@ -319,9 +201,8 @@ class Inquiry:
         deciding = refusing or next(iter(decision.entries), None)
         granted = frozenset[str]() if deciding is None else deciding.roles.get(permission, frozenset())
         shown = granted if self.sees_all else granted & self.roles
-        reason = self.reason(
-            permission, decision, None if deciding is None else deciding.match, shown, granted
-        )
+        match = None if deciding is None else deciding.match
+        reason = self.reason(permission, decision, match, shown, granted)
         allowed = decision.allowed
         others = name_of_others(permission, address, queue, None)
         if others is not None:
@@ -340,7 +221,7 @@ class Inquiry:
             "permission": str(permission),
             "allowed": allowed,
             "allowedOverHTTP": allowed or self.manages,
-            "match": None if deciding is None else deciding.match,
+            "match": match,
             "roles": sorted(shown),
             "reason": reason,
         }
@@ -380,32 +261,18 @@ class Grant:
 
 
 GRANT_FIELDS: Fields[Grant] = {
-    "match": Field(lambda g: g.match, string("match of the security-setting.")),
+    "match": Field("match", string("match of the security-setting.")),
     "permission": Field(
-        lambda g: g.permission,
+        "permission",
         {
             "type": ["string", "null"],
             "enum": [*map(str, PermissionType), None],
             "description": "Permission; null for an entry without any: it denies every operation.",
         },
     ),
-    "roles": Field(lambda g: g.roles, array(TEXTS, "Roles with the permission, sorted.")),
-    "line": Field(lambda g: g.line, integer("Line of the entry in broker.xml.", 1, null=True)),
+    "roles": Field("roles", array(TEXT, "Roles with the permission, sorted.")),
+    "line": Field("line", integer("Line of the entry in broker.xml.", 1, null=True)),
 }
-
-
-def grants(context: AdminContext) -> Iterator[Grant]:
-    """The rows of the matrix, in the order of broker.xml."""
-    for entry in context.configuration.security_settings:
-        for permission in PermissionType:
-            if permission in entry.roles:
-                yield Grant(entry.match, permission, sorted(entry.roles[permission]), entry.line)
-        if not entry.roles:
-            yield Grant(entry.match, None, [], entry.line)
-
-
-def list_grants(call: Call) -> Steps:
-    return paged(call.query, list(grants(call.context)), GRANT_FIELDS, "match")
 
 
 ENTRY = structure(
@@ -417,7 +284,7 @@ ENTRY = structure(
         ),
         "match": string("match of the deciding security-setting; null: none matches.", null=True),
         "roles": array(
-            TEXTS,
+            TEXT,
             "Roles to which this entry grants the permission. Without view on activemq.management: those of the user.",
         ),
         "reason": string("Reason of the decision."),
@@ -428,7 +295,7 @@ ANSWER = Component(
     structure(
         {
             "user": string("User; null without security.", null=True),
-            "roles": array(TEXTS, "Roles of the user."),
+            "roles": array(TEXT, "Roles of the user."),
             "address": string("Address."),
             "queue": string("Queue.", null=True),
             "data": array(ENTRY, "One entry for each permission."),
@@ -441,7 +308,7 @@ WHOAMI = Component(
         {
             "securityEnabled": boolean("Whether security is enabled."),
             "user": string("User; null without security.", null=True),
-            "roles": array(TEXTS, "Roles of the user, sorted."),
+            "roles": array(TEXT, "Roles of the user, sorted."),
             "permissions": {
                 "description": "Permissions on activemq.management, as the HTTP API applies them: manage includes all.",
                 **structure({str(permission): boolean(f"{permission}.") for permission in PermissionType}),
@@ -451,134 +318,189 @@ WHOAMI = Component(
 )
 
 
-ROUTES = (
-    Route(
-        "GET",
-        USERS_PATH,
-        list_users,
-        manage_broker,
-        "listUsers",
-        "List users.",
-        {200: Response("One page of users.", page_of(USER))},
-        "Passwords and their hashes are never shown.",
-        parameters=LISTING,
-        filters=FIELDS,
-        errors=(409,),
+@listing("/api/v1/users", manage_broker, "users", USER, FIELDS, errors=(409,))
+def list_users(call: Call) -> Listed[UserEntry]:
+    """List users.
+
+    Passwords and their hashes are never shown.
+    """
+    security = security_of(call.context)
+    yield from awaited(security.read_changes())
+    names = {**dict.fromkeys(security.users.names()), **security.certificate_subjects()}
+    return [UserEntry(name, security) for name in names]
+
+
+@route(
+    "POST /api/v1/users",
+    manage_broker,
+    Response("The new user.", USER, headers=("Location",), status=201),
+    body=Body(
+        {"name": string("Name of the user.", minLength=1), "password": PASSWORD, "roles": GIVEN_ROLES},
+        ("name", "password"),
+        "NewUser",
     ),
-    Route(
-        "POST",
-        USERS_PATH,
-        create,
-        manage_broker,
-        "createUser",
-        "Create a user with a password.",
-        {201: Response("The new user.", USER, headers=("Location",))},
-        "The change is in the users file and the roles file, and in effect, when it is answered.",
-        body=Body(
-            {"name": string("Name of the user.", minLength=1), "password": PASSWORD, "roles": GIVEN_ROLES},
-            ("name", "password"),
-            "NewUser",
-        ),
-        errors=(409,),
-        secret=SECRET,
-    ),
-    Route(
-        "GET",
-        USER_PATH,
-        show,
-        manage_broker,
-        "user",
-        "Show one user.",
-        {200: Response("The user.", USER)},
-        parameters=(NAME,),
-        errors=(409,),
-    ),
-    Route(
-        "PATCH",
-        USER_PATH,
-        change,
-        manage_broker,
-        "changeUser",
-        "Change the password of a user, the roles, or both.",
-        {200: Response("The changed user.", USER)},
-        "Open connections stay open; their permissions are checked again. The last user with manage on "
-        "activemq.management keeps it.",
-        parameters=(NAME,),
-        body=Body({"password": PASSWORD, "roles": GIVEN_ROLES}, name="UserChange"),
-        errors=(409,),
-        secret=SECRET,
-    ),
-    Route(
-        "DELETE",
-        USER_PATH,
-        delete,
-        manage_broker,
-        "deleteUser",
-        "Delete a user and revoke all roles of the user.",
-        {204: Response("The user is deleted.")},
-        "Open connections stay open, without any permission. The last user with manage on activemq.management is not "
-        "deleted.",
-        parameters=(NAME,),
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/roles",
-        list_roles,
-        manage_broker,
-        "listRoles",
-        "List the roles of users and of security-settings.",
-        {200: Response("One page of roles.", page_of(Component("Role", structure(shown(ROLE_FIELDS)))))},
-        "A role exists by its users in the roles file, or by a security-setting.",
-        parameters=LISTING,
-        filters=ROLE_FIELDS,
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/whoami",
-        whoami,
-        no_permission,
-        "whoami",
-        "Show the user of the request.",
-        {200: Response("The user.", WHOAMI)},
-    ),
-    Route(
-        "GET",
-        "/api/v1/permissions",
-        permissions,
-        permissions_of_user,
-        "permissions",
-        "Show what a user may do on an address or a queue, and by which security-setting.",
-        {200: Response("One entry for each permission.", ANSWER)},
-        "Without address and queue: on activemq.management.",
-        parameters=(
-            Parameter("user", "User. Default: the user of the request.", {"type": "string"}),
-            Parameter(
-                "address",
-                "Address, or a wildcard address. Default: that of the queue.",
-                {"type": "string"},
-                component="permissionsAddress",
-            ),
-            Parameter("queue", "Queue.", {"type": "string"}, component="permissionsQueue"),
-        ),
-        errors=(404,),
-    ),
-    Route(
-        "GET",
-        "/api/v1/security-settings",
-        list_grants,
-        view_broker,
-        "listSecuritySettings",
-        "List the security-settings: which roles have which permission.",
-        {
-            200: Response(
-                "One page of permissions.",
-                page_of(Component("SecuritySetting", structure(shown(GRANT_FIELDS)))),
-            )
-        },
-        "An address is decided by its most specific match alone.",
-        parameters=LISTING,
-        filters=GRANT_FIELDS,
-    ),
+    errors=(409,),
+    secret=SECRET,
 )
+def create_user(call: Call) -> Steps:
+    """Create a user with a password.
+
+    The change is in the users file and the roles file, and in effect, when it is answered.
+    """
+    security = security_of(call.context)
+    name, password = required(call.body, "name"), password_of(call.body)
+    if password is None:
+        raise invalid("password", "is missing")
+    roles = roles_of(call.body) or []
+    yield from edit(security, lambda files: files.add(name, password, roles))
+    return created(view(UserEntry(name, security), FIELDS), "users", name)
+
+
+@route("GET /api/v1/users/{name}", manage_broker, Response("The user.", USER), errors=(409,))
+def show_user(call: Call) -> Steps:
+    """Show one user."""
+    security, name = security_of(call.context), call.names["name"]
+    yield from awaited(security.read_changes())
+    if name not in security.users and name not in security.certificate_subjects():
+        raise NotFound(f"User {name} does not exist")
+    return view(UserEntry(name, security), FIELDS)
+
+
+@route(
+    "PATCH /api/v1/users/{name}",
+    manage_broker,
+    Response("The changed user.", USER),
+    body=Body({"password": PASSWORD, "roles": GIVEN_ROLES}, name="UserChange"),
+    errors=(409,),
+    secret=SECRET,
+)
+def change_user(call: Call) -> Steps:
+    """Change the password of a user, the roles, or both.
+
+    Open connections stay open; their permissions are checked again. The last user with manage on
+    activemq.management keeps it.
+    """
+    security, name = security_of(call.context), call.names["name"]
+    password, roles = password_of(call.body), roles_of(call.body)
+    yield from edit(security, lambda files: files.change(name, password, roles))
+    return view(UserEntry(name, security), FIELDS)
+
+
+@route("DELETE /api/v1/users/{name}", manage_broker, Response("The user is deleted."), errors=(409,))
+def delete_user(call: Call) -> Steps:
+    """Delete a user and revoke all roles of the user.
+
+    Open connections stay open, without any permission. The last user with manage on activemq.management is not
+    deleted.
+    """
+    security, name = security_of(call.context), call.names["name"]
+    yield from edit(security, lambda files: files.remove(name))
+
+
+@listing("/api/v1/roles", manage_broker, "roles", object_of("Role", ROLE_FIELDS), ROLE_FIELDS, errors=(409,))
+def list_roles(call: Call) -> Listed[RoleEntry]:
+    """List the roles of users and of security-settings.
+
+    A role exists by its users in the roles file, or by a security-setting.
+    """
+    security = security_of(call.context)
+    yield from awaited(security.read_changes())
+    members = security.roles.users_by_role()
+    granted = {
+        role
+        for entry in call.context.configuration.security_settings
+        for roles in entry.roles.values()
+        for role in roles
+    }
+    found = [
+        RoleEntry(name, members.get(name, []), name in granted) for name in sorted(granted | members.keys())
+    ]
+    return found
+
+
+@route("GET /api/v1/whoami", no_permission, Response("The user.", WHOAMI))
+def whoami(call: Call) -> Json:
+    """Show the user of the request."""
+    security, authorizer = call.context.security, call.authorizer
+    manages = authorizer.allows(MANAGE, MANAGEMENT)
+    roles = [] if security is None or call.user is None else sorted(security.authority.roles_of(call.user))
+    return {
+        "securityEnabled": security is not None,
+        "user": call.user,
+        "roles": roles,
+        "permissions": {
+            str(permission): manages or authorizer.allows(permission, MANAGEMENT)
+            for permission in PermissionType
+        },
+    }
+
+
+@route(
+    "GET /api/v1/permissions",
+    permissions_of_user,
+    Response("One entry for each permission.", ANSWER),
+    parameters=(
+        Parameter("user", "User. Default: the user of the request."),
+        Parameter(
+            "address",
+            "Address, or a wildcard address. Default: that of the queue.",
+            component="permissionsAddress",
+        ),
+        Parameter("queue", "Queue.", component="permissionsQueue"),
+    ),
+    errors=(404,),
+)
+def show_permissions(call: Call) -> Json:
+    """Show what a user may do on an address or a queue, and by which security-setting.
+
+    Without address and queue: on activemq.management.
+    """
+    address, queue = destination(call)
+    security = call.context.security
+    user = call.query.text("user") or call.user
+    roles = frozenset[str]()
+    if security is None:
+        data: list[dict[str, Any]] = [
+            {
+                "permission": str(permission),
+                "allowed": True,
+                "allowedOverHTTP": True,
+                "match": None,
+                "roles": [],
+                "reason": "Security is disabled: every operation is allowed",
+            }
+            for permission in PermissionType
+        ]
+    else:
+        assert user is not None
+        check_user(call, security, user)
+        roles = security.authority.roles_of(user)
+        rules = security.authority.permissions
+        # without view on the broker the caller learns of no role of others
+        sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
+        inquiry = Inquiry(rules, user, roles, rules.allows(roles, MANAGE, MANAGEMENT), sees_all)
+        data = [inquiry.entry(permission, address, queue) for permission in PermissionType]
+    return {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
+
+
+@listing(
+    "/api/v1/security-settings",
+    view_broker,
+    "permissions",
+    object_of("SecuritySetting", GRANT_FIELDS),
+    GRANT_FIELDS,
+    searched="match",
+)
+def list_security_settings(call: Call) -> list[Grant]:
+    """List the security-settings: which roles have which permission.
+
+    An address is decided by its most specific match alone.
+    """
+    found = []
+    for entry in call.context.configuration.security_settings:
+        for permission in PermissionType:
+            if permission in entry.roles:
+                found.append(Grant(entry.match, permission, sorted(entry.roles[permission]), entry.line))
+        if not entry.roles:
+            found.append(Grant(entry.match, None, [], entry.line))
+    return found

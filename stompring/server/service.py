@@ -24,7 +24,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
 
 from stompring import __version__, build
-from stompring.admin.context import Dispatch, Node, Paging, Store, TaskList
+from stompring.admin.context import TaskList
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
@@ -33,9 +33,10 @@ from stompring.broker.bridge import compare
 from stompring.broker.broker import Broker
 from stompring.broker.message import Numbers, clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
+from stompring.paging.paged_queue import TargetAreas
 from stompring.policy.hooks import Policies
 from stompring.policy.load import PluginSources, load
-from stompring.replication.role import START_FAILED, StepDown
+from stompring.replication.role import START_FAILED, Node, StepDown
 from stompring.security.accounts import HASHER, PasswordHasher
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
@@ -45,7 +46,9 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import machine_memory
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.store.datadir import DataLock
+from stompring.store.durable import Durable
 from stompring.store.files import Files
+from stompring.store.paging import Paging
 
 from .authentication import Security
 from .bridges import STOP_TIMEOUT, bridges_of
@@ -128,9 +131,9 @@ class BrokerService(MultiService):
         self._hasher = hasher
         self.replication = replication
         self.node: Node | None = None if replication is None else replication.node
-        self.store: Store | None = None  # this and the next three: None where everything is in memory
+        self.store: Durable | None = None  # this and the next three: None where everything is in memory
         self.paging: Paging | None = None
-        self.dispatch: Dispatch | None = None
+        self.dispatch: TargetAreas | None = None
         self.disk_monitor: DiskMonitor | None = None
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
