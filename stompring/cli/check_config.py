@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from stompring.errors import ConfigurationError, Line, Refused, StoreError
 from stompring.security.access import CLOSE_MANAGEMENT, open_management
@@ -28,22 +29,16 @@ from stompring.settings.network import POSTGRESQL, scheme_of
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_locked, read_identity
 from stompring.store.files import Files
 
+from .options import DIRECTORY, JSON_FOR_TEXT, argument, command, option
 from .output import echo_json
 
 
-@click.command("check-config")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Data directory, as for stompring run.",
-)
-@click.option("--strict", is_flag=True, help="Refuse settings of Artemis that have no effect here, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
-@click.pass_context
+@command()
 def check_config(
-    context: click.Context, files: tuple[str, ...], data: str | None, strict: bool, as_json: bool
+    files: tuple[str, ...] = argument("FILE...", type=click.Path()),
+    data: str | None = option("DIR", "Data directory, as for stompring run.", type=DIRECTORY),
+    strict: bool = option("Refuse settings of Artemis that have no effect here, too."),
+    as_json: bool = JSON_FOR_TEXT,
 ) -> None:
     """Check each FILE: print its faults, or a summary of the configuration.
 
@@ -115,7 +110,7 @@ def check_config(
     if as_json:
         echo_json({"valid": not refused, "files": documents})
     if refused:
-        context.exit(1)
+        raise Exit(1)
 
 
 def _document(file: str, **found: list[Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ from stompring.store.export import (
 )
 from stompring.store.paging import Paging
 
-from .data import progress
+from .output import byte_progress
 
 
 class ImportTarget(Protocol):
@@ -136,7 +136,7 @@ def transfer(file: ImportFile, receiver: ImportTarget) -> tuple[int, int]:
     Raises `InvalidExport` with file and line.
     """
     identity = file.identify()
-    with progress("importing", file.size) as step:
+    with byte_progress("importing", file.size) as step:
         before = receiver.begin(f"stompring.import.{identity}")
         count = waiting = size = position = 0
         for entry in file.entries():

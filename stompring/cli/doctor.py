@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from stompring import __version__, build
 from stompring.errors import ConfigurationError
@@ -52,6 +53,7 @@ from .check_config import (
     read_certificates,
     read_security_files,
 )
+from .options import DIRECTORY, JSON, command, option
 from .output import FAILED, bytes_text, is_terminal, one_line
 from .run import state_directory
 
@@ -102,18 +104,14 @@ class Finding:
 Findings = Iterator[Finding]
 
 
-@click.command()
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"The broker.xml to check.  [default: {output.DEFAULT}, else the packaged configuration]",
-)
-@click.option(
-    "--data", metavar="DIR", type=click.Path(file_okay=False), help="Data directory, as for stompring run."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def doctor(context: click.Context, config: str | None, data: str | None, as_json: bool) -> None:
+@command()
+def doctor(
+    config: str | None = option(
+        "FILE", f"The broker.xml to check.  [default: {output.DEFAULT}, else the packaged configuration]"
+    ),
+    data: str | None = option("DIR", "Data directory, as for stompring run.", type=DIRECTORY),
+    as_json: bool = JSON,
+) -> None:
     """Check configuration, files, permissions and machine before or while a broker runs.
 
     Run it as the user of the broker. It writes a small file for a second into the data directory to measure syncs, and
@@ -135,7 +133,7 @@ def doctor(context: click.Context, config: str | None, data: str | None, as_json
             _print(finding)
         click.echo(f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[ERROR]} errors")
     if counts[ERROR]:
-        context.exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _print(finding: Finding) -> None:

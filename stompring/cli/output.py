@@ -89,11 +89,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before
             self.fail(str(fault), param, ctx)
 
 
-class Positive(click.FloatRange):
-    """A finite number above 0. To click ``nan`` and ``inf`` are in a range without an end."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
+class FiniteRange(click.FloatRange):
+    """A number within a range. To click ``nan`` is in every range, and ``inf`` in those without an end."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See `click.ParamType`."""
@@ -422,8 +419,6 @@ def warn(text: str) -> None:
 
 # ---- questions
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-
 
 def confirm(question: str, yes: bool) -> None:
     """Ask before something is lost. Without a terminal ``--yes`` is required."""
@@ -454,6 +449,32 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, in
             bar.update(task, completed=done, total=total)
 
         yield step
+
+
+#: Seconds between two updates of the bar for bytes: drawing it costs more than reading a thousand records.
+REDRAW_INTERVAL = 0.1
+
+
+@contextmanager
+def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
+    """As `progress`, for many small steps: the function takes the size of each; ``length`` is their sum."""
+    if not sys.stderr.isatty() or length <= 0:
+        yield lambda size: None
+        return
+    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        waiting, shown = 0, 0.0
+
+        def step(size: int) -> None:
+            nonlocal waiting, shown
+            waiting += size
+            now = time.monotonic()
+            if now - shown >= REDRAW_INTERVAL:
+                shown = now
+                bar.update(waiting)
+                waiting = 0
+
+        yield step
+        bar.update(waiting)
 
 
 def lines(text: Iterable[str]) -> None:

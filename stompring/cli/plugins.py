@@ -20,6 +20,7 @@ from stompring.settings.model import FullPolicy
 from stompring.settings.value_types import plugin_name
 
 from . import output
+from .options import DIRECTORY, JSON_FOR_TEXT, argument, command, option
 from .output import echo_json
 
 if TYPE_CHECKING:
@@ -65,19 +66,30 @@ class Listing:
         return () if self.configuration is None else self.configuration.plugins
 
 
-@click.command("list")
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"The broker.xml beside which plugins are looked for.  [default: {output.DEFAULT}]",
-)
-@click.option(
-    "--parameters",
-    is_flag=True,
-    help="Load the policies that broker.xml names, as a broker does, and show their parameters.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
-def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
+@click.group()
+def plugins() -> None:
+    """List address policies, and create new ones.
+
+    Policies are modules in a directory 'plugins' beside broker.xml or beside its directory, and entry points of
+    installed packages. The broker loads the policies that broker.xml names as <broker-plugin>.
+
+    \b
+    Examples:
+      stompring plugins list --parameters
+      stompring plugins new keep_newest
+    """
+
+
+@command(plugins, "list")
+def list_plugins(
+    config: str | None = option(
+        "FILE", f"The broker.xml beside which plugins are looked for.  [default: {output.DEFAULT}]"
+    ),
+    parameters: bool = option(
+        "Load the policies that broker.xml names, as a broker does, and show their parameters."
+    ),
+    as_json: bool = JSON_FOR_TEXT,
+) -> None:
     """List all policies, and where broker.xml uses them.
 
     Shown of each: name, first line of the docstring, file or package, class. Sources are parsed, not run: a listing
@@ -248,39 +260,34 @@ def _plugin_fields(listing: Listing, plugin: PluginConfiguration) -> dict[str, A
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
+def _check_name(name: str) -> None:
     module = name.replace("-", "_")
     try:
         plugin_name(name)
     except ValueError as error:
-        raise click.BadParameter(f"'{name}' {error}") from None
+        raise ValueError(f"'{name}' {error}") from None
     if name.upper() in list(FullPolicy):
-        raise click.BadParameter(f"{name.upper()} is a built-in policy; choose another name")
+        raise ValueError(f"{name.upper()} is a built-in policy; choose another name")
     if keyword.iskeyword(module):
-        raise click.BadParameter(f"'{name}' is a keyword of Python and cannot be the name of a module")
+        raise ValueError(f"'{name}' is a keyword of Python and cannot be the name of a module")
     if module.startswith(("test_", "conftest")):
-        raise click.BadParameter(f"'{name}': names that begin with test_ or conftest are reserved for tests")
-    return name
+        raise ValueError(f"'{name}': names that begin with test_ or conftest are reserved for tests")
 
 
-@click.command()
-@click.argument("name", callback=_name)
-@click.option(
-    "--folder",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
-)
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"The broker.xml beside which the directory plugins is.  [default: {output.DEFAULT}]",
-)
-@click.option(
-    "--package", is_flag=True, help="Create a project that pip can install, in place of a single module."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
-def new(name: str, folder: str | None, config: str | None, package: bool, as_json: bool) -> None:
+@command(plugins)
+def new(
+    name: str = argument(check=_check_name),
+    folder: str | None = option(
+        "DIR",
+        "Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
+        type=DIRECTORY,
+    ),
+    config: str | None = option(
+        "FILE", f"The broker.xml beside which the directory plugins is.  [default: {output.DEFAULT}]"
+    ),
+    package: bool = option("Create a project that pip can install, in place of a single module."),
+    as_json: bool = JSON_FOR_TEXT,
+) -> None:
     """Create a policy NAME and a test that passes.
 
     The policy is a module NAME.py in the directory plugins beside broker.xml, or in an existing one beside the
@@ -405,21 +412,3 @@ def _write(target: Path, texts: Mapping[Path, str], quiet: bool) -> None:
                 click.echo(f"wrote {file}")
     except OSError as error:
         raise click.ClickException(f"{error.filename} cannot be written: {error.strerror or error}") from None
-
-
-@click.group()
-def plugins() -> None:
-    """List address policies, and create new ones.
-
-    Policies are modules in a directory 'plugins' beside broker.xml or beside its directory, and entry points of
-    installed packages. The broker loads the policies that broker.xml names as <broker-plugin>.
-
-    \b
-    Examples:
-      stompring plugins list --parameters
-      stompring plugins new keep_newest
-    """
-
-
-plugins.add_command(list_plugins)
-plugins.add_command(new)

@@ -26,11 +26,15 @@ from .endpoint import (
     Interrupts,
     ProgressLine,
     WaitInterrupted,
-    broker_options,
     connected,
     failure,
+    stomp_broker,
 )
-from .output import INTERRUPTED, CommandFailed, Duration, Interrupted, Positive
+from .options import argument, command, header_pair, option
+from .output import INTERRUPTED, CommandFailed, Interrupted
+
+#: Headers that the command sets itself.
+RESERVED = ("destination", "receipt", "content-length", "transaction")
 
 #: Bytes of frames that are written at once, and of one read of an input.
 CHUNK = 1 << 16
@@ -56,77 +60,36 @@ class Item:
 Idle = Callable[[], None]
 
 
-@click.command()
-@click.argument("destination", metavar="DEST")
-@click.argument("body", required=False)
-@click.option(
-    "--file",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Send the content of FILE; '-' is standard input. Can be given several times.",
-)
-@click.option("--lines", is_flag=True, help="Send each line of the input as a message.")
-@click.option(
-    "--json-lines",
-    is_flag=True,
-    help="Send each line of the input, a JSON object with body, headers and encoding (text, base64, hex), as "
-    "'subscribe --json' prints it.",
-)
-@click.option("--count", type=click.IntRange(1), default=1, help="Send everything N times.", metavar="N")
-@click.option("--rate", type=Positive(), metavar="N", help="Send at most N messages per second.")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. Repeatable.")
-@click.option("--persistent", is_flag=True, help="Durable: on disk before the receipt (persistent:true).")
-@click.option(
-    "--priority", type=click.IntRange(0, 9), metavar="0-9", help="Priority; 4 is the default of brokers."
-)
-@click.option("--expires", type=Duration(), metavar="DURATION", help="Expire after this time.")
-@click.option(
-    "--delay", type=Duration(), metavar="DURATION", help="Deliver after this time (AMQ_SCHEDULED_DELAY)."
-)
-@click.option(
-    "--period", type=Duration(), metavar="DURATION", help="Time between repeats (AMQ_SCHEDULED_PERIOD)."
-)
-@click.option(
-    "--repeat", type=click.IntRange(-1), metavar="N", help="Repeats after the first delivery; -1: for ever."
-)
-@click.option(
-    "--cron", metavar="EXPRESSION", help="Deliver at these times, five fields (AMQ_SCHEDULED_CRON)."
-)
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Messages without a receipt at any time.",
-)
-@click.option("--no-receipt", is_flag=True, help="Ask for no receipts but the last one, that of DISCONNECT.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
-@broker_options
+@command()
 def send(
-    destination: str,
-    body: str | None,
-    files: tuple[Path, ...],
-    lines: bool,
-    json_lines: bool,
-    count: int,
-    rate: float | None,
-    headers: tuple[str, ...],
-    persistent: bool,
-    priority: int | None,
-    expires: float | None,
-    delay: float | None,
-    period: float | None,
-    repeat: int | None,
-    cron: str | None,
-    window: int,
-    no_receipt: bool,
-    quiet: bool,
-    as_json: bool,
-    endpoint: Endpoint,
+    destination: str = argument("DEST"),
+    body: str | None = argument(),
+    files: tuple[Path, ...] = option(
+        "--file",
+        "FILE",
+        "Send the content of FILE; '-' is standard input. Can be given several times.",
+        dir_okay=True,
+    ),
+    lines: bool = option("Send each line of the input as a message."),
+    json_lines: bool = option(
+        "Send each line of the input, a JSON object with body, headers and encoding (text, base64, hex), as "
+        "'subscribe --json' prints it."
+    ),
+    count: int = option("N", "Send everything N times.", default=1, show_default=False, min=1),
+    rate: float | None = option("N", "Send at most N messages per second.", min=0, min_open=True),
+    headers: tuple[str, ...] = option("-H", "--header", "NAME=VALUE", "A header. Repeatable."),
+    persistent: bool = option("Durable: on disk before the receipt (persistent:true)."),
+    priority: int | None = option("0-9", "Priority; 4 is the default of brokers.", min=0, max=9),
+    expires: float | None = option("DURATION", "Expire after this time."),
+    delay: float | None = option("DURATION", "Deliver after this time (AMQ_SCHEDULED_DELAY)."),
+    period: float | None = option("DURATION", "Time between repeats (AMQ_SCHEDULED_PERIOD)."),
+    repeat: int | None = option("N", "Repeats after the first delivery; -1: for ever.", min=-1),
+    cron: str | None = option("EXPRESSION", "Deliver at these times, five fields (AMQ_SCHEDULED_CRON)."),
+    window: int = option("N", "Messages without a receipt at any time.", default=1000, min=1),
+    no_receipt: bool = option("Ask for no receipts but the last one, that of DISCONNECT."),
+    quiet: bool = option("-q", "--quiet", "No progress and no summary."),
+    as_json: bool = option("--json", "Print the summary as JSON on standard output."),
+    endpoint: Endpoint = stomp_broker,
 ) -> None:
     """Send messages to DEST, with the body BODY, from files, or from standard input.
 
@@ -164,7 +127,7 @@ def send(
         fixed += [(f"AMQ_SCHEDULED_{name}", str(round(value * 1000)))] if value is not None else []
     fixed += [("AMQ_SCHEDULED_REPEAT", str(repeat))] if repeat is not None else []
     fixed += [("AMQ_SCHEDULED_CRON", cron)] if cron is not None else []
-    fixed += [_header(text) for text in headers]
+    fixed += [header_pair(text, RESERVED) for text in headers]
     source = _Source(body, files or (Path("-"),), lines, json_lines, count)
     source.check()
     interrupts = Interrupts()
@@ -178,15 +141,6 @@ def send(
         if code:
             raise Interrupted(f"interrupted: {text}")
         click.echo(text, err=True)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
-    if name in ("destination", "receipt", "content-length", "transaction"):
-        raise click.UsageError(f"--header {name} is set by this command")
-    return name, value
 
 
 def encoded(text: str) -> bytes:

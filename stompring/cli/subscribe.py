@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,11 +27,12 @@ from .endpoint import (
     CommandConnection,
     Interrupts,
     WaitInterrupted,
-    broker_options,
     connected,
     failure,
+    stomp_broker,
 )
-from .output import FAILED, INTERRUPTED, CommandFailed, Duration, is_terminal, one_line, printable
+from .options import argument, command, header_pair, option
+from .output import FAILED, INTERRUPTED, CommandFailed, is_terminal, one_line, printable
 
 #: Seconds of one wait for messages.
 WAIT = 0.5
@@ -55,67 +57,33 @@ _DEFAULTS = {"expires": "0", "priority": "4", "persistent": "false"}
 _UNSAFE_IN_FILE = re.compile(r"[^A-Za-z0-9._-]")
 
 
-@click.command()
-@click.argument("destination", metavar="DEST")
-@click.option(
-    "--ack",
-    "ack_mode",
-    type=click.Choice(("auto", "client", "client-individual")),
-    default="client-individual",
-    show_default=True,
-    help="auto: a message is gone when the broker has sent it. Otherwise when it has been printed or written.",
-)
-@click.option("--selector", metavar="TEXT", help="Receive only messages that match, as \"type = 'order'\".")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option(
-    "--timeout", type=Duration(), metavar="DURATION", help="End when no message has come for so long."
-)
-@click.option(
-    "--browse", is_flag=True, help="Show the waiting messages of a queue and leave them there (browser:true)."
-)
-@click.option(
-    "--output",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write each body to a file in DIR, and all headers to DIR/messages.jsonl.",
-)
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="A header of SUBSCRIBE. Repeatable.",
-)
-@click.option(
-    "--durable",
-    metavar="NAME",
-    help="Durable subscription to a topic: it collects messages while nobody is connected. Needs --client-id.",
-)
-@click.option("--client-id", metavar="ID", help="The client-id of CONNECT.")
-@click.option(
-    "--unsubscribe", is_flag=True, help="At the end, delete the durable subscription and its messages."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on a line.")
-@click.option("--raw", is_flag=True, help="Print bodies only, one per line. The default in a pipe.")
-@click.option("--pretty", is_flag=True, help="Print headers and formatted bodies. The default on a terminal.")
-@broker_options
+@command()
 def subscribe(
-    destination: str,
-    ack_mode: str,
-    selector: str | None,
-    count: int | None,
-    timeout: float | None,
-    browse: bool,
-    output: Path | None,
-    headers: tuple[str, ...],
-    durable: str | None,
-    client_id: str | None,
-    unsubscribe: bool,
-    as_json: bool,
-    raw: bool,
-    pretty: bool,
-    endpoint: Endpoint,
+    destination: str = argument("DEST"),
+    ack_mode: str = option(
+        "--ack",
+        "auto: a message is gone when the broker has sent it. Otherwise when it has been printed or written.",
+        type=click.Choice(("auto", "client", "client-individual")),
+        default="client-individual",
+    ),
+    selector: str | None = option("TEXT", "Receive only messages that match, as \"type = 'order'\"."),
+    count: int | None = option("N", "End after N messages.", min=1),
+    timeout: float | None = option("DURATION", "End when no message has come for so long."),
+    browse: bool = option("Show the waiting messages of a queue and leave them there (browser:true)."),
+    output: Path | None = option(
+        "DIR", "Write each body to a file in DIR, and all headers to DIR/messages.jsonl."
+    ),
+    headers: tuple[str, ...] = option("-H", "--header", "NAME=VALUE", "A header of SUBSCRIBE. Repeatable."),
+    durable: str | None = option(
+        "NAME",
+        "Durable subscription to a topic: it collects messages while nobody is connected. Needs --client-id.",
+    ),
+    client_id: str | None = option("ID", "The client-id of CONNECT."),
+    unsubscribe: bool = option("At the end, delete the durable subscription and its messages."),
+    as_json: bool = option("--json", "Print each message as a JSON object on a line."),
+    raw: bool = option("Print bodies only, one per line. The default in a pipe."),
+    pretty: bool = option("Print headers and formatted bodies. The default on a terminal."),
+    endpoint: Endpoint = stomp_broker,
 ) -> None:
     """Print the messages of DEST as they come, until Ctrl-C, --count or --timeout.
 
@@ -153,13 +121,13 @@ def subscribe(
         fields += [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
     if count is not None and ack_mode != "auto" and not browse:
         fields.append(("prefetch-count", str(min(count, 1000))))
-    fields += [_header(text) for text in headers]
+    fields += map(header_pair, headers)
     show = _display(as_json, raw or (not pretty and not is_terminal()))
     if output is not None:
         show = Files(output, show if as_json else None).write
     interrupts = Interrupts()
     subscriber = Subscriber(interrupts, ack_mode if not browse else "auto", show, count, timeout)
-    point = _with_client_id(endpoint, client_id)
+    point = replace(endpoint, client_id=client_id)
     with interrupts.handled(), connected(point, interrupts) as connection:
         code = subscriber.run(connection, fields, durable if unsubscribe else None)
     if output is not None:
@@ -168,19 +136,6 @@ def subscribe(
         raise click.exceptions.Exit(INTERRUPTED)
     if code:
         raise CommandFailed(f"{subscriber.received} of {count} messages came before --timeout", code)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
-    return name, value
-
-
-def _with_client_id(endpoint: Endpoint, client_id: str | None) -> Endpoint:
-    from dataclasses import replace
-
-    return replace(endpoint, client_id=client_id)
 
 
 class Message:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .options import command, option
 from .output import (
     UNREACHABLE,
     Column,
     CommandFailed,
-    Duration,
     bytes_text,
     console,
     count_text,
@@ -34,7 +34,7 @@ from .output import (
     to_json,
 )
 from .output import one_line as printable
-from .remote import Remote, remote_command
+from .remote import Remote, running
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -291,27 +291,17 @@ _SPARKS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
 )
 
 
-@click.command()
-@click.option(
-    "--interval",
-    type=Duration(),
-    metavar="DURATION",
-    default="2s",
-    show_default=True,
-    help="Time between two looks.",
-)
-@click.option(
-    "--view",
-    type=click.Choice([view.title for view in VIEWS.values()]),
-    default="queues",
-    show_default=True,
-    help="What the table shows.",
-)
-@click.option("--sort", metavar="FIELD", help="Sort by this field of the API; -FIELD: descending.")
-@click.option("--search", metavar="TEXT", help="Only items whose name contains this text, ignoring case.")
-@click.option("--once", is_flag=True, help="Print the table once and end; also without a terminal.")
-@remote_command
-def top(remote: Remote, interval: float, view: str, sort: str | None, search: str | None, once: bool) -> None:
+@command()
+def top(
+    interval: float = option("DURATION", "Time between two looks.", default="2s"),
+    view: str = option(
+        "What the table shows.", type=click.Choice([view.title for view in VIEWS.values()]), default="queues"
+    ),
+    sort: str | None = option("FIELD", "Sort by this field of the API; -FIELD: descending."),
+    search: str | None = option("TEXT", "Only items whose name contains this text, ignoring case."),
+    once: bool = option("Print the table once and end; also without a terminal."),
+    remote: Remote = running,
+) -> None:
     """Show queues, connections, consumers or addresses as a live table with sparklines.
 
     Keys: 1 to 4 select the table, letters the order (shown below the table), r reverses it, j and k turn pages, space

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import click
 import pytest
 
-from stompring.cli.context import Context
+from stompring.cli.contexts import Context
 from stompring.cli.output import Interrupted, to_json
 from stompring.cli.output import one_line as printable
 from stompring.cli.remote import Login, Remote, parse_server
