@@ -16,7 +16,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
@@ -29,9 +29,9 @@ from stompring.pipeline.stomp.connection import BrokerError, Connection, Connect
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.stomp.client import ack, frame
 
-from .endpoint import Interrupts, ProgressLine, WaitInterrupted, failure, stomp_broker
+from .endpoint import Interrupts, WaitInterrupted, failure, stomp_broker
 from .options import JSON, command, header_pair, option
-from .output import CommandFailed, Interrupted
+from .output import CommandFailed, Interrupted, ProgressLine
 
 #: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
 STAMP = struct.Struct("<qQ")
@@ -71,10 +71,6 @@ class Case:
     receipts: int
     window: int
     persistent: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """Its fields."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +282,7 @@ def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts)
         for each in _answers(consuming, interrupts, patience + 60):
             received.add(each)
     return {
-        **case.as_json(),
+        **asdict(case),
         "rate": plan.rate,
         "sent": sent.messages,
         "received": received.messages,

@@ -7,7 +7,7 @@ import os
 import pwd
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -143,11 +143,14 @@ def refuse_ignored(configuration: BrokerConfiguration) -> None:
     faults.raise_if_any()
 
 
+def acceptors(configuration: BrokerConfiguration) -> list[StompAcceptor | HttpAcceptor]:
+    """All acceptors, those of STOMP first."""
+    return [*configuration.stomp_acceptors, *configuration.http_acceptors]
+
+
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:
     """Acceptor, description and expiry warning of each certificate. Raises `ConfigurationError`."""
-    tls = [stomp.tls for stomp in configuration.stomp_acceptors]
-    tls += [http.tls for http in configuration.http_acceptors]
-    if not any(tls):
+    if not any(acceptor.tls for acceptor in acceptors(configuration)):
         return
     # imported here because TLS imports Twisted
     from stompring.server.listeners import EXPIRY_WARNING, read_tls_contexts
@@ -233,11 +236,7 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
     in_use: list[str] = []
     used: dict[tuple[str, int], str] = {}
     with ExitStack() as opened:
-        acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
-            *configuration.stomp_acceptors,
-            *configuration.http_acceptors,
-        )
-        for acceptor in acceptors:
+        for acceptor in acceptors(configuration):
             place = (acceptor.host, acceptor.port)
             cannot = f"acceptor '{acceptor.name}' cannot listen on {acceptor.host}:{acceptor.port}"
             if acceptor.port and place in used:
@@ -343,7 +342,7 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
             yield f"STOMP on {_listener('ssl' if stomp.tls else 'tcp', stomp)}"
     for http in configuration.http_acceptors:
         yield f"HTTP on {_listener('https' if http.tls else 'http', http)}"
-    if not configuration.stomp_acceptors and not configuration.http_acceptors:
+    if not acceptors(configuration):
         yield "no acceptor"
     yield f"security {_security(configuration)}"
     if configuration.security_enabled:

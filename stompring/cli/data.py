@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from stompring.store.export import ExportReader
     from stompring.store.verification import QueueCounts, Summary
 
-    from .data_import import Endpoints, OnlineImport
-
 
 @click.group()
 def data() -> None:
@@ -173,13 +171,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[s
     if not rows:
         return
     texts = [[str(cell) for cell in row] for row in rows]
-    right = [isinstance(cell, int) for cell in rows[0]]
-    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
-    for line in (heads, *texts):
-        cells = zip(line, widths, right, strict=True)
-        yield "  ".join(
-            cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in cells
-        ).rstrip()
+    yield from output.aligned([heads, *texts], [isinstance(cell, int) for cell in rows[0]])
     yield ""
 
 
@@ -223,7 +215,7 @@ def verify(directory: DataDirectory = the_directory, as_json: bool = JSON_OBJECT
 
 @command(data, "export")
 def export_data(
-    file: Path = argument(dir_okay=False),
+    file: Path,
     directory: DataDirectory = the_directory,
     replace: bool = option("Overwrite FILE if it exists."),
     as_json: bool = JSON_OBJECT,
@@ -279,7 +271,7 @@ def export_data(
 
 @command(data, "import")
 def import_data(
-    file: Path = argument(exists=True, dir_okay=False),
+    file: Path = argument(exists=True),
     data: str | None = DATA,
     config: str | None = CONFIG,
     source: str = option(
@@ -293,7 +285,7 @@ def import_data(
     ),
     http: str | None = option("URL", "Management URL of the running broker.  [default: from broker.xml]"),
     ca_file: Path | None = option(
-        "Trusted CA certificates (PEM) for TLS.  [default: the system's]", exists=True, dir_okay=False
+        "FILE", "Trusted CA certificates (PEM) for TLS.  [default: the system's]", exists=True
     ),
     user: str | None = option("NAME", "User to log in as, if security is enabled; prompts for the password."),
     password_stdin: bool = option("Read the password from standard input."),
@@ -319,6 +311,7 @@ def import_data(
       stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
     """
     # Here and not above: the store would make every other command slow to start.
+    from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
     from stompring.store.artemis_export import ArtemisExportReader
     from stompring.store.datadir import is_locked
     from stompring.store.export import ExportReader, InvalidExport
@@ -331,7 +324,7 @@ def import_data(
         with (ArtemisExportReader if source == "artemis-xml" else ExportReader)(file) as reader:
             if stomp or http or is_locked(directory.root):
                 doors = Endpoints(stomp, http, ca_file)
-                with _running(meant, doors, _login(user, password_stdin)) as running:
+                with doors.completed(meant).connect(user, _password(user, password_stdin)) as running:
                     _report(reader, *transfer(reader, running), as_json)
                     running.finish()
                 return
@@ -345,7 +338,7 @@ def import_data(
                 stopped.finish()
             finally:
                 stopped.close()
-    except (StoreError, InvalidExport) as fault:
+    except (StoreError, InvalidExport, BrokerError, ConnectionFailed, output.CommandFailed) as fault:
         raise click.ClickException(str(fault)) from None
 
 
@@ -373,22 +366,11 @@ def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int,
     click.echo(f"imported {_count(count, 'message')} of {reader.path}{earlier}")
 
 
-def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:
-    from .data_import import ManagementApi, OnlineImport, StompConnection
-
-    doors = doors.completed(meant)
-    host, port, secure = doors.stomp_place()
-    context = doors.context()
-    tls = context if secure else None
-    api = ManagementApi(doors.http_root(), login, context)
-    return OnlineImport(api, lambda client: StompConnection(host, port, client, login, tls))
-
-
-def _login(user: str | None, password_stdin: bool) -> tuple[str, str] | None:
+def _password(user: str | None, password_stdin: bool) -> str | None:
     if user is None:
         if password_stdin:
             raise click.UsageError("--password-stdin needs --user NAME")
         return None
     if password_stdin:
-        return user, sys.stdin.readline().rstrip("\r\n")
-    return user, str(click.prompt(f"Password for {user}", hide_input=True, err=True))
+        return sys.stdin.readline().rstrip("\r\n")
+    return str(click.prompt(f"Password for {user}", hide_input=True, err=True))

@@ -16,9 +16,9 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,6 +46,7 @@ from stompring.store.datadir import is_locked
 
 from . import output
 from .check_config import (
+    acceptors,
     check_data,
     check_queues,
     check_replicated_log,
@@ -54,7 +55,7 @@ from .check_config import (
     read_security_files,
 )
 from .options import DIRECTORY, JSON, command, option
-from .output import FAILED, bytes_text, is_terminal, one_line
+from .output import FAILED, bytes_text, counted, is_terminal, one_line
 from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -96,10 +97,6 @@ class Finding:
     text: str
     action: str | None = None
 
-    def as_json(self) -> dict[str, str | None]:
-        """Its fields."""
-        return {"check": self.check, "level": self.level, "text": self.text, "action": self.action}
-
 
 Findings = Iterator[Finding]
 
@@ -126,7 +123,7 @@ def doctor(
     findings = list(examine(config, data))
     counts = {level: sum(each.level == level for each in findings) for level in (OK, WARNING, ERROR)}
     if as_json:
-        report = {"findings": [each.as_json() for each in findings], **counts}
+        report = {"findings": [asdict(each) for each in findings], **counts}
         click.echo(json.dumps(report, indent=2))
     else:
         for finding in findings:
@@ -305,17 +302,12 @@ def secrets(configuration: BrokerConfiguration) -> Findings:
             faults += 1
             yield finding
     if not faults:
-        count = len(dict.fromkeys(found))
-        plural = "" if count == 1 else "s"
-        yield Finding("permissions", OK, f"{count} file{plural} checked: only the owner reads secrets")
+        files = counted(len(dict.fromkeys(found)), "file")
+        yield Finding("permissions", OK, f"{files} checked: only the owner reads secrets")
 
 
 def _key_files(configuration: BrokerConfiguration) -> Iterator[str]:
-    acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
-        *configuration.stomp_acceptors,
-        *configuration.http_acceptors,
-    )
-    for acceptor in acceptors:
+    for acceptor in acceptors(configuration):
         if acceptor.tls is None:
             continue
         yield from acceptor.tls.key_path
@@ -671,11 +663,7 @@ def _times_of_files(directories: DataDirectory) -> Iterator[float]:
 
 def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
     """Whether each acceptor can listen, or who answers there."""
-    acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
-        *configuration.stomp_acceptors,
-        *configuration.http_acceptors,
-    )
-    for acceptor in acceptors:
+    for acceptor in acceptors(configuration):
         name = f"{acceptor.name} {acceptor.host}:{acceptor.port}"
         if acceptor.port == 0:
             yield Finding("ports", OK, f"{name}: any free port")

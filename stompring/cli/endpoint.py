@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -291,26 +290,3 @@ def connected(
         yield connection
     finally:
         connection.drop()
-
-
-class ProgressLine:
-    """One line on standard error that is replaced while work goes on; nothing where that is no terminal."""
-
-    def __init__(self, quiet: bool = False) -> None:
-        self._shown = not quiet and sys.stderr.isatty()
-        self._length = 0
-
-    def show(self, text: str) -> None:
-        """Replace the line."""
-        if self._shown:
-            line = one_line(text)
-            sys.stderr.write(f"\r{line.ljust(self._length)}")
-            sys.stderr.flush()
-            self._length = len(line)
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._shown and self._length:
-            sys.stderr.write(f"\r{' ' * self._length}\r")
-            sys.stderr.flush()
-            self._length = 0

@@ -34,6 +34,7 @@ from .output import (
     done,
     echo_json,
     is_terminal,
+    print_rows,
     progress,
     warn,
 )
@@ -431,12 +432,7 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
         rows.append(("active broker", beat.broker if view.alive else "none"))
         rows.append(("last beat", f"{beat.broker}, {age_text(view.beat_time)} ago"))
         rows.append(("process", f"{beat.pid} on {beat.host}, {beat.version}, up {age_text(beat.started)}"))
-    width = max(len(title) for title, _ in rows)
-    for title, value in rows:
-        if is_terminal():
-            click.echo(f"  {title.ljust(width)}  {printable(value)}")
-        else:
-            click.echo(f"{title}\t{printable(value)}")
+    print_rows(rows)
 
 
 # ---- promote and leave

@@ -111,11 +111,11 @@ def init(
     http_port: int = option("Port of HTTP.", default=HTTP, min=1, max=65535),
     tls: bool = option("TLS with a self-signed certificate, on both listeners."),
     cert: Path | None = option(
+        "FILE",
         "TLS with this certificate and its chain (PEM). The file is used where it is, and reloaded when it changes.",
         exists=True,
-        dir_okay=False,
     ),
-    key: Path | None = option("The private key of --cert (PEM).", exists=True, dir_okay=False),
+    key: Path | None = option("FILE", "The private key of --cert (PEM).", exists=True),
     service_user: str | None = option("User of the systemd unit.  [default: you, or stompring for root]"),
     as_json: bool = JSON,
 ) -> None:

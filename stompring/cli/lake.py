@@ -6,7 +6,6 @@ import csv
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess  # nosec B404
 import sys
@@ -24,8 +23,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from .options import JSON_OBJECT, command, option, provided
-from .output import echo_json
+from .options import JSON_OBJECT, bad_value, command, option, provided
+from .output import ProgressLine, aligned, echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
@@ -204,10 +203,8 @@ def lake_at(location: str) -> Lake:
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.storage import resolve_location
 
-    try:
+    with bad_value("--lake", ValueError):
         return Lake(resolve_location(location))
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint="--lake") from None
 
 
 #: Bytes of a lake's files up to which a command is short: it is over before Java's second compiler pays.
@@ -301,10 +298,8 @@ class Period:
 
         found = []
         for name, text in (("since", self.since), ("until", self.until)):
-            try:
+            with bad_value(f"--{name}", OptionError):
                 found.append(read_time(name, text))
-            except OptionError as reason:
-                raise click.BadParameter(reason.text, param_hint=f"--{name}") from None
         if found[0] is not None and found[1] is not None and found[0] >= found[1]:
             raise click.BadParameter("must be later than --since", param_hint="--until")
         return found[0], found[1]
@@ -319,10 +314,8 @@ def broker_of(lake: Lake, name: str | None) -> str | None:
     """The broker that ``--broker`` means, None where the lake has none yet. Raises `click.BadParameter`."""
     from stompring.pipeline.lake.delta import UnknownBroker
 
-    try:
+    with bad_value("--broker", UnknownBroker):
         return lake.broker(name)
-    except UnknownBroker as reason:
-        raise click.BadParameter(str(reason), param_hint="--broker") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +337,8 @@ class AsAt:
 
         if self.version is not None and self.as_of is not None:
             raise click.UsageError("--version and --as-of cannot be combined")
-        option = "--version" if self.as_of is None else "--as-of"
-        try:
+        with bad_value("--version" if self.as_of is None else "--as-of", OptionError, VersionNotFound):
             return lake.versions(self.version, read_time("as-of", self.as_of))
-        except OptionError as reason:
-            raise click.BadParameter(reason.text, param_hint=option) from None
-        except VersionNotFound as reason:
-            raise click.BadParameter(str(reason), param_hint=option) from None
 
 
 version_options = provided(AsAt)
@@ -461,21 +449,19 @@ def ingest(
     from stompring.pipeline.lake.ingest import Ingest, IngestMetrics
     from stompring.pipeline.lake.maintenance import Maintenance
     from stompring.pipeline.options import OptionError
+    from stompring.pipeline.storage import resolve_location
 
-    locations = [
-        _location("--data", data),
-        None if retention is None else _location("--retention", retention),
-    ]
-    files = DataFiles(str(locations[0]), locations[1])
+    with bad_value("--data", ValueError):
+        place = resolve_location(data)
+    with bad_value("--retention", ValueError):
+        files = DataFiles(place, None if retention is None else resolve_location(retention))
     try:
         files.require()
     except OptionError as reason:
         option = "--data" if reason.option == "path" else f"--{reason.option}"
         raise click.BadParameter(reason.text, param_hint=option) from None
-    try:
+    with bad_value("--as", ValueError):
         check_name(name)
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint="--as") from None
     target = lake_at(lake)
     spark.settings()  # what is needed and cannot be had is told before anything is written
     if metrics_port is not None and not follow:
@@ -502,15 +488,6 @@ def _serve_metrics(metrics: IngestMetrics, host: str, port: int) -> None:
     except OSError as fault:
         raise click.ClickException(f"cannot serve metrics on {host}:{port}: {fault}") from None
     click.echo(f"serving metrics on http://{host}:{port}/metrics", err=True)
-
-
-def _location(option: str, text: str) -> str:
-    from stompring.pipeline.storage import resolve_location
-
-    try:
-        return resolve_location(text)
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint=option) from None
 
 
 class _Run:
@@ -629,18 +606,18 @@ class Progress:
     def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._pause = pause or (REDRAW_SECONDS if self._terminal else LOG_SECONDS)
-        self._drawn = 0  # letters of the line that is on the terminal
+        self._line = ProgressLine(terminal=self._terminal)
         self._lock = RLock()
 
     def show(self, text: str) -> None:
         """A line that stays."""
         with self._lock:
-            self._draw("")
+            self._line.clear()
             click.echo(text, err=True)
 
     @contextmanager
     def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
-        """Show what ``ask`` says from time to time; None where there is nothing to say."""
+        """Show what ``progress`` says from time to time; None where there is nothing to say."""
         over = Event()
 
         def watch() -> None:
@@ -655,24 +632,18 @@ class Progress:
             over.set()
             thread.join()
             with self._lock:
-                self._draw("")
+                self._line.clear()
 
     def look(self, progress: Callable[[], str | None]) -> None:
         """Once."""
         text = progress()
         with self._lock:
-            if self._terminal:
-                self._draw(text or "")
-            elif text is not None:
+            if text is None:
+                self._line.clear()
+            elif self._terminal:
+                self._line.show(text)
+            else:
                 click.echo(text, err=True)
-
-    def _draw(self, text: str) -> None:
-        if not self._terminal or not (text or self._drawn):
-            return
-        text = text[: shutil.get_terminal_size().columns - 1]
-        blank = " " * max(self._drawn - len(text), 0)
-        click.echo(f"\r{text}{blank}" + ("" if text else "\r"), err=True, nl=False)
-        self._drawn = len(text)
 
 
 def notify_systemd(state: str) -> None:
@@ -847,19 +818,67 @@ def restore(
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
+@dataclass(frozen=True, slots=True)
+class ViewColumns:
+    """The columns of a view."""
+
+    header: tuple[str, ...] = option(
+        "NAME[:TYPE]",
+        "Column from a header; types: string, int, long, double, boolean, date, timestamp.  [default type: string]",
+    )
+    json_schema: Path | None = option("FILE", "Columns from a JSON Schema of the bodies.", exists=True)
+    infer: bool = option("Columns inferred from the JSON bodies in the lake.")
+    avro: Path | None = option("FILE", "Columns from the Avro schema of the bodies.", exists=True)
+
+    def definition(
+        self, lake: Lake, name: str, addresses: tuple[str, ...], where: str | None, materialize: bool
+    ) -> ViewDefinition:
+        """A view with these columns. Raises `click.ClickException`."""
+        from stompring.pipeline.lake.views import (
+            HEADER_TYPES,
+            InvalidSchema,
+            ViewDefinition,
+            from_avro,
+            from_json_schema,
+        )
+
+        headers = []
+        for each in self.header:
+            key, colon, type_ = each.rpartition(":")
+            key, type_ = (key, type_) if colon else (each, "string")
+            if not key or type_ not in HEADER_TYPES:
+                raise click.BadParameter(
+                    f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
+                    param_hint="--header",
+                )
+            headers.append((key, HEADER_TYPES[type_]))
+        fields: list[dict[str, Any]] = []
+        schema = None
+        try:
+            if self.json_schema is not None:
+                fields = from_json_schema(self.json_schema.read_bytes())
+            elif self.avro is not None:
+                text = self.avro.read_bytes()
+                fields, schema = from_avro(text), text.decode()
+        except InvalidSchema as reason:
+            raise click.ClickException(f"{self.json_schema or self.avro}: {reason}") from None
+        if self.infer:
+            fields = _infer(lake, addresses)
+        return ViewDefinition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
+
+
+view_columns = provided(ViewColumns)
+
+NO_COLUMNS = ViewColumns((), None, False, None)
+
+
 @command(lake)
 def view(
     name: str,
     found: Lake = existing_lake,
     address: tuple[str, ...] = PATTERN,
     where: str | None = option("SELECTOR", "Selector: only messages that match it."),
-    header: tuple[str, ...] = option(
-        "NAME[:TYPE]",
-        "Column from a header; types: string, int, long, double, boolean, date, timestamp.  [default type: string]",
-    ),
-    json_schema: Path | None = option("FILE", "Columns from a JSON Schema of the bodies.", exists=True),
-    infer: bool = option("Columns inferred from the JSON bodies in the lake."),
-    avro: Path | None = option("FILE", "Columns from the Avro schema of the bodies.", exists=True),
+    columns: ViewColumns = view_columns,
     materialize: bool = option("Store the rows in a Delta table, to which each ingest adds."),
     refresh: bool = option("Add the rows of new messages to a materialized view."),
     drop: bool = option("Delete the view and its table."),
@@ -880,7 +899,7 @@ def view(
 
     known = Views(found)
     if refresh or drop:
-        if (refresh and drop) or address or where or header or json_schema or infer or avro or materialize:
+        if (refresh and drop) or address or where or columns != NO_COLUMNS or materialize:
             raise click.UsageError("--refresh and --drop take no other option than --lake")
         if drop:
             known.drop(name)
@@ -890,9 +909,9 @@ def view(
         return
     if not address:
         raise click.UsageError("--address is required: the addresses of the view")
-    if sum((json_schema is not None, infer, avro is not None)) > 1:
+    if sum(map(bool, (columns.json_schema, columns.infer, columns.avro))) > 1:
         raise click.UsageError("--json-schema, --infer and --avro cannot be combined")
-    definition = _definition(found, name, address, where, header, json_schema, infer, avro, materialize)
+    definition = columns.definition(found, name, patterns(address), where, materialize)
     made = known.create(definition)
     for column, type_ in definition.shown():
         click.echo(f"  {column}  {type_}")
@@ -902,51 +921,6 @@ def view(
     if materialize:
         rows, bad = made.counts()
         click.echo(f"{name}: {rows:,} rows, {bad:,} of them not decoded (column _bad)")
-
-
-def _definition(
-    lake: Lake,
-    name: str,
-    address: tuple[str, ...],
-    where: str | None,
-    header: tuple[str, ...],
-    json_schema: Path | None,
-    infer: bool,
-    avro: Path | None,
-    materialize: bool,
-) -> ViewDefinition:
-    from stompring.pipeline.lake.views import (
-        HEADER_TYPES,
-        InvalidSchema,
-        ViewDefinition,
-        from_avro,
-        from_json_schema,
-    )
-
-    headers = []
-    for each in header:
-        key, colon, type_ = each.rpartition(":")
-        key, type_ = (key, type_) if colon else (each, "string")
-        if not key or type_ not in HEADER_TYPES:
-            raise click.BadParameter(
-                f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
-                param_hint="--header",
-            )
-        headers.append((key, HEADER_TYPES[type_]))
-    addresses = patterns(address)
-    fields: list[dict[str, Any]] = []
-    schema = None
-    try:
-        if json_schema is not None:
-            fields = from_json_schema(json_schema.read_bytes())
-        elif avro is not None:
-            text = avro.read_bytes()
-            fields, schema = from_avro(text), text.decode()
-    except InvalidSchema as reason:
-        raise click.ClickException(f"{json_schema or avro}: {reason}") from None
-    if infer:
-        fields = _infer(lake, addresses)
-    return ViewDefinition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
 
 
 def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -1084,7 +1058,9 @@ def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
             writer.writerow([_plain_value(value) for value in row])
         return
     shown = [[_cell_text(value) for value in row] for row in rows]
-    for line in _table(columns, shown):
+    heads, *lines = aligned([columns, *shown])
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    for line in (heads, "  ".join("-" * width for width in widths), *lines):
         click.echo(line)
     click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
 
@@ -1105,16 +1081,6 @@ def _cell_text(value: Any) -> str:
     """On one line, so that no message draws on a terminal."""
     text = "" if value is None else str(_plain_value(value))
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
-    lines = ["  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip()]
-    lines.append("  ".join("-" * width for width in widths))
-    lines += [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return lines
 
 
 @command(lake)
@@ -1188,15 +1154,15 @@ def replay(
     ),
     user: str | None = option("NAME", "User name for the login."),
     password_file: Path | None = option(
+        "FILE",
         "File with the password in its first line. Tasks read it: it must exist on each machine of a cluster.",
         exists=True,
-        dir_okay=False,
     ),
     ca_file: Path | None = option(
+        "FILE",
         "CA certificates (PEM) to verify the broker's certificate, for ssl://. Tasks read it.  "
         "[default: the system's]",
         exists=True,
-        dir_okay=False,
     ),
     dry_run: bool = option("Show what would be sent, and send nothing."),
     as_json: bool = JSON_OBJECT,
@@ -1219,10 +1185,8 @@ def replay(
     begin, end = period.range()
     if to is None and not dry_run:
         raise click.UsageError("--to HOST:PORT is required: the target broker")
-    try:
+    with bad_value("--to", ValueError):
         host, port, tls = ("", 0, False) if to is None else parse_address(to)
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint="--to") from None
     if ca_file is not None and not tls:
         raise click.UsageError("--ca-file requires TLS: --to ssl://HOST:PORT")
     name_of_broker = broker_of(found, broker)
@@ -1254,7 +1218,7 @@ def replay(
             ca_file=ca_file and ca_file.absolute(),
         )
         began = time.monotonic()
-        with _progress(work):
+        with Progress(terminal=False, pause=PROGRESS_INTERVAL).watching(_sent(work)):
             sent, before = work.run(SinkOptions(endpoint, destination), rate)
     seconds = time.monotonic() - began
     if as_json:
@@ -1288,26 +1252,17 @@ def _show_plan(work: Replay, as_json: bool) -> None:
     click.echo(f"{sum(row.messages for row in rows):,} messages would be sent")
 
 
-@contextmanager
-def _progress(work: Replay) -> Iterator[None]:
-    """A line now and then on how far it is."""
-    over = Event()
+def _sent(work: Replay) -> Callable[[], str | None]:
+    """A function that says how many messages were sent, None while that is what it said last."""
+    before = -1
 
-    def watch() -> None:
-        before = -1
-        while not over.wait(PROGRESS_INTERVAL):
-            sent = work.sent()
-            if sent != before:
-                click.echo(f"{sent:,} messages sent", err=True)
-                before = sent
+    def text() -> str | None:
+        nonlocal before
+        sent, earlier = work.sent(), before
+        before = sent
+        return None if sent == earlier else f"{sent:,} messages sent"
 
-    watching = Thread(target=watch, daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
+    return text
 
 
 @command(lake)

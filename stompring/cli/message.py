@@ -30,7 +30,9 @@ from .output import (
     counted,
     echo_json,
     every,
+    fields,
     human_text,
+    indented,
     is_terminal,
     number,
     plain_text,
@@ -106,15 +108,7 @@ def browse(
     path = ("queues", name, "scheduled" if scheduled else "messages")
     preview = None if remote.json or not is_terminal() else PREVIEW
     query = {"filter": selector, "bodyLimit": preview}
-    found: list[Any] = []
-    page = 0
-    while True:
-        page += 1
-        answer = remote.get(*path, page=page, **query)
-        found += answer["data"]
-        if len(found) >= min(limit, answer["count"]) or len(answer["data"]) < answer["size"]:
-            break
-    answer = {**answer, "data": found[:limit], "page": 1, "size": max(len(found[:limit]), 1)}
+    answer = remote.pages(*path, limit=limit, sized=False, **query)
     if remote.json:
         echo_json(answer)
         return
@@ -130,25 +124,25 @@ def browse(
         click.echo(f"{count_text(left)} more (--limit)", err=True)
 
 
-_FIELDS = (
-    Column("timestamp", "sent", time_text),
-    Column("expires", show=time_text),
-    Column("dueTime", "due", time_text),
-    Column("size", "memory", bytes_text),
-    Column("bodySize", "body size", bytes_text),
+_FIELDS = fields(
+    timestamp=("sent", time_text),
+    expires=("expires", time_text),
+    dueTime=("due", time_text),
+    size=("memory", bytes_text),
+    bodySize=("body size", bytes_text),
 )
 
 
 def _print_message(record: dict[str, Any]) -> None:
     """Fields, headers and body of a message."""
     hidden = ("headers", "body", "encoding", "bodyTruncated")
-    fields = {name: value for name, value in record.items() if name not in hidden and value is not None}
+    shown = {name: value for name, value in record.items() if name not in hidden and value is not None}
     headers = {f"header.{name}": value for name, value in record["headers"].items()}
     sections = {
-        "Message": every(fields, _FIELDS),
+        "Message": every(shown, _FIELDS),
         "Headers": [Column(name, name.removeprefix("header.")) for name in headers],
     }
-    print_fields({**fields, **headers}, sections)
+    print_fields({**shown, **headers}, sections)
     if not is_terminal():
         click.echo(f"encoding\t{record['encoding']}")
         click.echo(f"body\t{plain_text(record['body'])}")
@@ -160,14 +154,11 @@ def _print_message(record: dict[str, Any]) -> None:
     if not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False, indent=2)
     elif record["encoding"] in ("text", "json") and not record["bodyTruncated"]:
-        try:
-            body = json.dumps(json.loads(body), ensure_ascii=False, indent=2) if body[:1] in "{[" else body
-        except (ValueError, RecursionError):
-            pass
+        body = indented(body)
     click.echo(printable(body))
     if record["bodyTruncated"]:
-        shown = bytes_text(record["bodySize"])
-        click.echo(f"(the beginning of {shown}; the whole body: --output FILE)", err=True)
+        size = bytes_text(record["bodySize"])
+        click.echo(f"(the beginning of {size}; the whole body: --output FILE)", err=True)
 
 
 @command(message)
@@ -257,23 +248,23 @@ def send(
       stompring message send orders::orders.eu --file order.bin --priority 9
       date | stompring message send log
     """
-    fields = dict(map(header_pair, headers))
+    sent = dict(map(header_pair, headers))
     if not non_persistent:
-        fields.setdefault("persistent", "true")
+        sent.setdefault("persistent", "true")
     if priority is not None:
-        fields["priority"] = str(priority)
+        sent["priority"] = str(priority)
     if expires is not None:
-        fields["expires"] = str(int((time.time() + expires) * 1000))
+        sent["expires"] = str(int((time.time() + expires) * 1000))
     for name, value in (("DELAY", delay), ("PERIOD", period)):
         if value is not None:
-            fields[f"AMQ_SCHEDULED_{name}"] = str(int(value * 1000))
+            sent[f"AMQ_SCHEDULED_{name}"] = str(int(value * 1000))
     if cron is not None:
-        fields["AMQ_SCHEDULED_CRON"] = cron
+        sent["AMQ_SCHEDULED_CRON"] = cron
     if repeat is not None:
-        fields["AMQ_SCHEDULED_REPEAT"] = str(repeat)
+        sent["AMQ_SCHEDULED_REPEAT"] = str(repeat)
     raw = _body(body, file)
     target, _, queue = address.partition("::")
-    request: dict[str, Any] = {"address": target or queue, "headers": fields, "count": count}
+    request: dict[str, Any] = {"address": target or queue, "headers": sent, "count": count}
     if queue:
         request["queue"] = queue
     if routing_type is not None:

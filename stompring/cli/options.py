@@ -12,7 +12,7 @@ gets its result.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -171,6 +171,15 @@ YES = option("Do not ask for confirmation.")
 
 #: A path of a directory that is text for the command.
 DIRECTORY = click.Path(file_okay=False)
+
+
+@contextmanager
+def bad_value(name: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise these exceptions as `click.BadParameter` of an option."""
+    try:
+        yield
+    except kinds as reason:
+        raise click.BadParameter(getattr(reason, "text", str(reason)), param_hint=name) from None
 
 
 def header_pair(text: str, reserved: Collection[str] = ()) -> tuple[str, str]:

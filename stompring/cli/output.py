@@ -18,10 +18,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -58,6 +59,14 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """As `printable`, with escapes in place of tab and line feed too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def indented(text: str) -> str:
+    """JSON objects and arrays with an indent; any other text as it is."""
+    if text.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
+    return text
 
 
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -293,6 +302,11 @@ def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
     return [by_field.get(name) or Column(name, name) for name in names]
 
 
+def fields(**titles: str | tuple[str, Callable[[Any], str]]) -> list[Column]:
+    """Fields of one record with their titles, and how they are shown if they are more than text or a number."""
+    return [Column(name, *((title,) if isinstance(title, str) else title)) for name, title in titles.items()]
+
+
 def number(field: str, title: str, rank: int = 1, show: Callable[[Any], str] = human_text) -> Column:
     """A column of numbers."""
     return Column(field, title, show, True, rank)
@@ -407,6 +421,26 @@ def print_fields(record: Mapping[str, Any], sections: Mapping[str, Iterable[Colu
     screen.print(grid)
 
 
+def print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Titles and values: on a terminal aligned and indented, in a pipe a line with tab per row."""
+    width = max((len(title) for title, _ in rows), default=0)
+    for title, value in rows:
+        if is_terminal():
+            click.echo(f"  {one_line(title).ljust(width)}  {one_line(value)}")
+        else:
+            click.echo(f"{one_line(title)}\t{one_line(value)}")
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+    """Rows as lines with columns as wide as they must be; those that are ``right`` end at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, right or [False] * len(row), strict=True)
+        yield "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in cells
+        ).rstrip()
+
+
 def done(text: str) -> None:
     """What a command did, for people: on standard output."""
     click.echo(one_line(text))
@@ -475,6 +509,29 @@ def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
 
         yield step
         bar.update(waiting)
+
+
+class ProgressLine:
+    """One line on standard error that is replaced while work goes on; nothing where that is no terminal."""
+
+    def __init__(self, quiet: bool = False, terminal: bool | None = None) -> None:
+        self._shown = not quiet and (sys.stderr.isatty() if terminal is None else terminal)
+        self._length = 0
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self._shown:
+            line = one_line(text)[: shutil.get_terminal_size().columns - 1]
+            sys.stderr.write(f"\r{line.ljust(self._length)}")
+            sys.stderr.flush()
+            self._length = len(line)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown and self._length:
+            sys.stderr.write(f"\r{' ' * self._length}\r")
+            sys.stderr.flush()
+            self._length = 0
 
 
 def lines(text: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
@@ -174,10 +174,7 @@ def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
         yield f"  error: {entry.fault}"
     if entry.parameters is not None:
         rows = [(one.key, one.takes, one.shown_default, one.help) for one in entry.parameters.values()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield f"    {'  '.join(cells)}".rstrip()
+        yield from (f"    {line}" for line in output.aligned(rows))
     if entry.shadowed_by is not None:
         yield f"  not used: {entry.shadowed_by.origin} has the same name and comes first"
         return
@@ -250,10 +247,7 @@ def _parameter_fields(one: Parameter) -> dict[str, Any]:
 
 
 def _plugin_fields(listing: Listing, plugin: PluginConfiguration) -> dict[str, Any]:
-    uses = [
-        {"match": use.match, "line": use.line, "full": use.full, "enabled": use.enabled}
-        for use in listing.uses[plugin.name]
-    ]
+    uses = [asdict(use) for use in listing.uses[plugin.name]]
     return {"name": plugin.name, "policy": plugin.policy, "line": plugin.line, "uses": uses}
 
 

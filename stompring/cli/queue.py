@@ -20,6 +20,7 @@ from .output import (
     bytes_text,
     counted,
     duration_text,
+    fields,
     human_text,
     limit_text,
     number,
@@ -78,45 +79,45 @@ CONSUMERS = (
 
 #: Sections of `queue show`: fields, their titles and how they are shown.
 SECTIONS: dict[str, Iterable[Column]] = {
-    "Queue": (
-        Column("name"),
-        Column("address"),
-        Column("routingType", "routing type"),
-        Column("durable"),
-        Column("paused"),
-        Column("filter"),
-        Column("user", "owner"),
+    "Queue": fields(
+        name="name",
+        address="address",
+        routingType="routing type",
+        durable="durable",
+        paused="paused",
+        filter="filter",
+        user="owner",
     ),
-    "Messages": (
-        Column("messageCount", "messages"),
-        Column("pendingCount", "pending"),
-        Column("deliveringCount", "delivering"),
-        Column("scheduledCount", "scheduled"),
-        Column("pagedCount", "paged"),
-        Column("persistentSize", "memory", bytes_text),
-        Column("oldestMessageAge", "age of the head", duration_text),
-        Column("oldestAge", "age of the oldest", duration_text),
+    "Messages": fields(
+        messageCount="messages",
+        pendingCount="pending",
+        deliveringCount="delivering",
+        scheduledCount="scheduled",
+        pagedCount="paged",
+        persistentSize=("memory", bytes_text),
+        oldestMessageAge=("age of the head", duration_text),
+        oldestAge=("age of the oldest", duration_text),
     ),
-    "Since the start of the broker": (
-        Column("messagesAdded", "added"),
-        Column("messagesAcknowledged", "acknowledged"),
-        Column("messagesExpired", "expired"),
-        Column("messagesKilled", "killed"),
-        Column("messagesReplaced", "evicted by the ring"),
+    "Since the start of the broker": fields(
+        messagesAdded="added",
+        messagesAcknowledged="acknowledged",
+        messagesExpired="expired",
+        messagesKilled="killed",
+        messagesReplaced="evicted by the ring",
     ),
-    "Rates": (
-        Column("addedRate", "in", rate_text),
-        Column("deliveredRate", "out", rate_text),
-        Column("acknowledgedRate", "acknowledged", rate_text),
-        Column("redeliveredRate", "redelivered", rate_text),
-        Column("expiredRate", "expired", rate_text),
-        Column("evictedRate", "evicted", rate_text),
-        Column("pagedRate", "paged", rate_text),
+    "Rates": fields(
+        addedRate=("in", rate_text),
+        deliveredRate=("out", rate_text),
+        acknowledgedRate=("acknowledged", rate_text),
+        redeliveredRate=("redelivered", rate_text),
+        expiredRate=("expired", rate_text),
+        evictedRate=("evicted", rate_text),
+        pagedRate=("paged", rate_text),
     ),
-    "Ring": (
-        Column("ringSize", "ring size", limit_text),
-        Column("ringPolicy", "ring policy"),
-        Column("ringCountsPaged", "counts paged messages"),
+    "Ring": fields(
+        ringSize=("ring size", limit_text),
+        ringPolicy="ring policy",
+        ringCountsPaged="counts paged messages",
     ),
 }
 

@@ -230,6 +230,7 @@ class Login:
     context: Context
     prompt: bool = True
     password_file: Path | None = None
+    password: str | None = None
 
     def header(self) -> str | None:
         """The header ``Authorization``. Raises `CommandFailed` without a password."""
@@ -237,8 +238,11 @@ class Login:
             return None
         if ":" in self.user:
             raise click.UsageError("--user must not contain a colon")
-        if self.password_file is not None:
-            password: str | None = read_password(self.password_file)
+        password = self.password
+        if password is not None:
+            pass
+        elif self.password_file is not None:
+            password = read_password(self.password_file)
         else:
             password = password_for(self.user, self.context, self.prompt)
         if password is None:
@@ -258,7 +262,7 @@ class Remote:
         self,
         server: ServerAddress,
         login: Login,
-        ca: str | None = None,
+        ca: str | Path | None = None,
         timeout: float = TIMEOUT,
         as_json: bool = False,
     ) -> None:
@@ -334,15 +338,15 @@ class Remote:
         finally:
             self.close()
 
-    def pages(self, *path: str, limit: int | None = None, **query: Any) -> Any:
-        """All pages of a list, or its first ``limit`` items, as one page."""
+    def pages(self, *path: str, limit: int | None = None, sized: bool = True, **query: Any) -> Any:
+        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: not of the broker's own size."""
         found: list[Any] = []
         page = 0
         # all pages have the same size: it decides where a page begins
         size = PAGE_SIZE if limit is None else min(limit, PAGE_SIZE)
         while True:
             page += 1
-            answer = self.get(*path, page=page, size=size, **query)
+            answer = self.get(*path, page=page, size=size if sized else None, **query)
             found += answer["data"]
             enough = limit is not None and len(found) >= limit
             if enough or len(answer["data"]) < answer["size"] or len(found) >= answer["count"]:
@@ -699,7 +703,7 @@ class ServerOptions:
         login = Login(user, found, prompt, self.password_file)
         address = parse_server(server or found.server or DEFAULT_SERVER)
         ca = self.ca or os.environ.get("STOMPRING_CA") or found.ca
-        return Remote(address, login, None if ca is None else str(ca), timeout, as_json)
+        return Remote(address, login, ca, timeout, as_json)
 
 
 server_options = provided(ServerOptions)

@@ -29,6 +29,7 @@ from .output import (
     done,
     echo_json,
     every,
+    fields,
     human_text,
     number,
     plain_text,
@@ -69,21 +70,21 @@ ADDRESS_COLUMNS = (
 )
 
 SECTIONS: dict[str, Iterable[Column]] = {
-    "Address": (
-        Column("name"),
-        Column("routingTypes", "routing types"),
-        Column("queues"),
-        Column("policies"),
-        Column("paused"),
+    "Address": fields(
+        name="name",
+        routingTypes="routing types",
+        queues="queues",
+        policies="policies",
+        paused="paused",
     ),
-    "Messages": (
-        Column("messageCount", "messages"),
-        Column("addressSize", "memory", bytes_text),
-        Column("limitPercent", "limit used, %"),
-        Column("paging"),
-        Column("numberOfPages", "pages"),
-        Column("pagesSize", "size of pages", bytes_text),
-        Column("blockedProducers", "blocked producers"),
+    "Messages": fields(
+        messageCount="messages",
+        addressSize=("memory", bytes_text),
+        limitPercent="limit used, %",
+        paging="paging",
+        numberOfPages="pages",
+        pagesSize=("size of pages", bytes_text),
+        blockedProducers="blocked producers",
     ),
 }
 
@@ -270,11 +271,11 @@ CONNECTION_COLUMNS = (
     Column("queues", rank=8),
 )
 
-CONNECTION_FIELDS = (
-    Column("creationTime", "connected", time_text),
-    Column("outgoingBytes", "outgoing", bytes_text),
-    Column("sentRate", "in", rate_text),
-    Column("deliveredRate", "out", rate_text),
+CONNECTION_FIELDS = fields(
+    creationTime=("connected", time_text),
+    outgoingBytes=("outgoing", bytes_text),
+    sentRate=("in", rate_text),
+    deliveredRate=("out", rate_text),
 )
 
 

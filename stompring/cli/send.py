@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,13 @@ from stompring.stomp.client import frame
 from .endpoint import (
     CommandConnection,
     Interrupts,
-    ProgressLine,
     WaitInterrupted,
     connected,
     failure,
     stomp_broker,
 )
 from .options import argument, command, header_pair, option
-from .output import INTERRUPTED, CommandFailed, Interrupted
+from .output import INTERRUPTED, CommandFailed, Interrupted, ProgressLine
 
 #: Headers that the command sets itself.
 RESERVED = ("destination", "receipt", "content-length", "transaction")
@@ -132,7 +131,9 @@ def send(
     source.check()
     interrupts = Interrupts()
     with interrupts.handled(), connected(endpoint, interrupts) as connection:
-        sender = Sender(connection, interrupts, tuple(fixed), expires, window, not no_receipt, rate, quiet)
+        sender = Sender(
+            connection, interrupts, tuple(fixed), expires, window, not no_receipt, rate, ProgressLine(quiet)
+        )
         code = sender.run(source)
     if as_json:
         click.echo(json.dumps(sender.summary()))
@@ -148,22 +149,20 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+@dataclass(slots=True)
 class _Source:
     """The messages of the arguments, in their order, ``count`` times."""
 
-    def __init__(
-        self, body: str | None, files: Sequence[Path], lines: bool, json_lines: bool, count: int
-    ) -> None:
-        self._body = body
-        self._files = files
-        self._split = lines or json_lines
-        self._json = json_lines
-        self._count = count
-        self._stdin: bytes | None = None
+    body: str | None
+    files: Sequence[Path]
+    lines: bool
+    json_lines: bool
+    count: int
+    _stdin: bytes | None = None
 
     def check(self) -> None:
         """Report unreadable files before anything is sent. Raises `CommandFailed`."""
-        for file in self._files if self._body is None else ():
+        for file in self.files if self.body is None else ():
             if str(file) == "-":
                 if sys.stdin.isatty():
                     click.echo("reading from the terminal; Ctrl-D ends the input", err=True)
@@ -179,26 +178,26 @@ class _Source:
 
     def items(self, idle: Idle) -> Iterator[list[Item]]:
         """Groups of messages; a group ends where the next message is not there yet."""
-        if self._body is not None or not self._split:
+        if self.body is not None or not (self.lines or self.json_lines):
             yield from self._whole(idle)
             return
-        for _ in range(self._count):
-            for file in self._files:
+        for _ in range(self.count):
+            for file in self.files:
                 yield from self._of_lines(file, idle)
 
     def _whole(self, idle: Idle) -> Iterator[list[Item]]:
-        if self._body is not None:
-            bodies: Iterable[bytes] = [encoded(self._body)]
+        if self.body is not None:
+            bodies: Iterable[bytes] = [encoded(self.body)]
         else:
-            bodies = (self._content(file, idle) for file in self._files)
-        if self._count == 1:
+            bodies = (self._content(file, idle) for file in self.files)
+        if self.count == 1:
             for body in bodies:
                 yield [Item(body)]
             return
         items = [Item(body) for body in bodies]
-        repeats = max(1, min(self._count, 1000 // len(items)))
+        repeats = max(1, min(self.count, 1000 // len(items)))
         group = items * repeats
-        left = self._count
+        left = self.count
         while left > 0:
             yield group if left >= repeats else items * left
             left -= repeats
@@ -236,7 +235,7 @@ class _Source:
 
     def _item(self, line: bytes, name: str, number: int) -> list[Item]:
         text = line.removesuffix(b"\r")
-        if not self._json:
+        if not self.json_lines:
             return [Item(text)]
         if not text.strip():
             return []
@@ -317,34 +316,30 @@ def parse_json_line(text: bytes) -> Item:
     return Item(data, tuple(pairs))
 
 
+@dataclass(slots=True)
 class Sender:
     """Sends messages with a window of receipts, and counts those that the broker has confirmed."""
 
-    def __init__(
-        self,
-        connection: CommandConnection,
-        interrupts: Interrupts,
-        fixed: Headers,
-        expires: float | None,
-        window: int,
-        receipts: bool,
-        rate: float | None,
-        quiet: bool,
-    ) -> None:
-        self.sent = self.confirmed = 0
-        self._connection = connection
-        self._interrupts = interrupts
-        self._fixed = fixed
-        self._expires = expires
-        self._window = window
-        self._group = max(1, min(100, window // 4))
-        self._receipts = receipts
-        self._rate = rate
-        self._outstanding: deque[int] = deque()  # messages sent up to each receipt that has not come
-        self._progress = ProgressLine(quiet)
-        self._started = time.monotonic()
-        self._shown = self._started
-        self._ended: float | None = None
+    connection: CommandConnection
+    interrupts: Interrupts
+    fixed: Headers
+    expires: float | None
+    window: int
+    receipts: bool
+    rate: float | None
+    progress: ProgressLine
+    sent: int = 0
+    confirmed: int = 0
+    _outstanding: deque[int] = field(
+        default_factory=deque
+    )  # messages sent up to each receipt that has not come
+    _started: float = field(default_factory=time.monotonic)
+    _shown: float = field(default_factory=time.monotonic)
+    _ended: float | None = None
+
+    @property
+    def _group(self) -> int:
+        return max(1, min(100, self.window // 4))
 
     def run(self, source: _Source) -> int:
         """Send everything. Returns the exit code; raises `CommandFailed` with the number of confirmed messages."""
@@ -361,7 +356,7 @@ class Sender:
             raise failure(fault, self._state()) from None
         finally:
             self._ended = time.monotonic()
-            self._progress.clear()
+            self.progress.clear()
         return 0
 
     def summary(self) -> dict[str, Any]:
@@ -381,28 +376,26 @@ class Sender:
         return max((self._ended or time.monotonic()) - self._started, 1e-6)
 
     def _send(self, group: Sequence[Item]) -> None:
-        self._interrupts.check()
-        if self._rate is None:
+        self.interrupts.check()
+        if self.rate is None:
             self._write(group)
             return
         for item in group:
-            due = self._started + self.sent / self._rate
+            due = self._started + self.sent / self.rate
             # below a millisecond several messages share one wait
             if (wait := due - time.monotonic()) > 0.001:
-                self._connection.service(wait)
+                self.connection.service(wait)
             self._write([item])
-            self._interrupts.check()
+            self.interrupts.check()
 
     def _write(self, group: Sequence[Item]) -> None:
-        connection = self._connection
+        connection = self.connection
         parts, size = [], 0
         for number, item in enumerate(group, 1):
-            headers = (
-                [*item.headers, *self._fixed] if not item.headers else _merged(item.headers, self._fixed)
-            )
-            if self._expires is not None:
-                headers.append(("expires", str(round((time.time() + self._expires) * 1000))))
-            if number == len(group) and self._receipts:
+            headers = [*item.headers, *self.fixed] if not item.headers else _merged(item.headers, self.fixed)
+            if self.expires is not None:
+                headers.append(("expires", str(round((time.time() + self.expires) * 1000))))
+            if number == len(group) and self.receipts:
                 headers.append(("receipt", connection.next_receipt()))
             try:
                 parts.append(frame("SEND", headers, item.body))
@@ -413,42 +406,42 @@ class Sender:
                 connection.send(b"".join(parts))
                 parts, size = [], 0
         self.sent += len(group)
-        if self._receipts:
+        if self.receipts:
             self._outstanding.append(self.sent)
         connection.send(b"".join(parts))
         self._count()
-        while self.sent - self.confirmed > self._window - self._group and self._outstanding:
+        while self.sent - self.confirmed > self.window - self._group and self._outstanding:
             connection.await_receipts(len(self._outstanding) - 1)
             self._count()
         self._show()
 
     def _finish(self) -> None:
-        self._connection.await_receipts()
-        self._connection.close()
+        self.connection.await_receipts()
+        self.connection.close()
         self._outstanding.clear()
         self.confirmed = self.sent
 
     def _drain(self) -> None:
         """After an interrupt: count the receipts that are still on their way, until the next one."""
-        self._progress.clear()
+        self.progress.clear()
         if self._outstanding:
             waiting = self.sent - self.confirmed
             click.echo(f"interrupted: waiting for {waiting:,} receipts; Ctrl-C again stops at once", err=True)
         deadline = time.monotonic() + INTERRUPT_GRACE
         try:
             while self._outstanding and time.monotonic() < deadline:
-                self._connection.service(0.05)
+                self.connection.service(0.05)
                 self._count()
         except (WaitInterrupted, BrokerError, ConnectionFailed):
             self._count()
 
     def _count(self) -> None:
-        while len(self._outstanding) > self._connection.unconfirmed:
+        while len(self._outstanding) > self.connection.unconfirmed:
             self.confirmed = self._outstanding.popleft()
 
     def _idle(self) -> None:
-        self._interrupts.check()
-        self._connection.service()
+        self.interrupts.check()
+        self.connection.service()
         self._count()
         self._show()
 
@@ -457,7 +450,7 @@ class Sender:
         if now - self._shown > 0.2:
             self._shown = now
             rate = self.sent / max(now - self._started, 0.001)
-            self._progress.show(f"sent {self.sent:,}, confirmed {self.confirmed:,}, {rate:,.0f} messages/s")
+            self.progress.show(f"sent {self.sent:,}, confirmed {self.confirmed:,}, {rate:,.0f} messages/s")
 
     def _state(self) -> str:
         left = self.sent - self.confirmed

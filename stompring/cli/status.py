@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -21,7 +21,7 @@ from .output import (
     done,
     duration_text,
     echo_json,
-    is_terminal,
+    print_rows,
     progress,
     rate_text,
     warn,
@@ -113,7 +113,7 @@ def _print_status(
         for reason in reasons(health):
             click.echo(f"  {printable(reason)}")
     if broker is None:
-        _print_rows(_log_rows(log))
+        print_rows(_log_rows(log))
         return
     for each in broker.get("problems") or []:
         text = printable(str(each["text"]))
@@ -147,7 +147,7 @@ def _print_status(
     ]
     for each in broker["listeners"]:
         rows.append((f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"))
-    _print_rows([*rows, *_log_rows(log)])
+    print_rows([*rows, *_log_rows(log)])
 
 
 def _replicated_log(remote: Remote) -> dict[str, Any] | None:
@@ -183,15 +183,6 @@ def _log_rows(log: Mapping[str, Any] | None) -> list[tuple[str, str]]:
             rows.append(("missing", lost))
         rows.append(("active broker", str(log["activeBroker"] or "none")))
     return rows
-
-
-def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    width = max((len(title) for title, _ in rows), default=0)
-    for title, value in rows:
-        if is_terminal():
-            click.echo(f"  {printable(title).ljust(width)}  {printable(value)}")
-        else:
-            click.echo(f"{printable(title)}\t{printable(value)}")
 
 
 _COLOURS = {"error": "red", "warning": "yellow"}

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -32,7 +32,7 @@ from .endpoint import (
     stomp_broker,
 )
 from .options import argument, command, header_pair, option
-from .output import FAILED, INTERRUPTED, CommandFailed, is_terminal, one_line, printable
+from .output import FAILED, INTERRUPTED, CommandFailed, indented, is_terminal, one_line, printable
 
 #: Seconds of one wait for messages.
 WAIT = 0.5
@@ -227,10 +227,7 @@ def body_text(body: bytes, reformat: bool = True) -> str:
         return hex_dump(body)
     if "\0" in text:
         return hex_dump(body)
-    if reformat and text.lstrip()[:1] in ("{", "["):
-        with contextlib.suppress(ValueError, RecursionError):
-            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
-    return printable(text)
+    return printable(indented(text) if reformat else text)
 
 
 def hex_dump(data: bytes) -> str:
@@ -290,18 +287,16 @@ def _suffix(message: Message) -> str:
     return ".txt"
 
 
+@dataclass(slots=True)
 class Subscriber:
     """Receives, shows and acknowledges messages until an end is reached."""
 
-    def __init__(
-        self, interrupts: Interrupts, ack_mode: str, show: Show, count: int | None, timeout: float | None
-    ) -> None:
-        self.received = 0
-        self._interrupts = interrupts
-        self._ack_mode = ack_mode
-        self._show = show
-        self._count = count
-        self._timeout = timeout
+    interrupts: Interrupts
+    ack_mode: str
+    show: Show
+    count: int | None
+    timeout: float | None
+    received: int = 0
 
     def run(self, connection: CommandConnection, fields: list[tuple[str, str]], durable: str | None) -> int:
         """Returns the exit code. Raises `CommandFailed`."""
@@ -321,30 +316,30 @@ class Subscriber:
 
     def _receive(self, connection: CommandConnection) -> int:
         last = time.monotonic()
-        while self._count is None or self.received < self._count:
-            self._interrupts.check()
-            wait = WAIT if self._timeout is None else min(WAIT, last + self._timeout - time.monotonic())
+        while self.count is None or self.received < self.count:
+            self.interrupts.check()
+            wait = WAIT if self.timeout is None else min(WAIT, last + self.timeout - time.monotonic())
             messages = connection.receive(max(wait, 0.001))
             if messages:
                 last = time.monotonic()
-            elif self._timeout is not None and time.monotonic() >= last + self._timeout:
-                return FAILED if self._count is not None else 0
+            elif self.timeout is not None and time.monotonic() >= last + self.timeout:
+                return FAILED if self.count is not None else 0
             shown: list[Head] = []
             for head, body in messages:
                 if head.headers.get(b"browser") == b"end":
                     return 0
-                self._show(Message(self.received + 1, head, body))
+                self.show(Message(self.received + 1, head, body))
                 self.received += 1
                 shown.append(head)
-                if self.received == self._count:
+                if self.received == self.count:
                     break
             self._acknowledge(connection, shown)
         return 0
 
     def _acknowledge(self, connection: CommandConnection, shown: list[Head]) -> None:
-        if shown and self._ack_mode == "client":
+        if shown and self.ack_mode == "client":
             connection.send(ack(shown[-1]))
-        elif shown and self._ack_mode == "client-individual":
+        elif shown and self.ack_mode == "client-individual":
             connection.send(b"".join(map(ack, shown)))
 
     def _end(self, connection: CommandConnection, durable: str | None) -> None:

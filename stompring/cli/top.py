@@ -75,7 +75,6 @@ def symbols_of(encoding: str | None) -> str:
 class View:
     """A table: its list in the API, the field that names a row, that of the trend, and fields to sort by, by key."""
 
-    title: str
     path: str
     key: str
     trend: str
@@ -85,7 +84,6 @@ class View:
 #: By key. The first sort is the default.
 VIEWS = {
     "1": View(
-        "queues",
         "queues",
         "name",
         "messageCount",
@@ -101,20 +99,17 @@ VIEWS = {
     ),
     "2": View(
         "connections",
-        "connections",
         "connectionID",
         "deliveredRate",
         {"d": "-deliveringCount", "i": "-sentRate", "o": "-deliveredRate", "n": "connectionID"},
     ),
     "3": View(
         "consumers",
-        "consumers",
         "consumerID",
         "deliveredRate",
         {"d": "-deliveringCount", "o": "-deliveredRate", "a": "-acknowledgedRate", "n": "queue"},
     ),
     "4": View(
-        "addresses",
         "addresses",
         "name",
         "messageCount",
@@ -270,11 +265,11 @@ class Screen:
         if reading.rows:
             table, _ = fitted_table(reading.rows[:height_left], columns_of(self.view), width)
         else:
-            table = Text(f"no {self.view.title}", style="dim")
+            table = Text(f"no {self.view.path}", style="dim")
         keys = " ".join(f"{key}:{LABELS[key]}" for key in self.view.sorts)
-        others = " ".join(f"{key}:{view.title}" for key, view in VIEWS.items())
+        others = " ".join(f"{key}:{view.path}" for key, view in VIEWS.items())
         foot = Text(
-            f"{self.view.title} {count_text(reading.count)}, page {self.page}, by {self.sort}  {keys}\n"
+            f"{self.view.path} {count_text(reading.count)}, page {self.page}, by {self.sort}  {keys}\n"
             f"q:quit {others} space:pause j/k:page r:reverse",
             style="reverse dim",
             no_wrap=True,
@@ -295,7 +290,7 @@ _SPARKS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
 def top(
     interval: float = option("DURATION", "Time between two looks.", default="2s"),
     view: str = option(
-        "What the table shows.", type=click.Choice([view.title for view in VIEWS.values()]), default="queues"
+        "What the table shows.", type=click.Choice([view.path for view in VIEWS.values()]), default="queues"
     ),
     sort: str | None = option("FIELD", "Sort by this field of the API; -FIELD: descending."),
     search: str | None = option("TEXT", "Only items whose name contains this text, ignoring case."),
@@ -314,7 +309,7 @@ def top(
       stompring top --once --search orders
       stompring top --json | jq .broker.heldMessageCount
     """
-    selected = next(each for each in VIEWS.values() if each.title == view)
+    selected = next(each for each in VIEWS.values() if each.path == view)
     remote.timeout = REQUEST_TIMEOUT
     encoding = getattr(sys.stdout, "encoding", None)
     order = sort or next(iter(selected.sorts.values()))
@@ -348,7 +343,7 @@ def _as_json(screen: Screen) -> dict[str, Any]:
         "time": int(time.time() * 1000),
         "ready": reading.ready,
         "broker": reading.broker,
-        screen.view.title: rows,
+        screen.view.path: rows,
     }
 
 

@@ -24,14 +24,13 @@ from .endpoint import (
     ANY_VERSION,
     CommandConnection,
     Interrupts,
-    ProgressLine,
     WaitInterrupted,
     connected,
     failure,
     resolve_end,
 )
 from .options import argument, command, header_pair, option, provided
-from .output import INTERRUPTED, Interrupted, counted
+from .output import INTERRUPTED, Interrupted, ProgressLine, counted
 from .send import CHUNK, INTERRUPT_GRACE, RESERVED
 
 #: Seconds of one wait: for messages while none are in flight, and for receipts before the source is read again.
