@@ -31,7 +31,7 @@ from stompring.stomp.client import ack, frame
 
 from .endpoint import Interrupts, WaitInterrupted, failure, stomp_broker
 from .options import JSON, command, header_pair, option
-from .output import CommandFailed, Interrupted, ProgressLine
+from .output import CommandFailed, Interrupted, Parsed, ProgressLine
 
 #: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
 STAMP = struct.Struct("<qQ")
@@ -111,22 +111,9 @@ class Counts:
         return self.messages / max(self.end - self.begin, 1e-9) if self.messages else 0.0
 
 
-class _List(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+def _list(parse: Callable[[str], Any]) -> Parsed:
     """Several values, separated by commas."""
-
-    name = "list"
-
-    def __init__(self, parse: Callable[[str], Any]) -> None:
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return tuple(dict.fromkeys(self._parse(part.strip()) for part in value.split(",")))
-        except ValueError as fault:
-            self.fail(str(fault), param, ctx)
+    return Parsed("list", lambda text: tuple(dict.fromkeys(parse(part.strip()) for part in text.split(","))))
 
 
 def _number(least: int) -> Callable[[str], int]:
@@ -158,8 +145,8 @@ def _word(*words: str) -> Callable[[str], str]:
     return parse
 
 
-COUNTS, WINDOWS, SIZES = _List(_number(0)), _List(_number(1)), _List(parse_size)
-MODES, ANSWERS = _List(_word(*ACKS)), _List(_word("no", "yes"))
+COUNTS, WINDOWS, SIZES = _list(_number(0)), _list(_number(1)), _list(parse_size)
+MODES, ANSWERS = _list(_word(*ACKS)), _list(_word("no", "yes"))
 
 Numbers = tuple[int, ...]
 Words = tuple[str, ...]
@@ -600,16 +587,18 @@ def _title(case: Case) -> str:
     return f"{case.producers} → {case.consumers}, {case.size} bytes, ack {case.ack}, {kind}{receipts}"
 
 
-COLUMNS = (
-    ("PROD", 4), ("CONS", 4), ("BYTES", 8), ("ACK", 10), ("RECEIPTS", 8), ("DURABLE", 7), ("SENT/S", 9),
-    ("RECEIVED/S", 10), ("MB/S", 7), ("P50 MS", 8), ("P95 MS", 8), ("P99 MS", 8), ("MAX MS", 8), ("RECEIPT P99", 11),
-    ("DRIVER", 7),
+TITLES = (
+    "PROD", "CONS", "BYTES", "ACK", "RECEIPTS", "DURABLE", "SENT/S", "RECEIVED/S", "MB/S", "P50 MS", "P95 MS", "P99 MS",
+    "MAX MS", "RECEIPT P99", "DRIVER",
 )  # fmt: skip
+
+#: A line of the table.
+ROW = "{:>4}  {:>4}  {:>8}  {:>10}  {:>8}  {:>7}  {:>9}  {:>10}  {:>7}  {:>8}  {:>8}  {:>8}  {:>8}  {:>11}  {:>7}"
 
 
 def _print_row(row: Mapping[str, Any], first: bool) -> None:
     if first:
-        click.echo("  ".join(title.rjust(width) for title, width in COLUMNS))
+        click.echo(ROW.format(*TITLES))
     latency, receipt = row["latency"] or {}, row["receiptTime"] or {}
     cells = [
         row["producers"],
@@ -625,7 +614,7 @@ def _print_row(row: Mapping[str, Any], first: bool) -> None:
         milliseconds(receipt.get("p99")),
         f"{row['driverBusy']:.0%}{'*' if row['driverBusy'] >= SATURATED else ''}",
     ]
-    click.echo("  ".join(str(cell).rjust(width) for cell, (_, width) in zip(cells, COLUMNS, strict=True)))
+    click.echo(ROW.format(*cells))
     if row["missing"]:
         click.echo(f"{row['missing']:,} messages were sent and not received", err=True)
 

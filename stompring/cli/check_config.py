@@ -30,7 +30,7 @@ from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_l
 from stompring.store.files import Files
 
 from .options import DIRECTORY, JSON_FOR_TEXT, argument, command, option
-from .output import echo_json
+from .output import bracketed, echo_json
 
 
 @command()
@@ -369,8 +369,7 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
 
 
 def _listener(scheme: str, acceptor: StompAcceptor | HttpAcceptor) -> str:
-    host = f"[{acceptor.host}]" if ":" in acceptor.host else acceptor.host
-    return f"{scheme}://{host}:{acceptor.port or '(any)'}"
+    return f"{scheme}://{bracketed(acceptor.host)}:{acceptor.port or '(any)'}"
 
 
 def _security(configuration: BrokerConfiguration) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from .contexts import NAME, Context, Contexts, context_names, directory, write_private
+from .contexts import Context, Contexts, check_name, context_names, directory, write_private
 from .options import JSON, YES, argument, command, option
 from .output import (
     NOT_FOUND,
@@ -25,7 +25,6 @@ from .output import (
     print_fields,
     print_table,
 )
-from .remote import parse_server
 
 
 @command()
@@ -82,7 +81,7 @@ def _changing() -> Iterator[Contexts]:
 
 @command(context)
 def add(
-    name: str,
+    name: str = argument(check=check_name),
     server: str | None = option("URL", "Management API: http://HOST:8161 or https://HOST:8161."),
     broker: str | None = option("URL", "STOMP: stomp://HOST:61613 or stomp+ssl://HOST:61614."),
     user: str | None = option("NAME", "User to log in as."),
@@ -104,9 +103,9 @@ def add(
       stompring context add prod --server https://broker.example.com:8161 --ca ca.pem --user ada --save-password
       stompring context add prod --replace --broker stomp+ssl://broker.example.com:61614
     """
-    if not NAME.fullmatch(name):
-        raise click.BadParameter("a name has 1 to 64 letters, digits, '.', '_' and '-'", param_hint="NAME")
     if server is not None:
+        from .remote import parse_server  # here: it imports TLS
+
         parse_server(server)
     contexts = Contexts.read()
     if name in contexts.contexts and not replacing:

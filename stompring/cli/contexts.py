@@ -27,6 +27,12 @@ def context_names(context: click.Context, parameter: click.Parameter, incomplete
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
+def check_name(name: str) -> None:
+    """Raise ValueError unless ``name`` can be the name of a context or a broker."""
+    if not NAME.fullmatch(name):
+        raise ValueError("a name has 1 to 64 letters, digits, '.', '_' and '-'")
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """One broker. None: not set, the default holds."""

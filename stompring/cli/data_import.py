@@ -64,7 +64,7 @@ from stompring.store.export import (
 from stompring.store.paging import Paging
 
 from .contexts import Context
-from .output import CommandFailed, byte_progress
+from .output import CommandFailed, bracketed, byte_progress, reachable
 from .remote import ApiError, Login, Remote, parse_server
 
 ExportFile = ExportReader | ArtemisExportReader
@@ -737,12 +737,5 @@ def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure
     """The first of them that anybody may connect to, one without TLS if there is one."""
     open_ = [each for each in acceptors if each.port and each.proxy is None]
     for each in sorted(open_, key=lambda each: each.tls is not None):
-        return f"{secure if each.tls else plain}{_loopback(each.host)}:{each.port}"
+        return f"{secure if each.tls else plain}{bracketed(reachable(each.host))}:{each.port}"
     return None
-
-
-def _loopback(host: str) -> str:
-    """An address to connect to where a listener takes all."""
-    if host in ("0.0.0.0", "::"):  # nosec B104
-        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # nosec B104
-    return f"[{host}]" if ":" in host else host

@@ -16,7 +16,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ from .check_config import (
     read_security_files,
 )
 from .options import DIRECTORY, JSON, command, option
-from .output import FAILED, bytes_text, counted, is_terminal, one_line
+from .output import FAILED, bytes_text, counted, is_terminal, one_line, reachable
 from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -248,21 +248,21 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
     assert configuration.file is not None
     faults = 0
 
-    def checked(check: Callable[[], object]) -> Findings:
-        nonlocal faults
+    file = configuration.file
+    certificates: list[tuple[str, str, str | None]] = []
+    checks: Sequence[Callable[[], object]] = (
+        lambda: check_queues(configuration),
+        lambda: certificates.extend(read_certificates(configuration)),
+        lambda: read_security_files(configuration),
+        lambda: check_replicated_log(configuration),
+        lambda: check_data(configuration, data),
+    )
+    for check in checks:
         try:
             check()
         except ConfigurationError as fault:
             faults += 1
             yield Finding("configuration", ERROR, str(fault), "correct it, then run: stompring check-config")
-
-    file = configuration.file
-    certificates: list[tuple[str, str, str | None]] = []
-    yield from checked(lambda: check_queues(configuration))
-    yield from checked(lambda: certificates.extend(read_certificates(configuration)))
-    yield from checked(lambda: read_security_files(configuration))
-    yield from checked(lambda: check_replicated_log(configuration))
-    yield from checked(lambda: check_data(configuration, data))
     if not faults:
         yield Finding("configuration", OK, file)
     for each in configuration.warnings:
@@ -528,10 +528,9 @@ def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
     share, limit = 100 * (usage.total - usage.free) / usage.total, configuration.max_disk_usage
     text = f"{directory}: {bytes_text(usage.free)} free of {bytes_text(usage.total)}, {share:.0f} % used"
     action = "free space, or use another disk; beyond max-disk-usage durable messages wait"
-    if 0 <= limit <= share:
-        yield Finding("disk", ERROR, f"{text}; max-disk-usage is {limit} %", action)
-    elif 0 <= limit <= share + DISK_MARGIN:
-        yield Finding("disk", WARNING, f"{text}; max-disk-usage is {limit} %", action)
+    if 0 <= limit <= share + DISK_MARGIN:
+        level = ERROR if limit <= share else WARNING
+        yield Finding("disk", level, f"{text}; max-disk-usage is {limit} %", action)
     else:
         yield Finding("disk", OK, text)
 
@@ -683,11 +682,8 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
         else:
             who = who_answers(acceptor)
             if running:
-                yield Finding(
-                    "ports",
-                    OK,
-                    f"{name} is in use, and a broker runs on the data directory; it answers {who}",
-                )
+                text = f"{name} is in use, and a broker runs on the data directory; it answers {who}"
+                yield Finding("ports", OK, text)
             else:
                 yield Finding(
                     "ports",
@@ -701,7 +697,6 @@ def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
     """What a listener says to CONNECT or to GET: its own name for itself where it has one."""
     import ssl
 
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(acceptor.host, acceptor.host)  # nosec B104
     stomp = isinstance(acceptor, StompAcceptor) and not acceptor.websocket.only
     request = (
         b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:localhost\n\n\0"
@@ -709,7 +704,7 @@ def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
         else (b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")
     )
     try:
-        with socket.create_connection((host, acceptor.port), timeout=PROBE) as plain:
+        with socket.create_connection((reachable(acceptor.host), acceptor.port), timeout=PROBE) as plain:
             connection: Any = plain
             if acceptor.tls is not None:
                 context = ssl.create_default_context()

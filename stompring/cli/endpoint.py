@@ -253,10 +253,6 @@ class CommandConnection(Connection):
         with self._interrupts.waiting():
             return super()._wait(events, seconds)
 
-    def service(self, seconds: float = 0.0) -> None:
-        """Answer heart-beats and read receipts for some seconds."""
-        self.receive(seconds)
-
 
 def failure(fault: BrokerError | ConnectionFailed, more: str = "") -> CommandFailed:
     """The error of a command whose conversation failed, with the exit code for its cause."""

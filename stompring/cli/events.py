@@ -95,7 +95,7 @@ def _follow(remote: Remote, types: tuple[str, ...], last: str | None) -> None:
             if lost:
                 warn(f"connected to {remote.server} again")
                 lost = False
-            for event in server_sent_events(remote.lines(answer)):
+            for event in server_sent_events(remote.stream(answer.readline)):
                 if event.get("type") == "STREAM_ENDED":
                     raise CommandFailed(f"{remote.server} ended the stream: {event.get('text')}", UNREACHABLE)
                 pause = RETRY

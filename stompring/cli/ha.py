@@ -28,6 +28,7 @@ from .output import (
     UNREACHABLE,
     CommandFailed,
     Interrupted,
+    Parsed,
     age_text,
     bytes_text,
     count_text,
@@ -129,21 +130,18 @@ def connect(log: ReplicatedLog) -> LogStatus:
 # ---- init
 
 
-class _Size(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            size = byte_size(str(value))
-        except ValueError as fault:
-            self.fail(str(fault), param, ctx)
-        if size < MIN_BYTES:
-            self.fail(f"must be at least {bytes_text(MIN_BYTES)}", param, ctx)
-        return size
-
-
 #: The smallest log: less leaves no space for what a broker writes between two deletions.
 MIN_BYTES = 64 * 1024 * 1024
+
+
+def _log_size(text: str) -> int:
+    size = byte_size(text)
+    if size < MIN_BYTES:
+        raise ValueError(f"must be at least {bytes_text(MIN_BYTES)}")
+    return size
+
+
+SIZE = Parsed("size", _log_size)
 
 
 @command(ha)
@@ -153,7 +151,7 @@ def init(
         "SIZE",
         "Size of the log, for example 50GB, on each node. A full log is as a full disk: durable messages wait. "
         "Without it the disks of the engine are the limit.",
-        type=_Size(),
+        type=SIZE,
     ),
     from_data: bool = option(
         "Upload the data directory of a broker that is stopped: its messages are in the log then."

@@ -24,9 +24,9 @@ import click
 from stompring.errors import ConfigurationError
 from stompring.settings.machine import shipped_file
 
-from .contexts import NAME
+from .contexts import check_name
 from .options import JSON, argument, command, option
-from .output import CommandFailed
+from .output import CommandFailed, bracketed, reachable
 
 TEMPLATE = Path(__file__).parent / "templates" / "instance.xml.txt"
 
@@ -59,12 +59,12 @@ class Instance:
     @property
     def broker_url(self) -> str:
         """For clients on this machine."""
-        return f"{'stomp+ssl' if self.tls else 'stomp'}://{_reachable(self.host)}:{self.stomp_port}"
+        return f"{'stomp+ssl' if self.tls else 'stomp'}://{bracketed(reachable(self.host))}:{self.stomp_port}"
 
     @property
     def server_url(self) -> str:
         """The management API, for clients on this machine."""
-        return f"{'https' if self.tls else 'http'}://{_reachable(self.http_host)}:{self.http_port}"
+        return f"{'https' if self.tls else 'http'}://{bracketed(reachable(self.http_host))}:{self.http_port}"
 
     @property
     def trusted(self) -> Path | None:
@@ -89,18 +89,13 @@ def _check_user(name: str) -> None:
     check_member(name)
 
 
-def _check_broker_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ValueError("a name has 1 to 64 letters, digits, '.', '_' and '-'")
-
-
 ANY_PATH = click.Path(path_type=Path)  # `create` says what is wrong with it
 
 
 @command()
 def init(
     directory: Path = argument("DIR", type=ANY_PATH),
-    name: str | None = option("Name of the broker.  [default: the name of DIR]", check=_check_broker_name),
+    name: str | None = option("Name of the broker.  [default: the name of DIR]", check=check_name),
     user: str = option("User with all permissions.", default="admin", check=_check_user),
     password_stdin: bool = option("Read the password from standard input instead of generating one."),
     host: str = option("Address of the STOMP listener.", default="127.0.0.1", check=_check_host),
@@ -229,7 +224,7 @@ def create(instance: Instance, user: str, password: str) -> None:
             roles.grant("admins", user)
         for file in (etc / "users.properties", etc / "roles.properties"):
             file.chmod(0o600)
-        _write(building / "stompring.service", _unit(instance), 0o644)
+        _write(building / "stompring.service", "".join(f"{line}\n" for line in _unit_lines(instance)), 0o644)
         list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
         _check_absent(directory)
         building.replace(directory)  # which may be there, and empty
@@ -277,8 +272,8 @@ def _document(instance: Instance) -> str:
         if instance.key is not None:
             files += f";keyPath={_parameter(instance.key)}"
         tls = f"{files};sslAutoReload=true"
-    stomp = f"{'ssl' if tls else 'tcp'}://{_bracketed(instance.host)}:{instance.stomp_port}?{PREFIXES}"
-    http = f"{'https' if tls else 'http'}://{_bracketed(instance.http_host)}:{instance.http_port}"
+    stomp = f"{'ssl' if tls else 'tcp'}://{bracketed(instance.host)}:{instance.stomp_port}?{PREFIXES}"
+    http = f"{'https' if tls else 'http'}://{bracketed(instance.http_host)}:{instance.http_port}"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         name=escape(instance.name),
         stomp=escape(f"{stomp};{tls}" if tls else stomp),
@@ -293,14 +288,6 @@ def _parameter(path: Path | str) -> str:
     return quote(str(path), safe="/._-~ ")
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _reachable(host: str) -> str:
-    return _bracketed({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host))  # nosec B104
-
-
 def _default_service_user() -> str:
     try:
         name = getpass.getuser()
@@ -309,12 +296,8 @@ def _default_service_user() -> str:
     return "stompring" if name == "root" else name
 
 
-def _unit(instance: Instance) -> str:
-    """The shipped unit with the paths of the instance."""
-    return "".join(f"{line}\n" for line in _unit_lines(instance))
-
-
 def _unit_lines(instance: Instance) -> Iterator[str]:
+    """The shipped unit with the paths of the instance."""
     directory, user = instance.directory, instance.service_user
     place = str(directory).replace("%", "%%")
     quoted = '"' + place.replace("\\", "\\\\").replace('"', '\\"') + '"'

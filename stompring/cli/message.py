@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from .options import YES, argument, command, header_pair, option, provided
+from .options import HEADERS, YES, argument, command, header_pair, message_headers, option, provided
 from .output import (
     UNREACHABLE,
     USAGE,
@@ -48,6 +49,9 @@ from .remote import Remote, running
 
 #: Bytes of a body in a list on a terminal, and of one message.
 PREVIEW, WHOLE = 200, 1024 * 1024
+
+#: Bytes of one read of an answer.
+CHUNK = 65536
 
 #: Bytes of one request of an upload; the limit of the API is 1 MiB.
 UPLOAD_SIZE = 512 * 1024
@@ -184,7 +188,7 @@ def show(
             raise click.UsageError("--body writes bytes as they are: redirect it, or use --output FILE")
         answer = remote.open("GET", ("queues", name, "messages", message_id, "body"))
         with _writing(None if output is None else str(output)) as stream:
-            for piece in remote.pieces(answer):
+            for piece in remote.stream(partial(answer.read, CHUNK)):
                 stream.write(piece)
         return
     record = remote.get("queues", name, "messages", message_id, bodyLimit=None if remote.json else WHOLE)
@@ -222,7 +226,7 @@ def send(
     address: str = TARGET,
     body: str | None = argument(),
     file: Path | None = option("FILE", "Body: the bytes of FILE.", exists=True),
-    headers: tuple[str, ...] = option("-H", "--header", "NAME=VALUE", "A header. Repeatable."),
+    headers: tuple[str, ...] = HEADERS,
     count: int = option("Send it N times.", default=1, min=1, max=10_000),
     non_persistent: bool = option("The message need not survive a restart."),
     priority: int | None = option("Priority.", min=0, max=9),
@@ -248,20 +252,11 @@ def send(
       stompring message send orders::orders.eu --file order.bin --priority 9
       date | stompring message send log
     """
-    sent = dict(map(header_pair, headers))
+    sent = dict(map(header_pair, headers)) | message_headers(priority, delay, period, repeat, cron)
     if not non_persistent:
         sent.setdefault("persistent", "true")
-    if priority is not None:
-        sent["priority"] = str(priority)
     if expires is not None:
         sent["expires"] = str(int((time.time() + expires) * 1000))
-    for name, value in (("DELAY", delay), ("PERIOD", period)):
-        if value is not None:
-            sent[f"AMQ_SCHEDULED_{name}"] = str(int(value * 1000))
-    if cron is not None:
-        sent["AMQ_SCHEDULED_CRON"] = cron
-    if repeat is not None:
-        sent["AMQ_SCHEDULED_REPEAT"] = str(repeat)
     raw = _body(body, file)
     target, _, queue = address.partition("::")
     request: dict[str, Any] = {"address": target or queue, "headers": sent, "count": count}
@@ -395,7 +390,7 @@ def download(
     count = 0
     last = b"\n"
     with _writing(file) as stream, progress(f"download {name}") as step:
-        for piece in remote.pieces(answer):
+        for piece in remote.stream(partial(answer.read, CHUNK)):
             stream.write(piece)
             count += piece.count(b"\n")
             last = piece[-1:]

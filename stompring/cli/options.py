@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from .output import Duration, FiniteRange
+from .output import DURATION, FiniteRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
             settings.pop("exists", False), metavar != "DIR", directory, path_type=Path
         )
     elif kind == "float":
-        settings["type"] = Duration() if metavar == "DURATION" else FiniteRange(**limits)
+        settings["type"] = DURATION if metavar == "DURATION" else FiniteRange(**limits)
     elif kind == "int":
         settings["type"] = click.IntRange(**limits) if limits else int
     return settings
@@ -166,6 +166,8 @@ def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
 JSON = option("--json", "Print JSON.")
 JSON_OBJECT = option("--json", "Print one JSON object.")
 JSON_FOR_TEXT = option("--json", "Print one JSON object in place of text.")
+
+HEADERS = option("-H", "--header", "NAME=VALUE", "A header. Repeatable.")
 
 YES = option("Do not ask for confirmation.")
 
@@ -190,3 +192,17 @@ def header_pair(text: str, reserved: Collection[str] = ()) -> tuple[str, str]:
     if name in reserved:
         raise click.UsageError(f"--header {name} is set by this command")
     return name, value
+
+
+def message_headers(
+    priority: int | None, delay: float | None, period: float | None, repeat: int | None, cron: str | None
+) -> dict[str, str]:
+    """The headers of a message for the options of its priority and schedule; times are seconds."""
+    given = {
+        "priority": priority,
+        "AMQ_SCHEDULED_DELAY": None if delay is None else round(delay * 1000),
+        "AMQ_SCHEDULED_PERIOD": None if period is None else round(period * 1000),
+        "AMQ_SCHEDULED_REPEAT": repeat,
+        "AMQ_SCHEDULED_CRON": cron,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}

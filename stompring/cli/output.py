@@ -83,19 +83,25 @@ def seconds(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
-    """An option in seconds: a number with a unit, or seconds without one."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+    """The type of an option whose text a function reads; the function raises ValueError for a wrong one."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See `click.ParamType`."""
-        if isinstance(value, int | float):
-            return float(value)
+        if not isinstance(value, str):
+            return value
         try:
-            return seconds(value)
+            return self._parse(value)
         except ValueError as fault:
             self.fail(str(fault), param, ctx)
+
+
+#: An option in seconds: a number with a unit, or seconds without one.
+DURATION = Parsed("duration", seconds)
 
 
 class FiniteRange(click.FloatRange):
@@ -180,6 +186,16 @@ def console(stderr: bool = False) -> Console:
 
 
 # ---- values
+
+
+def bracketed(host: str) -> str:
+    """A host as in a URL: an IPv6 address has brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def reachable(host: str) -> str:
+    """The host for clients on this machine of a listener, which may accept connections to all addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104
 
 
 def bytes_text(value: float) -> str:

@@ -17,7 +17,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from types import FrameType
@@ -36,6 +36,7 @@ from .output import (
     Column,
     CommandFailed,
     Interrupted,
+    bracketed,
     confirm,
     counted,
     done,
@@ -196,8 +197,7 @@ class ServerAddress:
     path: str
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}{self.path}"
 
 
 def parse_server(url: str) -> ServerAddress:
@@ -230,7 +230,7 @@ class Login:
     context: Context
     prompt: bool = True
     password_file: Path | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
 
     def header(self) -> str | None:
         """The header ``Authorization``. Raises `CommandFailed` without a password."""
@@ -255,26 +255,19 @@ class Login:
         return f"Basic {secret}"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Remote:
-    """One broker."""
+    """One broker. ``json``: the command prints the JSON of the API."""
 
-    def __init__(
-        self,
-        server: ServerAddress,
-        login: Login,
-        ca: str | Path | None = None,
-        timeout: float = TIMEOUT,
-        as_json: bool = False,
-    ) -> None:
-        self.server = server
-        self.json = as_json
-        self.login = login
-        self.timeout = timeout
-        self._ca = ca
-        self._connection: HTTPConnection | None = None
-        self._used = 0.0
-        self._authorization: str | None = None
-        self._logged_in = False
+    server: ServerAddress
+    login: Login
+    ca: str | Path | None = None
+    timeout: float = TIMEOUT
+    json: bool = False
+    _connection: HTTPConnection | None = None
+    _used: float = 0.0
+    _authorization: str | None = None
+    _logged_in: bool = False
 
     # ---- requests
 
@@ -318,23 +311,13 @@ class Remote:
         except (ValueError, RecursionError):
             raise self._wrong_server(answer) from None
 
-    def lines(self, answer: HTTPResponse) -> Iterator[bytes]:
-        """The lines of a streamed answer. Raises `CommandFailed` where the connection is lost."""
+    def stream(self, read: Callable[[], bytes]) -> Iterator[bytes]:
+        """What ``read`` takes of an answer until its end. Raises `CommandFailed` if the connection is lost."""
         try:
-            while line := answer.readline():
-                yield line
-        except (HTTPException, OSError, ValueError) as fault:
-            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
-        finally:
-            self.close()
-
-    def pieces(self, answer: HTTPResponse, size: int = 65536) -> Iterator[bytes]:
-        """The bytes of a streamed answer. Raises `CommandFailed` where it ends too early."""
-        try:
-            while piece := answer.read(size):
+            while piece := read():
                 yield piece
-        except (HTTPException, OSError) as fault:
-            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
+        except (HTTPException, OSError, ValueError) as fault:
+            raise self._lost(fault) from None
         finally:
             self.close()
 
@@ -413,8 +396,7 @@ class Remote:
             raise self._not_http() from None
         except OSError as fault:
             self.close()
-            reason = fault.strerror or str(fault)
-            raise CommandFailed(f"connection to {self.server} lost: {reason}", UNREACHABLE) from None
+            raise self._lost(fault.strerror or fault) from None
         self._used = time.monotonic()
         return answer
 
@@ -467,9 +449,9 @@ class Remote:
 
     def _trusting(self) -> ssl.SSLContext:
         try:
-            return ssl.create_default_context(cafile=self._ca)
+            return ssl.create_default_context(cafile=self.ca)
         except (OSError, ssl.SSLError) as fault:
-            raise CommandFailed(f"--ca {self._ca}: {fault.strerror or fault}") from None
+            raise CommandFailed(f"--ca {self.ca}: {fault.strerror or fault}") from None
 
     def close(self) -> None:
         """Close the connection. The next request opens another one."""
@@ -482,9 +464,12 @@ class Remote:
             return answer.read()
         except (HTTPException, OSError) as fault:
             self.close()
-            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
+            raise self._lost(fault) from None
 
     # ---- errors
+
+    def _lost(self, why: object) -> CommandFailed:
+        return CommandFailed(f"connection to {self.server} lost: {why}", UNREACHABLE)
 
     def _error(self, answer: HTTPResponse, method: str, where: str) -> CommandFailed:
         text = self._read(answer)

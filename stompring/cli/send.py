@@ -29,7 +29,7 @@ from .endpoint import (
     failure,
     stomp_broker,
 )
-from .options import argument, command, header_pair, option
+from .options import HEADERS, argument, command, header_pair, message_headers, option
 from .output import INTERRUPTED, CommandFailed, Interrupted, ProgressLine
 
 #: Headers that the command sets itself.
@@ -76,7 +76,7 @@ def send(
     ),
     count: int = option("N", "Send everything N times.", default=1, show_default=False, min=1),
     rate: float | None = option("N", "Send at most N messages per second.", min=0, min_open=True),
-    headers: tuple[str, ...] = option("-H", "--header", "NAME=VALUE", "A header. Repeatable."),
+    headers: tuple[str, ...] = HEADERS,
     persistent: bool = option("Durable: on disk before the receipt (persistent:true)."),
     priority: int | None = option("0-9", "Priority; 4 is the default of brokers.", min=0, max=9),
     expires: float | None = option("DURATION", "Expire after this time."),
@@ -121,11 +121,7 @@ def send(
         raise click.UsageError("--count cannot repeat the lines of standard input: use --file")
     fixed = [("destination", destination)]
     fixed += [("persistent", "true")] if persistent else []
-    fixed += [("priority", str(priority))] if priority is not None else []
-    for name, value in (("DELAY", delay), ("PERIOD", period)):
-        fixed += [(f"AMQ_SCHEDULED_{name}", str(round(value * 1000)))] if value is not None else []
-    fixed += [("AMQ_SCHEDULED_REPEAT", str(repeat))] if repeat is not None else []
-    fixed += [("AMQ_SCHEDULED_CRON", cron)] if cron is not None else []
+    fixed += message_headers(priority, delay, period, repeat, cron).items()
     fixed += [header_pair(text, RESERVED) for text in headers]
     source = _Source(body, files or (Path("-"),), lines, json_lines, count)
     source.check()
@@ -142,11 +138,6 @@ def send(
         if code:
             raise Interrupted(f"interrupted: {text}")
         click.echo(text, err=True)
-
-
-def encoded(text: str) -> bytes:
-    """The bytes of an argument, as they were typed."""
-    return text.encode("utf-8", "surrogateescape")
 
 
 @dataclass(slots=True)
@@ -187,7 +178,7 @@ class _Source:
 
     def _whole(self, idle: Idle) -> Iterator[list[Item]]:
         if self.body is not None:
-            bodies: Iterable[bytes] = [encoded(self.body)]
+            bodies: Iterable[bytes] = [os.fsencode(self.body)]
         else:
             bodies = (self._content(file, idle) for file in self.files)
         if self.count == 1:
@@ -204,7 +195,8 @@ class _Source:
 
     def _content(self, file: Path, idle: Idle) -> bytes:
         if str(file) != "-":
-            return _read(file)
+            with _opened(file) as stream:
+                return bytes(stream.read())
         if self._stdin is None:
             self._stdin = b"".join(_chunks(sys.stdin.fileno(), idle))
         return self._stdin
@@ -248,13 +240,6 @@ class _Source:
 def _opened(file: Path) -> Any:
     try:
         return open(file, "rb", buffering=0)
-    except OSError as fault:
-        raise CommandFailed(f"--file {file} cannot be read: {fault.strerror}") from None
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
     except OSError as fault:
         raise CommandFailed(f"--file {file} cannot be read: {fault.strerror}") from None
 
@@ -384,7 +369,7 @@ class Sender:
             due = self._started + self.sent / self.rate
             # below a millisecond several messages share one wait
             if (wait := due - time.monotonic()) > 0.001:
-                self.connection.service(wait)
+                self.connection.receive(wait)
             self._write([item])
             self.interrupts.check()
 
@@ -430,7 +415,7 @@ class Sender:
         deadline = time.monotonic() + INTERRUPT_GRACE
         try:
             while self._outstanding and time.monotonic() < deadline:
-                self.connection.service(0.05)
+                self.connection.receive(0.05)
                 self._count()
         except (WaitInterrupted, BrokerError, ConnectionFailed):
             self._count()
@@ -441,7 +426,7 @@ class Sender:
 
     def _idle(self) -> None:
         self.interrupts.check()
-        self.connection.service()
+        self.connection.receive(0.0)
         self._count()
         self._show()
 

@@ -285,7 +285,4 @@ def undrain(remote: Remote = running) -> None:
     Examples:
       stompring undrain
     """
-    try:
-        remote.report(remote.post("undrain"), "new connections are accepted")
-    except ApiError as fault:
-        raise CommandFailed(fault.message, fault.exit_code) from None
+    remote.report(remote.post("undrain"), "new connections are accepted")
