@@ -16,7 +16,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
@@ -29,8 +29,9 @@ from stompring.pipeline.stomp.connection import BrokerError, Connection, Connect
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.stomp.client import ack, frame
 
-from .endpoint import Interrupts, ProgressLine, WaitInterrupted, broker_options, failure
-from .output import CommandFailed, Duration, Interrupted, Positive
+from .endpoint import Interrupts, WaitInterrupted, failure, stomp_broker
+from .options import JSON, command, header_pair, option
+from .output import CommandFailed, Interrupted, Parsed, ProgressLine
 
 #: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
 STAMP = struct.Struct("<qQ")
@@ -71,10 +72,6 @@ class Case:
     window: int
     persistent: bool
 
-    def as_json(self) -> dict[str, Any]:
-        """Its fields."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -114,22 +111,9 @@ class Counts:
         return self.messages / max(self.end - self.begin, 1e-9) if self.messages else 0.0
 
 
-class _List(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+def _list(parse: Callable[[str], Any]) -> Parsed:
     """Several values, separated by commas."""
-
-    name = "list"
-
-    def __init__(self, parse: Callable[[str], Any]) -> None:
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return tuple(dict.fromkeys(self._parse(part.strip()) for part in value.split(",")))
-        except ValueError as fault:
-            self.fail(str(fault), param, ctx)
+    return Parsed("list", lambda text: tuple(dict.fromkeys(parse(part.strip()) for part in text.split(","))))
 
 
 def _number(least: int) -> Callable[[str], int]:
@@ -161,63 +145,43 @@ def _word(*words: str) -> Callable[[str], str]:
     return parse
 
 
-@click.command()
-@click.option(
-    "--producers", type=_List(_number(0)), default="1", show_default=True, metavar="N,…", help="Producers."
-)
-@click.option(
-    "--consumers", type=_List(_number(0)), default="1", show_default=True, metavar="N,…", help="Consumers."
-)
-@click.option("--size", "sizes", type=_List(parse_size), default="100", show_default=True, metavar="BYTES,…",
-              help="Sizes of bodies: 100, 1k, 1M.")  # fmt: skip
-@click.option("--ack", "acks", type=_List(_word(*ACKS)), default="auto", show_default=True, metavar="MODE,…",
-              help="auto, client, client-individual.")  # fmt: skip
-@click.option("--receipts", type=_List(_number(0)), default="0", show_default=True, metavar="N,…",
-              help="A receipt for every Nth message; 0: none.")  # fmt: skip
-@click.option("--window", "windows", type=_List(_number(1)), default="1000", show_default=True, metavar="N,…",
-              help="With --receipts: messages without a receipt per producer. 1 sends one at a time.")  # fmt: skip
-@click.option("--persistent", type=_List(_word("no", "yes")), default="no", show_default=True, metavar="no,yes",
-              help="Durable messages.")  # fmt: skip
-@click.option("--duration", type=Duration(), default="10s", show_default=True, metavar="DURATION",
-              help="Measured time of each run.")  # fmt: skip
-@click.option(
-    "--count", type=click.IntRange(1), metavar="N", help="Messages per producer, in place of --duration."
-)
-@click.option("--warmup", type=Duration(), default="2s", show_default=True, metavar="DURATION",
-              help="Time before the measurement, which does not count.")  # fmt: skip
-@click.option(
-    "--rate",
-    type=Positive(),
-    metavar="N",
-    help="Messages per second and producer. Default: as fast as it goes.",
-)
-@click.option("--destination", default="/queue/stompring.bench", show_default=True, metavar="DEST",
-              help="Destination of all messages. On a topic each consumer receives all.")  # fmt: skip
-@click.option(
-    "-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of SEND. Repeatable."
-)
-@click.option(
-    "--ceiling", is_flag=True, help="Measure this driver instead of a broker: the limit of its own clients."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@broker_options
+COUNTS, WINDOWS, SIZES = _list(_number(0)), _list(_number(1)), _list(parse_size)
+MODES, ANSWERS = _list(_word(*ACKS)), _list(_word("no", "yes"))
+
+Numbers = tuple[int, ...]
+Words = tuple[str, ...]
+
+
+@command()
 def bench(
-    producers: tuple[int, ...],
-    consumers: tuple[int, ...],
-    sizes: tuple[int, ...],
-    acks: tuple[str, ...],
-    receipts: tuple[int, ...],
-    windows: tuple[int, ...],
-    persistent: tuple[str, ...],
-    duration: float,
-    count: int | None,
-    warmup: float,
-    rate: float | None,
-    destination: str,
-    headers: tuple[str, ...],
-    ceiling: bool,
-    as_json: bool,
-    endpoint: Endpoint,
+    producers: Numbers = option("N,…", "Producers.", type=COUNTS, default="1"),
+    consumers: Numbers = option("N,…", "Consumers.", type=COUNTS, default="1"),
+    sizes: Numbers = option("--size", "BYTES,…", "Sizes of bodies: 100, 1k, 1M.", type=SIZES, default="100"),
+    acks: Words = option("--ack", "MODE,…", "auto, client, client-individual.", type=MODES, default="auto"),
+    receipts: Numbers = option("N,…", "A receipt for every Nth message; 0: none.", type=COUNTS, default="0"),
+    windows: Numbers = option(
+        "--window",
+        "N,…",
+        "With --receipts: messages without a receipt per producer. 1 sends one at a time.",
+        type=WINDOWS,
+        default="1000",
+    ),
+    persistent: Words = option("no,yes", "Durable messages.", type=ANSWERS, default="no"),
+    duration: float = option("DURATION", "Measured time of each run.", default="10s"),
+    count: int | None = option("N", "Messages per producer, in place of --duration.", min=1),
+    warmup: float = option("DURATION", "Time before the measurement, which does not count.", default="2s"),
+    rate: float | None = option(
+        "N", "Messages per second and producer. Default: as fast as it goes.", min=0, min_open=True
+    ),
+    destination: str = option(
+        "DEST",
+        "Destination of all messages. On a topic each consumer receives all.",
+        default="/queue/stompring.bench",
+    ),
+    headers: tuple[str, ...] = option("-H", "--header", "NAME=VALUE", "A header of SEND. Repeatable."),
+    ceiling: bool = option("Measure this driver instead of a broker: the limit of its own clients."),
+    as_json: bool = JSON,
+    endpoint: Endpoint = stomp_broker,
 ) -> None:
     """Measure throughput and latency of a STOMP broker.
 
@@ -240,13 +204,8 @@ def bench(
       stompring bench --broker stomp://rabbit:61613 --user guest --json
       stompring bench --ceiling --size 100,16k
     """
-    fixed = []
-    for text in headers:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
-        fixed.append((name, value))
-    plan = Plan(destination, max(duration, 0.1), count, warmup, rate, tuple(fixed))
+    fixed = tuple(map(header_pair, headers))
+    plan = Plan(destination, max(duration, 0.1), count, warmup, rate, fixed)
     cases = [
         Case(*values[:6], persistent=values[6] == "yes")
         for values in product(producers, consumers, sizes, acks, receipts, windows, persistent)
@@ -310,7 +269,7 @@ def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts)
         for each in _answers(consuming, interrupts, patience + 60):
             received.add(each)
     return {
-        **case.as_json(),
+        **asdict(case),
         "rate": plan.rate,
         "sent": sent.messages,
         "received": received.messages,
@@ -628,16 +587,18 @@ def _title(case: Case) -> str:
     return f"{case.producers} → {case.consumers}, {case.size} bytes, ack {case.ack}, {kind}{receipts}"
 
 
-COLUMNS = (
-    ("PROD", 4), ("CONS", 4), ("BYTES", 8), ("ACK", 10), ("RECEIPTS", 8), ("DURABLE", 7), ("SENT/S", 9),
-    ("RECEIVED/S", 10), ("MB/S", 7), ("P50 MS", 8), ("P95 MS", 8), ("P99 MS", 8), ("MAX MS", 8), ("RECEIPT P99", 11),
-    ("DRIVER", 7),
+TITLES = (
+    "PROD", "CONS", "BYTES", "ACK", "RECEIPTS", "DURABLE", "SENT/S", "RECEIVED/S", "MB/S", "P50 MS", "P95 MS", "P99 MS",
+    "MAX MS", "RECEIPT P99", "DRIVER",
 )  # fmt: skip
+
+#: A line of the table.
+ROW = "{:>4}  {:>4}  {:>8}  {:>10}  {:>8}  {:>7}  {:>9}  {:>10}  {:>7}  {:>8}  {:>8}  {:>8}  {:>8}  {:>11}  {:>7}"
 
 
 def _print_row(row: Mapping[str, Any], first: bool) -> None:
     if first:
-        click.echo("  ".join(title.rjust(width) for title, width in COLUMNS))
+        click.echo(ROW.format(*TITLES))
     latency, receipt = row["latency"] or {}, row["receiptTime"] or {}
     cells = [
         row["producers"],
@@ -653,7 +614,7 @@ def _print_row(row: Mapping[str, Any], first: bool) -> None:
         milliseconds(receipt.get("p99")),
         f"{row['driverBusy']:.0%}{'*' if row['driverBusy'] >= SATURATED else ''}",
     ]
-    click.echo("  ".join(str(cell).rjust(width) for cell, (_, width) in zip(cells, COLUMNS, strict=True)))
+    click.echo(ROW.format(*cells))
     if row["missing"]:
         click.echo(f"{row['missing']:,} messages were sent and not received", err=True)
 

@@ -7,7 +7,7 @@ import os
 import pwd
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from stompring.errors import ConfigurationError, Line, Refused, StoreError
 from stompring.security.access import CLOSE_MANAGEMENT, open_management
@@ -28,22 +29,16 @@ from stompring.settings.network import POSTGRESQL, scheme_of
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_locked, read_identity
 from stompring.store.files import Files
 
-from .output import echo_json
+from .options import DIRECTORY, JSON_FOR_TEXT, argument, command, option
+from .output import bracketed, echo_json
 
 
-@click.command("check-config")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Data directory, as for stompring run.",
-)
-@click.option("--strict", is_flag=True, help="Refuse settings of Artemis that have no effect here, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
-@click.pass_context
+@command()
 def check_config(
-    context: click.Context, files: tuple[str, ...], data: str | None, strict: bool, as_json: bool
+    files: tuple[str, ...] = argument("FILE...", type=click.Path()),
+    data: str | None = option("DIR", "Data directory, as for stompring run.", type=DIRECTORY),
+    strict: bool = option("Refuse settings of Artemis that have no effect here, too."),
+    as_json: bool = JSON_FOR_TEXT,
 ) -> None:
     """Check each FILE: print its faults, or a summary of the configuration.
 
@@ -115,7 +110,7 @@ def check_config(
     if as_json:
         echo_json({"valid": not refused, "files": documents})
     if refused:
-        context.exit(1)
+        raise Exit(1)
 
 
 def _document(file: str, **found: list[Any]) -> dict[str, Any]:
@@ -148,11 +143,14 @@ def refuse_ignored(configuration: BrokerConfiguration) -> None:
     faults.raise_if_any()
 
 
+def acceptors(configuration: BrokerConfiguration) -> list[StompAcceptor | HttpAcceptor]:
+    """All acceptors, those of STOMP first."""
+    return [*configuration.stomp_acceptors, *configuration.http_acceptors]
+
+
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:
     """Acceptor, description and expiry warning of each certificate. Raises `ConfigurationError`."""
-    tls = [stomp.tls for stomp in configuration.stomp_acceptors]
-    tls += [http.tls for http in configuration.http_acceptors]
-    if not any(tls):
+    if not any(acceptor.tls for acceptor in acceptors(configuration)):
         return
     # imported here because TLS imports Twisted
     from stompring.server.listeners import EXPIRY_WARNING, read_tls_contexts
@@ -238,11 +236,7 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
     in_use: list[str] = []
     used: dict[tuple[str, int], str] = {}
     with ExitStack() as opened:
-        acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
-            *configuration.stomp_acceptors,
-            *configuration.http_acceptors,
-        )
-        for acceptor in acceptors:
+        for acceptor in acceptors(configuration):
             place = (acceptor.host, acceptor.port)
             cannot = f"acceptor '{acceptor.name}' cannot listen on {acceptor.host}:{acceptor.port}"
             if acceptor.port and place in used:
@@ -348,7 +342,7 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
             yield f"STOMP on {_listener('ssl' if stomp.tls else 'tcp', stomp)}"
     for http in configuration.http_acceptors:
         yield f"HTTP on {_listener('https' if http.tls else 'http', http)}"
-    if not configuration.stomp_acceptors and not configuration.http_acceptors:
+    if not acceptors(configuration):
         yield "no acceptor"
     yield f"security {_security(configuration)}"
     if configuration.security_enabled:
@@ -375,8 +369,7 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
 
 
 def _listener(scheme: str, acceptor: StompAcceptor | HttpAcceptor) -> str:
-    host = f"[{acceptor.host}]" if ":" in acceptor.host else acceptor.host
-    return f"{scheme}://{host}:{acceptor.port or '(any)'}"
+    return f"{scheme}://{bracketed(acceptor.host)}:{acceptor.port or '(any)'}"
 
 
 def _security(configuration: BrokerConfiguration) -> str:

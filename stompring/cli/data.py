@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from stompring.errors import StoreError
 from stompring.settings.broker_xml import read_broker_xml
@@ -18,30 +18,30 @@ from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, camel_case, queue_defaults
 
 from . import output
-from .output import echo_json
+from .options import DIRECTORY, JSON_OBJECT, argument, command, option, provided
+from .output import byte_progress, echo_json
 
 if TYPE_CHECKING:
     from stompring.store.artemis_export import ArtemisExportReader
     from stompring.store.export import ExportReader
     from stompring.store.verification import QueueCounts, Summary
 
-    from .data_import import Endpoints, OnlineImport
+
+@click.group()
+def data() -> None:
+    """Inspect, export and import the data directory of a broker.
+
+    The directory is the one in broker.xml, or --data DIR. See docs/data.md.
+
+    \b
+    Examples:
+      stompring data print --data /var/lib/stompring/data
+      stompring data export backup.jsonl.gz
+    """
 
 
-def directory_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The two options."""
-    config = click.option(
-        "--config",
-        metavar="FILE",
-        help=f"The broker.xml with the data directories.  [default: {output.DEFAULT}]",
-    )
-    data = click.option(
-        "--data",
-        metavar="DIR",
-        type=click.Path(file_okay=False),
-        help="The data directory, as for 'stompring run'.",
-    )
-    return data(config(command))
+CONFIG = option("FILE", f"The broker.xml with the data directories.  [default: {output.DEFAULT}]")
+DATA = option("DIR", "The data directory, as for 'stompring run'.", type=DIRECTORY)
 
 
 def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
@@ -51,45 +51,14 @@ def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
     return read_broker_xml(output.existing(config))
 
 
-def resolve_directory(config: str | None, data: str | None) -> DataDirectory:
+@provided
+def the_directory(data: str | None = DATA, config: str | None = CONFIG) -> DataDirectory:
     """The data directory that the options name."""
     return data_directory(configuration(config, data), data)
 
 
-#: Seconds between two looks of the bar: drawing it costs more than reading a thousand records.
-REDRAW_INTERVAL = 0.1
-
-
-@contextmanager
-def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told of each step; ``length`` is what they add up to."""
-    if not sys.stderr.isatty() or length <= 0:
-        yield _nothing
-        return
-    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
-        waiting, shown = 0, 0.0
-
-        def step(size: int) -> None:
-            nonlocal waiting, shown
-            waiting += size
-            now = time.monotonic()
-            if now - shown >= REDRAW_INTERVAL:
-                shown = now
-                bar.update(waiting)
-                waiting = 0
-
-        yield step
-        bar.update(waiting)
-
-
-def _nothing(size: int) -> None:
-    """Nobody looks."""
-
-
-@click.command("print")
-@directory_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def print_data(config: str | None, data: str | None, as_json: bool) -> None:
+@command(data, "print")
+def print_data(directory: DataDirectory = the_directory, as_json: bool = JSON_OBJECT) -> None:
     """Show the contents of a data directory.
 
     Prints its files with their live messages, its addresses and queues with all attributes, and the number of
@@ -107,8 +76,8 @@ def print_data(config: str | None, data: str | None, as_json: bool) -> None:
 
     try:
         with (
-            Snapshot(resolve_directory(config, data)) as snapshot,
-            progress("reading", snapshot.bytes) as step,
+            Snapshot(directory) as snapshot,
+            byte_progress("reading", snapshot.bytes) as step,
         ):
             summary = summarize(DirectoryContents(snapshot, ignore, step))
     except StoreError as fault:
@@ -202,21 +171,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[s
     if not rows:
         return
     texts = [[str(cell) for cell in row] for row in rows]
-    right = [isinstance(cell, int) for cell in rows[0]]
-    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
-    for line in (heads, *texts):
-        cells = zip(line, widths, right, strict=True)
-        yield "  ".join(
-            cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in cells
-        ).rstrip()
+    yield from output.aligned([heads, *texts], [isinstance(cell, int) for cell in rows[0]])
     yield ""
 
 
-@click.command()
-@directory_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def verify(context: click.Context, config: str | None, data: str | None, as_json: bool) -> None:
+@command(data)
+def verify(directory: DataDirectory = the_directory, as_json: bool = JSON_OBJECT) -> None:
     """Check a data directory for damage.
 
     Checks every record, block and reference between records. Nothing is changed. Each finding is one line,
@@ -236,8 +196,8 @@ def verify(context: click.Context, config: str | None, data: str | None, as_json
 
     try:
         with (
-            Snapshot(resolve_directory(config, data)) as snapshot,
-            progress("verifying", 2 * snapshot.bytes) as step,
+            Snapshot(directory) as snapshot,
+            byte_progress("verifying", 2 * snapshot.bytes) as step,
         ):
             found = Verification(snapshot, step)
     except StoreError as fault:
@@ -250,17 +210,15 @@ def verify(context: click.Context, config: str | None, data: str | None, as_json
         for note in (*found.notes, found.summary()):
             click.echo(note, err=True)
     if found.findings:
-        context.exit(1)
+        raise Exit(1)
 
 
-@click.command("export")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@directory_options
-@click.option("--replace", is_flag=True, help="Overwrite FILE if it exists.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
+@command(data, "export")
 def export_data(
-    context: click.Context, file: Path, config: str | None, data: str | None, replace: bool, as_json: bool
+    file: Path,
+    directory: DataDirectory = the_directory,
+    replace: bool = option("Overwrite FILE if it exists."),
+    as_json: bool = JSON_OBJECT,
 ) -> None:
     """Write addresses, queues and messages of a data directory to FILE.
 
@@ -288,8 +246,8 @@ def export_data(
 
     try:
         with (
-            Snapshot(resolve_directory(config, data)) as snapshot,
-            progress("exporting", snapshot.bytes) as step,
+            Snapshot(directory) as snapshot,
+            byte_progress("exporting", snapshot.bytes) as step,
         ):
             counts = export(DirectoryContents(snapshot, found, step), file, int(time.time() * 1000), found)
     except StoreError as fault:
@@ -299,62 +257,40 @@ def export_data(
     if as_json:
         numbers = {"messages": counts["message"], "queues": counts["queue"], "addresses": counts["address"]}
         echo_json({"file": str(file), **numbers, "running": snapshot.running, "findings": findings})
-        context.exit(1 if findings else 0)
-    for finding in findings:
-        click.echo(finding, err=True)
-    running = " of a running broker" if snapshot.running else ""
-    click.echo(
-        f"exported {counts['message']} messages, {counts['queue']} queues, {counts['address']} addresses{running} "
-        f"to {file}"
-    )
+    else:
+        for finding in findings:
+            click.echo(finding, err=True)
+        running = " of a running broker" if snapshot.running else ""
+        click.echo(
+            f"exported {counts['message']} messages, {counts['queue']} queues, {counts['address']} "
+            f"addresses{running} to {file}"
+        )
     if findings:
-        context.exit(1)
+        raise Exit(1)
 
 
-@click.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@directory_options
-@click.option(
-    "--from",
-    "source",
-    type=click.Choice(["stompring", "artemis-xml"]),
-    default="stompring",
-    show_default=True,
-    help="Who wrote FILE: 'stompring data export', or 'artemis data exp' of Artemis.",
-)
-@click.option(
-    "--stomp",
-    metavar="[ssl://]HOST:PORT",
-    help="STOMP acceptor of the running broker.  [default: from broker.xml]",
-)
-@click.option(
-    "--http", metavar="URL", help="Management URL of the running broker.  [default: from broker.xml]"
-)
-@click.option(
-    "--ca-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Trusted CA certificates (PEM) for TLS.  [default: the system's]",
-)
-@click.option(
-    "--user", metavar="NAME", help="User to log in as, if security is enabled; prompts for the password."
-)
-@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
-@click.option(
-    "--again", is_flag=True, help="Import FILE again into a directory that it was imported into before."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@command(data, "import")
 def import_data(
-    file: Path,
-    config: str | None,
-    data: str | None,
-    source: str,
-    stomp: str | None,
-    http: str | None,
-    ca_file: Path | None,
-    user: str | None,
-    password_stdin: bool,
-    again: bool,
-    as_json: bool,
+    file: Path = argument(exists=True),
+    data: str | None = DATA,
+    config: str | None = CONFIG,
+    source: str = option(
+        "--from",
+        "Who wrote FILE: 'stompring data export', or 'artemis data exp' of Artemis.",
+        type=click.Choice(["stompring", "artemis-xml"]),
+        default="stompring",
+    ),
+    stomp: str | None = option(
+        "[ssl://]HOST:PORT", "STOMP acceptor of the running broker.  [default: from broker.xml]"
+    ),
+    http: str | None = option("URL", "Management URL of the running broker.  [default: from broker.xml]"),
+    ca_file: Path | None = option(
+        "FILE", "Trusted CA certificates (PEM) for TLS.  [default: the system's]", exists=True
+    ),
+    user: str | None = option("NAME", "User to log in as, if security is enabled; prompts for the password."),
+    password_stdin: bool = option("Read the password from standard input."),
+    again: bool = option("Import FILE again into a directory that it was imported into before."),
+    as_json: bool = JSON_OBJECT,
 ) -> None:
     """Import the addresses, queues and messages of FILE into a broker.
 
@@ -375,6 +311,7 @@ def import_data(
       stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
     """
     # Here and not above: the store would make every other command slow to start.
+    from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
     from stompring.store.artemis_export import ArtemisExportReader
     from stompring.store.datadir import is_locked
     from stompring.store.export import ExportReader, InvalidExport
@@ -387,7 +324,7 @@ def import_data(
         with (ArtemisExportReader if source == "artemis-xml" else ExportReader)(file) as reader:
             if stomp or http or is_locked(directory.root):
                 doors = Endpoints(stomp, http, ca_file)
-                with _running(meant, doors, _login(user, password_stdin)) as running:
+                with doors.completed(meant).connect(user, _password(user, password_stdin)) as running:
                     _report(reader, *transfer(reader, running), as_json)
                     running.finish()
                 return
@@ -401,7 +338,7 @@ def import_data(
                 stopped.finish()
             finally:
                 stopped.close()
-    except (StoreError, InvalidExport) as fault:
+    except (StoreError, InvalidExport, BrokerError, ConnectionFailed, output.CommandFailed) as fault:
         raise click.ClickException(str(fault)) from None
 
 
@@ -429,41 +366,11 @@ def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int,
     click.echo(f"imported {_count(count, 'message')} of {reader.path}{earlier}")
 
 
-def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:
-    from .data_import import ManagementApi, OnlineImport, StompConnection
-
-    doors = doors.completed(meant)
-    host, port, secure = doors.stomp_place()
-    context = doors.context()
-    tls = context if secure else None
-    api = ManagementApi(doors.http_root(), login, context)
-    return OnlineImport(api, lambda client: StompConnection(host, port, client, login, tls))
-
-
-def _login(user: str | None, password_stdin: bool) -> tuple[str, str] | None:
+def _password(user: str | None, password_stdin: bool) -> str | None:
     if user is None:
         if password_stdin:
             raise click.UsageError("--password-stdin needs --user NAME")
         return None
     if password_stdin:
-        return user, sys.stdin.readline().rstrip("\r\n")
-    return user, str(click.prompt(f"Password for {user}", hide_input=True, err=True))
-
-
-@click.group()
-def data() -> None:
-    """Inspect, export and import the data directory of a broker.
-
-    The directory is the one in broker.xml, or --data DIR. See docs/data.md.
-
-    \b
-    Examples:
-      stompring data print --data /var/lib/stompring/data
-      stompring data export backup.jsonl.gz
-    """
-
-
-data.add_command(print_data)
-data.add_command(verify)
-data.add_command(export_data)
-data.add_command(import_data)
+        return sys.stdin.readline().rstrip("\r\n")
+    return str(click.prompt(f"Password for {user}", hide_input=True, err=True))

@@ -1,37 +1,23 @@
 """``stompring data import``: into a stopped broker or a running one.
 
-What is common to all ways that an import can go: the file from its first line to its last.
+Into the data directory of a stopped broker through the broker's own store and without its listeners: everything is
+restored, delivery counts, due times, senders and timestamps. What does not fit into the configured memory is paged, as
+in a running broker.
 
-Importing into the data directory of a stopped broker, through the broker's own store and without its listeners.
-
-Everything is restored: delivery counts, due times, senders and timestamps. What does not fit into the configured memory
-is paged, as in a running broker.
-
-Importing into a running broker: queues over HTTP, messages over STOMP.
-
-STOMP cannot carry everything: the time a message was sent and its sender, its delivery count, and that several queues
-share one message are lost. An offline import keeps all of it.
+Into a running broker queues over HTTP, messages over STOMP. STOMP cannot carry everything: the time a message was sent
+and its sender, its delivery count, and that several queues share one message are lost.
 """
 
 from __future__ import annotations
 
-import base64
 import heapq
-import json
 import re
-import socket
-import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from http.client import HTTPException
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, cast
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from typing import Any, cast
 from zlib import crc32
 
 import click
@@ -45,9 +31,10 @@ from stompring.broker.message import BROKERS_OWN, IMPORTED, Message
 from stompring.broker.ports import Pages
 from stompring.broker.queue import LastValueQueue, Queue, QueueAttributes
 from stompring.broker.reference import GONE, SCHEDULED, Reference
-from stompring.errors import ProtocolError, Refused
+from stompring.errors import Refused
 from stompring.paging.paged_queue import TargetAreas
-from stompring.pipeline.stomp.endpoint import parse_address, trusting
+from stompring.pipeline.stomp.connection import Connection
+from stompring.pipeline.stomp.endpoint import Endpoint, parse_address, trusting
 from stompring.policy.hooks import Policies
 from stompring.settings import model
 from stompring.settings.machine import DataDirectory, default_global_max_size, machine_memory
@@ -60,15 +47,14 @@ from stompring.settings.model import (
     StompAcceptor,
     options_of,
 )
-from stompring.stomp.client import StompClient
 from stompring.stomp.frames import encode_frame
+from stompring.store.artemis_export import ArtemisExportReader
 from stompring.store.bindings import attributes_of
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
 from stompring.store.export import (
     DeclaredQueue,
-    Entry,
-    InvalidExport,
+    ExportReader,
     PortableAddress,
     PortableMessage,
     PortableQueue,
@@ -77,66 +63,20 @@ from stompring.store.export import (
 )
 from stompring.store.paging import Paging
 
-from .data import progress
+from .contexts import Context
+from .output import CommandFailed, bracketed, byte_progress, reachable
+from .remote import ApiError, Login, Remote, parse_server
+
+ExportFile = ExportReader | ArtemisExportReader
 
 
-class ImportTarget(Protocol):
-    """Where an import goes."""
-
-    most_messages: int  # that may count together
-    most_bytes: int  # of their bodies
-
-    def begin(self, marker: str) -> int:
-        """How many messages of this file have come already; ``marker`` is the queue that remembers it."""
-
-    def address(self, address: PortableAddress) -> None:
-        """An address is to be there."""
-
-    def queue(self, queue: PortableQueue) -> None:
-        """A queue is to be there, as it is told here."""
-
-    def declare(self, queue: DeclaredQueue) -> None:
-        """A queue is to be there, with the attributes that the broker gives it; one that is there keeps its own."""
-
-    def message(self, message: PortableMessage) -> None:
-        """A message comes."""
-
-    def commit(self, done: int) -> None:
-        """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
-
-    def settle(self) -> None:
-        """Wait until all of it is safe."""
-
-    def finish(self) -> None:
-        """The import is complete and reported."""
-
-
-class ImportFile(Protocol):
-    """A file that can be imported."""
-
-    size: int  # in bytes
-
-    @property
-    def position(self) -> int:
-        """Bytes that were read."""
-
-    def identify(self) -> str:
-        """What tells this file from others. Raises `InvalidExport` where its end is missing."""
-
-    def entries(self) -> Iterator[Entry]:
-        """All that is in it. Raises `InvalidExport` with file and line."""
-
-    def wrong(self, text: str) -> InvalidExport:
-        """A fault in the line read last."""
-
-
-def transfer(file: ImportFile, receiver: ImportTarget) -> tuple[int, int]:
+def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[int, int]:
     """Bring in all that is in a file; returns how many messages it has, and how many of them had come before.
 
     Raises `InvalidExport` with file and line.
     """
     identity = file.identify()
-    with progress("importing", file.size) as step:
+    with byte_progress("importing", file.size) as step:
         before = receiver.begin(f"stompring.import.{identity}")
         count = waiting = size = position = 0
         for entry in file.entries():
@@ -161,7 +101,9 @@ def transfer(file: ImportFile, receiver: ImportTarget) -> tuple[int, int]:
 
 
 def _prepare(
-    file: ImportFile, receiver: ImportTarget, entry: PortableAddress | PortableQueue | DeclaredQueue
+    file: ExportFile,
+    receiver: OfflineImport | OnlineImport,
+    entry: PortableAddress | PortableQueue | DeclaredQueue,
 ) -> None:
     try:
         if isinstance(entry, PortableAddress):
@@ -174,12 +116,17 @@ def _prepare(
         raise file.wrong(fault.message) from None
 
 
-def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> None:
-    """Whether a queue of the broker can take the messages of one in a file. Raises `click.ClickException`."""
+def check_address(queue: PortableQueue | DeclaredQueue, address: str) -> None:
+    """Raise `click.ClickException` if a queue of the broker has another address than in a file."""
     if address != queue.address:
         raise click.ClickException(
             f"queue {queue.name} is bound to address {address} in the broker, not to {queue.address}"
         )
+
+
+def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> None:
+    """Whether a queue of the broker can take the messages of one in a file. Raises `click.ClickException`."""
+    check_address(queue, address)
     if routing_type != queue.routing_type:
         raise click.ClickException(
             f"queue {queue.name}: routing-type is {routing_type} in the broker and {queue.routing_type} in the file"
@@ -188,85 +135,6 @@ def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> Non
 
 #: Seconds that the broker may take for anything. A full address may hold an import up, but not for ever.
 TIMEOUT = 300.0
-CHUNK = 64 * 1024
-
-Headers = Iterable[tuple[bytes, bytes]]
-
-
-class StompConnection:
-    """Speaks STOMP 1.2. Every fault becomes a `click.ClickException` with the broker's own words."""
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        client: str,
-        login: tuple[str, str] | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """``client`` is the client-id; ``tls`` is given where the broker's certificate is to be verified."""
-        self._name = f"{host}:{port}"
-        self._client = StompClient()
-        user, passcode = login or (None, None)
-        self._out: list[bytes] = [self._client.connect(host, user, passcode, client)]
-        try:
-            self._socket = socket.create_connection((host, port), timeout=TIMEOUT)
-            if tls is not None:
-                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
-        except OSError as fault:
-            raise click.ClickException(
-                f"cannot connect to the broker's STOMP at {self._name}: {fault}"
-            ) from None
-        self.flush()
-        self._receive_until(lambda: self._client.connected is not None)
-
-    def close(self) -> None:
-        """Close the socket. What was not committed does not count."""
-        self._socket.close()
-
-    def add(self, command: bytes, headers: Headers, body: bytes = b"") -> None:
-        """A frame to be sent with the next `flush`."""
-        self._out.append(encode_frame(command, headers, body))
-
-    def next_receipt(self) -> bytes:
-        """The ``receipt`` header of a frame that is added next."""
-        return self._client.next_receipt().encode()
-
-    def flush(self) -> None:
-        """Send what was added."""
-        data = b"".join(self._out)
-        self._out.clear()
-        try:
-            self._socket.sendall(data)
-        except OSError as fault:
-            self._socket.settimeout(1.0)
-            self._receive_until(lambda: False, fault)  # an ERROR from before says more than the fault
-
-    def await_receipts(self, most: int = 0) -> None:
-        """Wait until at most ``most`` of the receipts that were asked for are still to come."""
-        self._receive_until(lambda: self._client.unconfirmed <= most)
-
-    def _receive_until(self, done: Callable[[], bool], fault: object = None) -> None:
-        """Read until ``done``, an ERROR, or the end; ``fault`` is why the connection is lost in any case."""
-        client = self._client
-        while client.error is None and not done():
-            try:
-                data = self._socket.recv(CHUNK)
-            except OSError as failed:
-                raise self._lost(fault or failed) from None
-            if not data:
-                raise self._lost(fault or "closed by the broker")
-            try:
-                client.receive(data)
-            except ProtocolError as invalid:
-                raise click.ClickException(
-                    f"the broker at {self._name} sent invalid STOMP: {invalid}"
-                ) from None
-        if client.error is not None:
-            raise click.ClickException(f"the broker at {self._name} sent an ERROR: {client.error_text}")
-
-    def _lost(self, fault: object) -> click.ClickException:
-        return click.ClickException(f"connection to the broker at {self._name} lost: {fault}")
 
 
 #: Messages beyond that are paged, as under a `global-max-size`: a file of any size can be imported.
@@ -300,16 +168,13 @@ class OfflineReactor:
                 call()
 
 
+@dataclass(order=True, slots=True)
 class ScheduledCall:
     """Something to be done later."""
 
-    def __init__(self, due: float, order: int, call: Callable[[], object]) -> None:
-        self.due = due
-        self.call: Callable[[], object] | None = call
-        self._order = order
-
-    def __lt__(self, other: ScheduledCall) -> bool:
-        return (self.due, self._order) < (other.due, other._order)
+    due: float
+    order: int
+    call: Callable[[], object] | None = field(compare=False)
 
     def active(self) -> bool:
         return self.call is not None
@@ -482,10 +347,7 @@ class OfflineImport:
 
     @staticmethod
     def _check(live: Queue, queue: PortableQueue, attributes: QueueAttributes) -> None:
-        if live.address.name != queue.address:
-            raise click.ClickException(
-                f"queue {queue.name} is bound to address {live.address.name} in the broker, not to {queue.address}"
-            )
+        check_address(queue, live.address.name)
         for name in IMMUTABLE:
             there, here = getattr(live.attributes, name), getattr(attributes, name)
             if there != here:
@@ -613,67 +475,6 @@ def _changes(live: Queue, attributes: QueueAttributes) -> Mapping[str, Any]:
     }
 
 
-#: Seconds that an answer may take.
-REQUEST_TIMEOUT = 60.0
-
-
-class NotFound(Exception):
-    """There is no such queue or address."""
-
-
-class ManagementApi:
-    """Asks one broker. Everything that goes wrong becomes a `click.ClickException` with the broker's own words."""
-
-    def __init__(
-        self, root: str, login: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
-    ) -> None:
-        """``root`` is ``http://HOST:PORT``, or ``https://`` with what its certificate is checked against in ``tls``."""
-        self._root = root.rstrip("/")
-        self._headers = {"Accept": "application/json"}
-        if login is not None:
-            secret = base64.b64encode(":".join(login).encode()).decode()
-            self._headers["Authorization"] = f"Basic {secret}"
-        # a broker is not behind the proxy for the web
-        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
-
-    def ask(
-        self, method: str, path: tuple[str, ...], body: Mapping[str, Any] | None = None, **query: object
-    ) -> Any:
-        """``/api/v1/`` and the parts of ``path``. Raises `Missing`."""
-        where = "/api/v1/" + "/".join(quote(part, safe="") for part in path)
-        where += f"?{urlencode(query)}" if query else ""
-        data, headers = None, dict(self._headers)
-        if body is not None:
-            data = json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
-        request = Request(self._root + where, data, headers, method=method)
-        try:
-            with self._opener.open(request, timeout=REQUEST_TIMEOUT) as answer:
-                text = answer.read()
-        except HTTPError as error:
-            if error.code == 404:
-                raise NotFound(where) from None
-            raise click.ClickException(f"broker rejected {method} {where}: {_reason(error)}") from None
-        except (URLError, OSError, HTTPException) as fault:
-            reason = getattr(fault, "reason", fault)
-            raise click.ClickException(
-                f"cannot connect to the management API at {self._root}: {reason}"
-            ) from None
-        try:
-            return json.loads(text) if text else None
-        except (ValueError, RecursionError):
-            raise click.ClickException(
-                f"{self._root} is not a management API: the response is not JSON"
-            ) from None
-
-
-def _reason(error: HTTPError) -> str:
-    try:
-        return str(json.loads(error.read())["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"{error.code} {error.reason}"
-
-
 #: Fields of a queue that the HTTP interface takes in POST and PATCH, and those that it takes in POST only.
 CHANGEABLE = (
     *(row.json_name for row in model.options_of(QueueConfiguration) if row.http == model.CHANGEABLE),
@@ -702,9 +503,6 @@ NOT_SENT = frozenset(
 #: Seconds to wait for the end of an earlier import of the same file.
 EARLIER_IMPORT_TIMEOUT = 10.0
 
-#: Queues or addresses that are asked for at a time.
-PAGE_SIZE = 1000
-
 #: Transactions that may be under way before the first of them is known to be safe.
 MAX_UNCONFIRMED = 8
 
@@ -718,27 +516,39 @@ class OnlineImport:
 
     most_messages, most_bytes = 500, 1024 * 1024
 
-    def __init__(self, api: ManagementApi, connect: Callable[[str], StompConnection]) -> None:
-        """``connect`` opens a connection with a client-id."""
-        self._api = api
-        self._connect = connect
-        self._connection: StompConnection | None = None
+    def __init__(self, remote: Remote, endpoint: Endpoint) -> None:
+        self._remote = remote
+        self._endpoint = endpoint
+        self._connection: Connection | None = None
+        self._frames: list[bytes] = []  # of the transaction that is open
         self._marker = ""
         self._addresses: dict[str, Mapping[str, Any]] = {}  # that were there before, as are these
         self._queues: dict[str, Mapping[str, Any]] = {}
         self._types: dict[str, str] = {}  # routing types of queues
         self._transactions = 0
-        self._open = False
 
     def __enter__(self) -> OnlineImport:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._remote.close()
         if self._connection is not None:
-            self._connection.close()
+            self._connection.drop()
+
+    def _ask(self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: object) -> Any:
+        """The answer of the management API. Raises `click.ClickException` with the broker's own words."""
+        try:
+            return self._remote.call(method, path, body, query)
+        except ApiError as fault:
+            raise click.ClickException(
+                f"broker rejected {method} {'/'.join(path)}: {fault.message}"
+            ) from None
+        except CommandFailed as fault:  # its hint is about options of other commands
+            reason = fault.message.partition(";")[0]
+            raise click.ClickException(f"cannot connect to the management API: {reason}") from None
 
     @property
-    def _stomp(self) -> StompConnection:
+    def _stomp(self) -> Connection:
         assert self._connection is not None, "begin comes first"
         return self._connection
 
@@ -746,27 +556,23 @@ class OnlineImport:
         """How many messages of this file have come already: what the queue ``marker`` says, which is made here."""
         self._marker = marker
         self._be_alone()
-        self._connection = self._connect(marker)
-        self._addresses = dict(self._all("addresses"))
-        self._queues = dict(self._all("queues"))
+        self._connection = Connection(replace(self._endpoint, client_id=marker))
+        self._addresses = self._all("addresses")
+        self._queues = self._all("queues")
         if marker not in self._queues:
             made = {"name": marker, "routingType": "ANYCAST", "durable": True, "ringSize": 1}
-            self._api.ask("POST", ("queues",), made)
+            self._ask("POST", "queues", body=made)
             return 0
-        found = self._api.ask("GET", ("queues", marker, "messages"))["data"]
+        found = self._ask("GET", "queues", marker, "messages")["data"]
         return max((int(each["body"]) for each in found if _NUMBER.fullmatch(each["body"])), default=0)
 
-    def _all(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for page in count(1):
-            found = self._api.ask("GET", (kind,), page=page, size=PAGE_SIZE)["data"]
-            yield from ((each["name"], each) for each in found)
-            if len(found) < PAGE_SIZE:
-                return
+    def _all(self, kind: str) -> dict[str, Mapping[str, Any]]:
+        return {each["name"]: each for each in self._remote.pages(kind)["data"]}
 
     def _be_alone(self) -> None:
         """What an earlier import of this file still has under way would come too late to be counted."""
         deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
-        while self._api.ask("GET", ("connections",), clientID=self._marker)["count"]:
+        while self._ask("GET", "connections", clientID=self._marker)["count"]:
             if time.monotonic() > deadline:
                 raise click.ClickException("another import of this file is in progress")
             time.sleep(0.1)
@@ -779,11 +585,11 @@ class OnlineImport:
         there = self._addresses.get(address.name)
         if there is None:
             made = {"name": address.name, "routingTypes": sorted(types), "paused": address.paused}
-            self._api.ask("POST", ("addresses",), made)
+            self._ask("POST", "addresses", body=made)
             return
         changed = {"routingTypes": sorted(types.union(there["routingTypes"])), "paused": address.paused}
         if any(value != there[name] for name, value in changed.items()):
-            self._api.ask("PATCH", ("addresses", address.name), changed)
+            self._ask("PATCH", "addresses", address.name, body=changed)
 
     def queue(self, queue: PortableQueue) -> None:
         """Make a queue, or give one that is there the same attributes."""
@@ -795,14 +601,11 @@ class OnlineImport:
         there = self._queues.get(queue.name)
         if there is None:
             made = {"name": queue.name, "address": queue.address, **wanted}
-            self._api.ask("POST", ("queues",), made)
+            self._ask("POST", "queues", body=made)
             return
-        if there["address"] != queue.address:
-            raise click.ClickException(
-                f"queue {queue.name} is bound to address {there['address']} in the broker, not to {queue.address}"
-            )
+        check_address(queue, there["address"])
         if any(value != there[name] for name, value in wanted.items()):
-            self._api.ask("PATCH", ("queues", queue.name), wanted)
+            self._ask("PATCH", "queues", queue.name, body=wanted)
 
     def declare(self, queue: DeclaredQueue) -> None:
         """Make a queue with the defaults of its address; one that is there stays as it is."""
@@ -812,7 +615,7 @@ class OnlineImport:
             check_declared(queue, there["address"], there["routingType"])
             return
         made = {"name": queue.name, "address": queue.address, "routingType": queue.routing_type}
-        self._api.ask("POST", ("queues",), {**made, "durable": True, "filter": queue.filter})
+        self._ask("POST", "queues", body={**made, "durable": True, "filter": queue.filter})
 
     def message(self, message: PortableMessage) -> None:
         """Send a message to each of its queues, in the transaction that is open. Internal queues are left out."""
@@ -824,9 +627,10 @@ class OnlineImport:
         """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
         self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
         name = self._name()
-        self._stomp.add(b"COMMIT", [(b"transaction", name), (b"receipt", self._stomp.next_receipt())])
-        self._stomp.flush()
-        self._open = False
+        receipt = self._stomp.next_receipt().encode()
+        self._frames.append(encode_frame(b"COMMIT", [(b"transaction", name), (b"receipt", receipt)]))
+        self._stomp.send(b"".join(self._frames))
+        self._frames = []
         self._stomp.await_receipts(MAX_UNCONFIRMED)
 
     def settle(self) -> None:
@@ -835,18 +639,20 @@ class OnlineImport:
 
     def finish(self) -> None:
         """The import is complete and reported: the queue that said how far it is may go."""
-        with suppress(NotFound):
-            self._api.ask("DELETE", ("queues", self._marker))
+        try:
+            self._remote.delete("queues", self._marker)
+        except ApiError as fault:
+            if fault.http != 404:
+                raise
 
     def _name(self) -> bytes:
         return b"import-%d" % self._transactions
 
     def _send(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        if not self._open:
-            self._open = True
+        if not self._frames:
             self._transactions += 1
-            self._stomp.add(b"BEGIN", [(b"transaction", self._name())])
-        self._stomp.add(b"SEND", [*headers, (b"transaction", self._name())], body)
+            self._frames.append(encode_frame(b"BEGIN", [(b"transaction", self._name())]))
+        self._frames.append(encode_frame(b"SEND", [*headers, (b"transaction", self._name())], body))
 
     def _headers(self, message: PortableMessage, place: QueueEntry) -> list[tuple[bytes, bytes]]:
         traits = message.traits
@@ -898,26 +704,24 @@ class Endpoints:
             raise click.ClickException(f"a broker is running on the data directory: specify {option}")
         return found
 
-    def stomp_place(self) -> tuple[str, int, bool]:
-        """Host, port, and whether it is TLS. Raises `click.UsageError`."""
+    def connect(self, user: str | None, password: str | None) -> OnlineImport:
+        """An import into the broker there. Raises `click.UsageError`, `click.ClickException`."""
         try:
-            return parse_address(self.stomp or "")
+            host, port, tls = parse_address(self.stomp or "")
         except ValueError as reason:
             raise click.UsageError(f"--stomp {reason}") from None
-
-    def http_root(self) -> str:
-        """The URL. Raises `click.UsageError`."""
         root = self.http or ""
         if not root.startswith(("http://", "https://")):
             raise click.UsageError(f"--http must be a URL such as http://localhost:8161, not {root!r}")
-        return root
-
-    def context(self) -> ssl.SSLContext:
-        """What certificates are checked with. Raises `click.ClickException` for a file that has none."""
         try:
-            return trusting(self.ca_file)
+            trusting(self.ca_file)
         except OSError as fault:
             raise click.ClickException(f"--ca-file {self.ca_file}: {fault}") from None
+        endpoint = Endpoint(
+            host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=self.ca_file
+        )
+        login = Login(user, Context(), password=password)
+        return OnlineImport(Remote(parse_server(root), login, self.ca_file), endpoint)
 
 
 def _stomp(meant: BrokerConfiguration) -> str | None:
@@ -933,12 +737,5 @@ def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure
     """The first of them that anybody may connect to, one without TLS if there is one."""
     open_ = [each for each in acceptors if each.port and each.proxy is None]
     for each in sorted(open_, key=lambda each: each.tls is not None):
-        return f"{secure if each.tls else plain}{_loopback(each.host)}:{each.port}"
+        return f"{secure if each.tls else plain}{bracketed(reachable(each.host))}:{each.port}"
     return None
-
-
-def _loopback(host: str) -> str:
-    """An address to connect to where a listener takes all."""
-    if host in ("0.0.0.0", "::"):  # nosec B104
-        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # nosec B104
-    return f"[{host}]" if ":" in host else host

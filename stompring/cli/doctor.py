@@ -16,14 +16,15 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from stompring import __version__, build
 from stompring.errors import ConfigurationError
@@ -45,6 +46,7 @@ from stompring.store.datadir import is_locked
 
 from . import output
 from .check_config import (
+    acceptors,
     check_data,
     check_queues,
     check_replicated_log,
@@ -52,7 +54,8 @@ from .check_config import (
     read_certificates,
     read_security_files,
 )
-from .output import FAILED, bytes_text, is_terminal, one_line
+from .options import DIRECTORY, JSON, command, option
+from .output import FAILED, bytes_text, counted, is_terminal, one_line, reachable
 from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -94,26 +97,18 @@ class Finding:
     text: str
     action: str | None = None
 
-    def as_json(self) -> dict[str, str | None]:
-        """Its fields."""
-        return {"check": self.check, "level": self.level, "text": self.text, "action": self.action}
-
 
 Findings = Iterator[Finding]
 
 
-@click.command()
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"The broker.xml to check.  [default: {output.DEFAULT}, else the packaged configuration]",
-)
-@click.option(
-    "--data", metavar="DIR", type=click.Path(file_okay=False), help="Data directory, as for stompring run."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def doctor(context: click.Context, config: str | None, data: str | None, as_json: bool) -> None:
+@command()
+def doctor(
+    config: str | None = option(
+        "FILE", f"The broker.xml to check.  [default: {output.DEFAULT}, else the packaged configuration]"
+    ),
+    data: str | None = option("DIR", "Data directory, as for stompring run.", type=DIRECTORY),
+    as_json: bool = JSON,
+) -> None:
     """Check configuration, files, permissions and machine before or while a broker runs.
 
     Run it as the user of the broker. It writes a small file for a second into the data directory to measure syncs, and
@@ -128,14 +123,14 @@ def doctor(context: click.Context, config: str | None, data: str | None, as_json
     findings = list(examine(config, data))
     counts = {level: sum(each.level == level for each in findings) for level in (OK, WARNING, ERROR)}
     if as_json:
-        report = {"findings": [each.as_json() for each in findings], **counts}
+        report = {"findings": [asdict(each) for each in findings], **counts}
         click.echo(json.dumps(report, indent=2))
     else:
         for finding in findings:
             _print(finding)
         click.echo(f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[ERROR]} errors")
     if counts[ERROR]:
-        context.exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _print(finding: Finding) -> None:
@@ -253,21 +248,21 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
     assert configuration.file is not None
     faults = 0
 
-    def checked(check: Callable[[], object]) -> Findings:
-        nonlocal faults
+    file = configuration.file
+    certificates: list[tuple[str, str, str | None]] = []
+    checks: Sequence[Callable[[], object]] = (
+        lambda: check_queues(configuration),
+        lambda: certificates.extend(read_certificates(configuration)),
+        lambda: read_security_files(configuration),
+        lambda: check_replicated_log(configuration),
+        lambda: check_data(configuration, data),
+    )
+    for check in checks:
         try:
             check()
         except ConfigurationError as fault:
             faults += 1
             yield Finding("configuration", ERROR, str(fault), "correct it, then run: stompring check-config")
-
-    file = configuration.file
-    certificates: list[tuple[str, str, str | None]] = []
-    yield from checked(lambda: check_queues(configuration))
-    yield from checked(lambda: certificates.extend(read_certificates(configuration)))
-    yield from checked(lambda: read_security_files(configuration))
-    yield from checked(lambda: check_replicated_log(configuration))
-    yield from checked(lambda: check_data(configuration, data))
     if not faults:
         yield Finding("configuration", OK, file)
     for each in configuration.warnings:
@@ -307,17 +302,12 @@ def secrets(configuration: BrokerConfiguration) -> Findings:
             faults += 1
             yield finding
     if not faults:
-        count = len(dict.fromkeys(found))
-        plural = "" if count == 1 else "s"
-        yield Finding("permissions", OK, f"{count} file{plural} checked: only the owner reads secrets")
+        files = counted(len(dict.fromkeys(found)), "file")
+        yield Finding("permissions", OK, f"{files} checked: only the owner reads secrets")
 
 
 def _key_files(configuration: BrokerConfiguration) -> Iterator[str]:
-    acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
-        *configuration.stomp_acceptors,
-        *configuration.http_acceptors,
-    )
-    for acceptor in acceptors:
+    for acceptor in acceptors(configuration):
         if acceptor.tls is None:
             continue
         yield from acceptor.tls.key_path
@@ -538,10 +528,9 @@ def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
     share, limit = 100 * (usage.total - usage.free) / usage.total, configuration.max_disk_usage
     text = f"{directory}: {bytes_text(usage.free)} free of {bytes_text(usage.total)}, {share:.0f} % used"
     action = "free space, or use another disk; beyond max-disk-usage durable messages wait"
-    if 0 <= limit <= share:
-        yield Finding("disk", ERROR, f"{text}; max-disk-usage is {limit} %", action)
-    elif 0 <= limit <= share + DISK_MARGIN:
-        yield Finding("disk", WARNING, f"{text}; max-disk-usage is {limit} %", action)
+    if 0 <= limit <= share + DISK_MARGIN:
+        level = ERROR if limit <= share else WARNING
+        yield Finding("disk", level, f"{text}; max-disk-usage is {limit} %", action)
     else:
         yield Finding("disk", OK, text)
 
@@ -673,11 +662,7 @@ def _times_of_files(directories: DataDirectory) -> Iterator[float]:
 
 def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
     """Whether each acceptor can listen, or who answers there."""
-    acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
-        *configuration.stomp_acceptors,
-        *configuration.http_acceptors,
-    )
-    for acceptor in acceptors:
+    for acceptor in acceptors(configuration):
         name = f"{acceptor.name} {acceptor.host}:{acceptor.port}"
         if acceptor.port == 0:
             yield Finding("ports", OK, f"{name}: any free port")
@@ -697,11 +682,8 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
         else:
             who = who_answers(acceptor)
             if running:
-                yield Finding(
-                    "ports",
-                    OK,
-                    f"{name} is in use, and a broker runs on the data directory; it answers {who}",
-                )
+                text = f"{name} is in use, and a broker runs on the data directory; it answers {who}"
+                yield Finding("ports", OK, text)
             else:
                 yield Finding(
                     "ports",
@@ -715,7 +697,6 @@ def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
     """What a listener says to CONNECT or to GET: its own name for itself where it has one."""
     import ssl
 
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(acceptor.host, acceptor.host)  # nosec B104
     stomp = isinstance(acceptor, StompAcceptor) and not acceptor.websocket.only
     request = (
         b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:localhost\n\n\0"
@@ -723,7 +704,7 @@ def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
         else (b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")
     )
     try:
-        with socket.create_connection((host, acceptor.port), timeout=PROBE) as plain:
+        with socket.create_connection((reachable(acceptor.host), acceptor.port), timeout=PROBE) as plain:
             connection: Any = plain
             if acceptor.tls is not None:
                 context = ssl.create_default_context()

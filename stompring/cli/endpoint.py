@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any
 from urllib.parse import unquote
 
 import click
@@ -19,8 +16,9 @@ import click
 from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
 
-from .context import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
-from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Duration, Interrupted, one_line
+from .contexts import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
+from .options import option, provided
+from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Interrupted, one_line
 
 DEFAULT_BROKER = "stomp://127.0.0.1:61613"
 PORT, TLS_PORT = 61613, 61612
@@ -77,72 +75,33 @@ def parse_broker(text: str) -> tuple[str, int, bool, str | None]:
     return host, port, tls, user or None
 
 
-def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of commands that speak STOMP. The command is called with ``endpoint`` in their place."""
-
-    @wraps(command)
-    def called(
-        *arguments: Any,
-        broker: str | None,
-        user: str | None,
-        password_file: Path | None,
-        ca: Path | None,
-        context_name: str | None,
-        virtual_host: str | None,
-        connect_timeout: float,
-        **others: Any,
-    ) -> Any:
-        endpoint = resolve(broker, user, password_file, ca, context_name, virtual_host, connect_timeout)
-        return command(*arguments, endpoint=endpoint, **others)
-
-    for option in reversed(
-        (
-            click.option(
-                "--broker",
-                metavar="URL",
-                envvar="STOMPRING_BROKER",
-                help="stomp://[USER@]HOST:PORT, or stomp+ssl:// for TLS. Default: that of the context, "
-                f"else {DEFAULT_BROKER}; STOMPRING_BROKER.",
-            ),
-            click.option(
-                "--user",
-                metavar="NAME",
-                help="Login. The password comes from --password-file, STOMPRING_PASSWORD, the context or a prompt; "
-                "STOMPRING_USER.",
-                envvar="STOMPRING_USER",
-            ),
-            click.option(
-                "--password-file",
-                metavar="FILE",
-                type=click.Path(dir_okay=False, path_type=Path),
-                help="File whose first line is the password.",
-            ),
-            click.option(
-                "--ca",
-                metavar="FILE",
-                type=click.Path(dir_okay=False, path_type=Path),
-                envvar="STOMPRING_CA",
-                help="Certificates (PEM) to check the broker's certificate with; STOMPRING_CA. Default: those of the "
-                "system.",
-            ),
-            click.option(
-                "--context", "context_name", metavar="NAME", help="Use this context ('stompring context')."
-            ),
-            click.option(
-                "--virtual-host", metavar="NAME", help="The host header of CONNECT. Default: the host."
-            ),
-            click.option(
-                "--connect-timeout",
-                metavar="DURATION",
-                type=Duration(),
-                default="30s",
-                show_default=True,
-                help="Give up after so long without any progress of the connection.",
-            ),
-        )
-    ):
-        called = option(called)
-    return called
+@provided
+def stomp_broker(
+    broker: str | None = option(
+        "URL",
+        "stomp://[USER@]HOST:PORT, or stomp+ssl:// for TLS. Default: that of the context, "
+        f"else {DEFAULT_BROKER}; STOMPRING_BROKER.",
+        envvar="STOMPRING_BROKER",
+    ),
+    user: str | None = option(
+        "NAME",
+        "Login. The password comes from --password-file, STOMPRING_PASSWORD, the context or a prompt; STOMPRING_USER.",
+        envvar="STOMPRING_USER",
+    ),
+    password_file: Path | None = option("FILE", "File whose first line is the password."),
+    ca: Path | None = option(
+        "FILE",
+        "Certificates (PEM) to check the broker's certificate with; STOMPRING_CA. Default: those of the system.",
+        envvar="STOMPRING_CA",
+    ),
+    context_name: str | None = option("--context", "NAME", "Use this context ('stompring context')."),
+    virtual_host: str | None = option("NAME", "The host header of CONNECT. Default: the host."),
+    connect_timeout: float = option(
+        "DURATION", "Give up after so long without any progress of the connection.", default="30s"
+    ),
+) -> StompEndpoint:
+    """The broker of a command that speaks STOMP."""
+    return resolve(broker, user, password_file, ca, context_name, virtual_host, connect_timeout)
 
 
 def resolve_end(
@@ -294,10 +253,6 @@ class CommandConnection(Connection):
         with self._interrupts.waiting():
             return super()._wait(events, seconds)
 
-    def service(self, seconds: float = 0.0) -> None:
-        """Answer heart-beats and read receipts for some seconds."""
-        self.receive(seconds)
-
 
 def failure(fault: BrokerError | ConnectionFailed, more: str = "") -> CommandFailed:
     """The error of a command whose conversation failed, with the exit code for its cause."""
@@ -331,26 +286,3 @@ def connected(
         yield connection
     finally:
         connection.drop()
-
-
-class ProgressLine:
-    """One line on standard error that is replaced while work goes on; nothing where that is no terminal."""
-
-    def __init__(self, quiet: bool = False) -> None:
-        self._shown = not quiet and sys.stderr.isatty()
-        self._length = 0
-
-    def show(self, text: str) -> None:
-        """Replace the line."""
-        if self._shown:
-            line = one_line(text)
-            sys.stderr.write(f"\r{line.ljust(self._length)}")
-            sys.stderr.flush()
-            self._length = len(line)
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._shown and self._length:
-            sys.stderr.write(f"\r{' ' * self._length}\r")
-            sys.stderr.flush()
-            self._length = 0

@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from .options import command, option
 from .output import UNREACHABLE, CommandFailed, echo_json, to_json, warn
 from .output import one_line as printable
-from .remote import Remote, remote_command
+from .remote import Remote, running
 
 #: Seconds without any byte after which the stream is opened again; the broker sends comments in between.
 SILENCE = 90.0
@@ -37,22 +38,16 @@ COLOURS = {
 SHOWN = ("id", "time", "type", "text")
 
 
-@click.command()
-@click.option("--type", "types", metavar="TYPE", multiple=True, help="Only events of this type. Repeatable.")
-@click.option("--since", metavar="ID", help="Begin after the event with this id.")
-@click.option(
-    "-n",
-    "--lines",
-    "number",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="Begin with the last N events; not with --since.",
-)
-@click.option("--no-follow", is_flag=True, help="End after the events that have happened.")
-@remote_command
-def events(remote: Remote, types: tuple[str, ...], since: str | None, number: int, no_follow: bool) -> None:
+@command()
+def events(
+    types: tuple[str, ...] = option("--type", "TYPE", "Only events of this type. Repeatable."),
+    since: str | None = option("ID", "Begin after the event with this id."),
+    number: int = option(
+        "-n", "--lines", "N", "Begin with the last N events; not with --since.", default=10, min=0
+    ),
+    no_follow: bool = option("End after the events that have happened."),
+    remote: Remote = running,
+) -> None:
     """Show events of the broker as they happen.
 
     Connections, consumers, queues, addresses, rejected logins, slow consumers, full addresses and disks, reloads:
@@ -100,7 +95,7 @@ def _follow(remote: Remote, types: tuple[str, ...], last: str | None) -> None:
             if lost:
                 warn(f"connected to {remote.server} again")
                 lost = False
-            for event in server_sent_events(remote.lines(answer)):
+            for event in server_sent_events(remote.stream(answer.readline)):
                 if event.get("type") == "STREAM_ENDED":
                     raise CommandFailed(f"{remote.server} ended the stream: {event.get('text')}", UNREACHABLE)
                 pause = RETRY

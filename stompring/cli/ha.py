@@ -7,12 +7,13 @@ engine, and while no broker runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 
 from stompring.errors import StoreError
 from stompring.settings.broker_xml import read_broker_xml
@@ -21,18 +22,20 @@ from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 from stompring.settings.value_types import byte_size
 
 from . import output
+from .options import DIRECTORY, JSON, command, option
 from .output import (
     FAILED,
     UNREACHABLE,
     CommandFailed,
-    Duration,
     Interrupted,
+    Parsed,
     age_text,
     bytes_text,
     count_text,
     done,
     echo_json,
     is_terminal,
+    print_rows,
     progress,
     warn,
 )
@@ -53,8 +56,6 @@ PROMOTE_TIMEOUT = 30.0
 #: Seconds between two looks of ``--watch``.
 WATCH_INTERVAL = 2.0
 
-Function = Callable[..., Any]
-
 
 @click.group()
 def ha() -> None:
@@ -70,10 +71,7 @@ def ha() -> None:
     """
 
 
-def _config(function: Function) -> Function:
-    return click.option("--config", metavar="FILE", help=f"The broker.xml.  [default: {output.DEFAULT}]")(
-        function
-    )
+CONFIG = option("FILE", f"The broker.xml.  [default: {output.DEFAULT}]")
 
 
 def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLogSettings]:
@@ -132,45 +130,37 @@ def connect(log: ReplicatedLog) -> LogStatus:
 # ---- init
 
 
-class _Size(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            size = byte_size(str(value))
-        except ValueError as fault:
-            self.fail(str(fault), param, ctx)
-        if size < MIN_BYTES:
-            self.fail(f"must be at least {bytes_text(MIN_BYTES)}", param, ctx)
-        return size
-
-
 #: The smallest log: less leaves no space for what a broker writes between two deletions.
 MIN_BYTES = 64 * 1024 * 1024
 
 
-@ha.command()
-@_config
-@click.option(
-    "--max-bytes",
-    type=_Size(),
-    metavar="SIZE",
-    help="Size of the log, for example 50GB, on each node. A full log is as a full disk: durable messages wait. "
-    "Without it the disks of the engine are the limit.",
-)
-@click.option(
-    "--from-data",
-    is_flag=True,
-    help="Upload the data directory of a broker that is stopped: its messages are in the log then.",
-)
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Data directory, as for stompring run; needs --from-data.",
-)
-@click.option("--dry-run", is_flag=True, help="Show what would be created, and create nothing.")
-def init(config: str | None, max_bytes: int | None, from_data: bool, data: str | None, dry_run: bool) -> None:
+def _log_size(text: str) -> int:
+    size = byte_size(text)
+    if size < MIN_BYTES:
+        raise ValueError(f"must be at least {bytes_text(MIN_BYTES)}")
+    return size
+
+
+SIZE = Parsed("size", _log_size)
+
+
+@command(ha)
+def init(
+    config: str | None = CONFIG,
+    max_bytes: int | None = option(
+        "SIZE",
+        "Size of the log, for example 50GB, on each node. A full log is as a full disk: durable messages wait. "
+        "Without it the disks of the engine are the limit.",
+        type=SIZE,
+    ),
+    from_data: bool = option(
+        "Upload the data directory of a broker that is stopped: its messages are in the log then."
+    ),
+    data: str | None = option(
+        "DIR", "Data directory, as for stompring run; needs --from-data.", type=DIRECTORY
+    ),
+    dry_run: bool = option("Show what would be created, and create nothing."),
+) -> None:
     """Create the replicated log of broker.xml: the stream of NATS, or the tables of PostgreSQL.
 
     A log that exists is never changed. With --from-data the messages of a broker without a replicated log are uploaded;
@@ -362,17 +352,15 @@ def _status_of(log: ReplicatedLog) -> LogStatus | None:
         return None
 
 
-@ha.command()
-@_config
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Data directory of the broker of this machine, as for stompring run.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--watch", is_flag=True, help=f"Show it every {WATCH_INTERVAL:.0f} seconds, until Ctrl-C.")
-def status(config: str | None, data: str | None, as_json: bool, watch: bool) -> None:
+@command(ha)
+def status(
+    config: str | None = CONFIG,
+    data: str | None = option(
+        "DIR", "Data directory of the broker of this machine, as for stompring run.", type=DIRECTORY
+    ),
+    as_json: bool = JSON,
+    watch: bool = option(f"Show it every {WATCH_INTERVAL:.0f} seconds, until Ctrl-C."),
+) -> None:
     """Show the replicated log, whether it is safe, and which broker is active.
 
     The exit status is 0 if the log is safe, its engine is complete and a broker is active; 1 if not; 5 if the engine
@@ -406,7 +394,7 @@ def status(config: str | None, data: str | None, as_json: bool, watch: bool) -> 
     except KeyboardInterrupt:
         raise Interrupted() from None
     if not healthy:
-        click.get_current_context().exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _show(view: LogView, as_json: bool, clear: bool) -> None:
@@ -442,29 +430,23 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
         rows.append(("active broker", beat.broker if view.alive else "none"))
         rows.append(("last beat", f"{beat.broker}, {age_text(view.beat_time)} ago"))
         rows.append(("process", f"{beat.pid} on {beat.host}, {beat.version}, up {age_text(beat.started)}"))
-    width = max(len(title) for title, _ in rows)
-    for title, value in rows:
-        if is_terminal():
-            click.echo(f"  {title.ljust(width)}  {printable(value)}")
-        else:
-            click.echo(f"{title}\t{printable(value)}")
+    print_rows(rows)
 
 
 # ---- promote and leave
 
 
-@ha.command()
-@click.argument("broker", required=False)
-@_config
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default=PROMOTE_TIMEOUT,
-    show_default="30s",
-    metavar="DURATION",
-    help="End the wait after so long, with exit status 1.",
-)
-def promote(broker: str | None, config: str | None, timeout: float) -> None:
+@command(ha)
+def promote(
+    broker: str | None,
+    config: str | None = CONFIG,
+    timeout: float = option(
+        "DURATION",
+        "End the wait after so long, with exit status 1.",
+        default=PROMOTE_TIMEOUT,
+        show_default="30s",
+    ),
+) -> None:
     """Let a standby become active: the active broker steps down, BROKER or any standby takes over.
 
     BROKER is the attribute broker of its <replicated-log>, by default the broker's name, @ and its machine. The active
@@ -530,10 +512,8 @@ def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntr
             yield entry
 
 
-@ha.command()
-@click.argument("broker", required=False)
-@_config
-def leave(broker: str | None, config: str | None) -> None:
+@command(ha)
+def leave(broker: str | None, config: str | None = CONFIG) -> None:
     """Stop a broker of the log for good: BROKER, a standby or the active one; without BROKER the active one.
 
     It stops in an orderly way with exit status 0, after which a supervisor does not start it again. If it was active, a

@@ -24,7 +24,9 @@ import click
 from stompring.errors import ConfigurationError
 from stompring.settings.machine import shipped_file
 
-from .output import CommandFailed
+from .contexts import check_name
+from .options import JSON, argument, command, option
+from .output import CommandFailed, bracketed, reachable
 
 TEMPLATE = Path(__file__).parent / "templates" / "instance.xml.txt"
 
@@ -37,7 +39,6 @@ STOMP, STOMP_TLS, HTTP = 61613, 61612, 8161
 DAYS = 825
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,12 @@ class Instance:
     @property
     def broker_url(self) -> str:
         """For clients on this machine."""
-        return f"{'stomp+ssl' if self.tls else 'stomp'}://{_reachable(self.host)}:{self.stomp_port}"
+        return f"{'stomp+ssl' if self.tls else 'stomp'}://{bracketed(reachable(self.host))}:{self.stomp_port}"
 
     @property
     def server_url(self) -> str:
         """The management API, for clients on this machine."""
-        return f"{'https' if self.tls else 'http'}://{_reachable(self.http_host)}:{self.http_port}"
+        return f"{'https' if self.tls else 'http'}://{bracketed(reachable(self.http_host))}:{self.http_port}"
 
     @property
     def trusted(self) -> Path | None:
@@ -73,97 +74,45 @@ class Instance:
         )
 
 
-def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
+def _check_host(host: str) -> None:
     try:
         ip_address(host)
     except ValueError:
         if not _HOST.fullmatch(host):
-            raise click.BadParameter("must be a host name or an IP address") from None
-    return host
+            raise ValueError("must be a host name or an IP address") from None
 
 
-def _user(context: click.Context, parameter: click.Parameter, name: str) -> str:
+def _check_user(name: str) -> None:
     from stompring.security.accounts import check_member, check_name
 
-    try:
-        check_name(name)
-        check_member(name)
-    except ValueError as fault:
-        raise click.BadParameter(str(fault)) from None
-    return name
+    check_name(name)
+    check_member(name)
 
 
-def _password_from_stdin() -> str:
-    from stompring.security.accounts import check_password  # here: it imports argon2
-
-    try:
-        password = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
-        check_password(password)
-    except UnicodeDecodeError:
-        raise CommandFailed("the password on standard input is not UTF-8 text") from None
-    except ValueError as fault:
-        raise CommandFailed(f"on standard input: {fault}") from None
-    return password
+ANY_PATH = click.Path(path_type=Path)  # `create` says what is wrong with it
 
 
-def _broker_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    if name is not None and not _NAME.fullmatch(name):
-        raise click.BadParameter("a name has 1 to 64 letters, digits, '.', '_' and '-'")
-    return name
-
-
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--name", callback=_broker_name, help="Name of the broker.  [default: the name of DIR]")
-@click.option("--user", default="admin", show_default=True, callback=_user, help="User with all permissions.")
-@click.option(
-    "--password-stdin", is_flag=True, help="Read the password from standard input instead of generating one."
-)
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, callback=_host, help="Address of the STOMP listener."
-)
-@click.option(
-    "--http-host",
-    default="127.0.0.1",
-    show_default=True,
-    callback=_host,
-    help="Address of the HTTP listener.",
-)
-@click.option(
-    "--stomp-port",
-    type=click.IntRange(1, 65535),
-    help=f"Port of STOMP.  [default: {STOMP}, {STOMP_TLS} with TLS]",
-)
-@click.option(
-    "--http-port", type=click.IntRange(1, 65535), default=HTTP, show_default=True, help="Port of HTTP."
-)
-@click.option("--tls", is_flag=True, help="TLS with a self-signed certificate, on both listeners.")
-@click.option(
-    "--cert",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TLS with this certificate and its chain (PEM). The file is used where it is, and reloaded when it changes.",
-)
-@click.option(
-    "--key",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The private key of --cert (PEM).",
-)
-@click.option("--service-user", help="User of the systemd unit.  [default: you, or stompring for root]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@command()
 def init(
-    directory: Path,
-    name: str | None,
-    user: str,
-    password_stdin: bool,
-    host: str,
-    http_host: str,
-    stomp_port: int | None,
-    http_port: int,
-    tls: bool,
-    cert: Path | None,
-    key: Path | None,
-    service_user: str | None,
-    as_json: bool,
+    directory: Path = argument("DIR", type=ANY_PATH),
+    name: str | None = option("Name of the broker.  [default: the name of DIR]", check=check_name),
+    user: str = option("User with all permissions.", default="admin", check=_check_user),
+    password_stdin: bool = option("Read the password from standard input instead of generating one."),
+    host: str = option("Address of the STOMP listener.", default="127.0.0.1", check=_check_host),
+    http_host: str = option("Address of the HTTP listener.", default="127.0.0.1", check=_check_host),
+    stomp_port: int | None = option(
+        f"Port of STOMP.  [default: {STOMP}, {STOMP_TLS} with TLS]", min=1, max=65535
+    ),
+    http_port: int = option("Port of HTTP.", default=HTTP, min=1, max=65535),
+    tls: bool = option("TLS with a self-signed certificate, on both listeners."),
+    cert: Path | None = option(
+        "FILE",
+        "TLS with this certificate and its chain (PEM). The file is used where it is, and reloaded when it changes.",
+        exists=True,
+    ),
+    key: Path | None = option("FILE", "The private key of --cert (PEM).", exists=True),
+    service_user: str | None = option("User of the systemd unit.  [default: you, or stompring for root]"),
+    as_json: bool = JSON,
 ) -> None:
     """Create an instance in DIR: configuration, users, data directory, systemd unit.
 
@@ -205,7 +154,12 @@ def init(
     )
     if instance.stomp_port == http_port and (host == http_host or "0.0.0.0" in (host, http_host)):  # nosec B104
         raise click.UsageError(f"STOMP and HTTP cannot share port {http_port}")
-    password = _password_from_stdin() if password_stdin else secrets.token_urlsafe(18)
+    if password_stdin:
+        from .user import password_from_stdin  # here: it imports argon2
+
+        password = password_from_stdin()
+    else:
+        password = secrets.token_urlsafe(18)
     try:
         create(instance, user, password)
     except OSError as fault:
@@ -233,8 +187,8 @@ def init(
         click.echo("(shown only now; 'stompring user add --replace' sets another one)")
         click.echo()
     click.echo("next:")
-    for command in next_commands(instance, user):
-        click.echo(f"  {command}")
+    for line in next_commands(instance, user):
+        click.echo(f"  {line}")
 
 
 def next_commands(instance: Instance, user: str) -> list[str]:
@@ -270,7 +224,7 @@ def create(instance: Instance, user: str, password: str) -> None:
             roles.grant("admins", user)
         for file in (etc / "users.properties", etc / "roles.properties"):
             file.chmod(0o600)
-        _write(building / "stompring.service", _unit(instance), 0o644)
+        _write(building / "stompring.service", "".join(f"{line}\n" for line in _unit_lines(instance)), 0o644)
         list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
         _check_absent(directory)
         building.replace(directory)  # which may be there, and empty
@@ -318,8 +272,8 @@ def _document(instance: Instance) -> str:
         if instance.key is not None:
             files += f";keyPath={_parameter(instance.key)}"
         tls = f"{files};sslAutoReload=true"
-    stomp = f"{'ssl' if tls else 'tcp'}://{_bracketed(instance.host)}:{instance.stomp_port}?{PREFIXES}"
-    http = f"{'https' if tls else 'http'}://{_bracketed(instance.http_host)}:{instance.http_port}"
+    stomp = f"{'ssl' if tls else 'tcp'}://{bracketed(instance.host)}:{instance.stomp_port}?{PREFIXES}"
+    http = f"{'https' if tls else 'http'}://{bracketed(instance.http_host)}:{instance.http_port}"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         name=escape(instance.name),
         stomp=escape(f"{stomp};{tls}" if tls else stomp),
@@ -334,14 +288,6 @@ def _parameter(path: Path | str) -> str:
     return quote(str(path), safe="/._-~ ")
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _reachable(host: str) -> str:
-    return _bracketed({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host))  # nosec B104
-
-
 def _default_service_user() -> str:
     try:
         name = getpass.getuser()
@@ -350,12 +296,8 @@ def _default_service_user() -> str:
     return "stompring" if name == "root" else name
 
 
-def _unit(instance: Instance) -> str:
-    """The shipped unit with the paths of the instance."""
-    return "".join(f"{line}\n" for line in _unit_lines(instance))
-
-
 def _unit_lines(instance: Instance) -> Iterator[str]:
+    """The shipped unit with the paths of the instance."""
     directory, user = instance.directory, instance.service_user
     place = str(directory).replace("%", "%%")
     quoted = '"' + place.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,13 +1,4 @@
-"""``stompring lake``: ingest, tables, queries, views, reports and replays.
-
-Options that the lake commands share, the Spark session of a command, and ``stompring lake warm``.
-
-``stompring lake ingest``: what the broker kept, into a lake.
-
-``stompring lake tables``, ``sql``, ``view``, ``views``, ``compact``, ``vacuum``, ``history`` and ``restore``.
-
-``stompring lake …``: the group of commands, with ``replay`` and ``report``.
-"""
+"""``stompring lake``: ingest, tables, queries, views, reports and replays."""
 
 from __future__ import annotations
 
@@ -15,7 +6,6 @@ import csv
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess  # nosec B404
 import sys
@@ -23,9 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from math import isfinite
 from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Any
@@ -33,7 +23,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from .output import echo_json
+from .options import JSON_OBJECT, bad_value, command, option, provided
+from .output import ProgressLine, aligned, echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
@@ -43,9 +34,109 @@ if TYPE_CHECKING:
     from stompring.pipeline.lake.views import View, ViewDefinition
 
 
-@click.command()
-@click.option("--remove", is_flag=True, help="Delete the archive instead of creating it.")
-def warm(remove: bool) -> None:
+#: What the extra brings, by the names under which it is imported.
+REQUIRED_LIBRARIES = (
+    "pyspark",
+    "pyarrow",
+    "numpy",
+    "deltalake",
+    "duckdb",
+    "fastavro",
+    "obstore",
+    "jinja2",
+    "matplotlib",
+)
+
+
+class _Commands(click.Group):
+    """Faults that a user can do something about become a message and exit status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if any(word in ctx.help_option_names for word in ctx.args) or "--help" in sys.argv:
+            return super().invoke(ctx)
+        missing = [name for name in REQUIRED_LIBRARIES if find_spec(name) is None]
+        if missing:
+            raise click.ClickException(
+                f"missing libraries for lake: {', '.join(missing)}: pip install 'stompring[spark]'"
+            )
+        logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO, stream=sys.stderr)
+        logging.getLogger("py4j").setLevel(logging.ERROR)
+        try:
+            return super().invoke(ctx)
+        except click.ClickException:
+            raise
+        except Exception as fault:
+            text = _error_text(fault)
+            if text is None:
+                raise
+            raise click.ClickException(text) from None
+
+
+def _error_text(fault: Exception) -> str | None:
+    """What to tell of a fault without a traceback; None where that is a mistake of ours."""
+    from stompring.errors import StoreError
+    from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
+    from stompring.pipeline.lake import delta
+    from stompring.pipeline.lake.delta import VersionNotFound
+    from stompring.pipeline.lake.duckdb_query import QueryError
+    from stompring.pipeline.lake.lake import LakeNotFound
+    from stompring.pipeline.lake.replay import InvalidCondition
+    from stompring.pipeline.lake.views import InvalidSchema, ViewError
+    from stompring.pipeline.options import OptionError
+    from stompring.pipeline.session import ConnectorNotFound, JavaNotFound, is_spark_error
+    from stompring.pipeline.workers import worker_message
+    from stompring.store.datadir import Busy
+
+    ours = (
+        JavaNotFound,
+        ConnectorNotFound,
+        LakeNotFound,
+        VersionNotFound,
+        InvalidCondition,
+        OptionError,
+        DataLoss,
+        DirectoryReplaced,
+        Busy,
+    )
+    of_views = (QueryError, InvalidSchema, ViewError)
+    if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
+        return str(fault)
+    if delta.is_delta_error(fault):
+        return f"cannot read or write a table of the lake: {fault}"
+    if is_spark_error(fault):
+        return worker_message(str(fault)) or _task_error(str(fault))
+    return None
+
+
+def _task_error(text: str) -> str:
+    """Of what Spark says when a task fails, the line of the exception that the task raised."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Traceback (most recent call last):" in text:
+        tail = text.rpartition("Traceback (most recent call last):")[2].splitlines()
+        raised = [line for line in tail if line and not line[0].isspace()]
+        if raised:
+            return raised[0]
+    return lines[0].removeprefix("An exception was thrown from the Python worker. ")
+
+
+@click.group(cls=_Commands)
+def lake() -> None:
+    """Delta tables, reports and replays of the messages that a broker retained.
+
+    A broker with journal-retention-directory in its broker.xml retains all messages. 'lake ingest' writes them to a
+    lake: the Delta tables 'messages', 'events' and 'samples', for Spark, DuckDB, Polars and pandas.
+
+    Requires pip install 'stompring[spark]'.
+
+    \b
+    Examples:
+      stompring lake ingest --data data --lake lake
+      stompring lake report --lake lake --out report.html
+    """
+
+
+@command(lake)
+def warm(remove: bool = option("Delete the archive instead of creating it.")) -> None:
     """Create the archive of Java classes that halves the start time of Spark.
 
     It is a file of about 170 MB in ~/.cache/stompring (XDG_CACHE_HOME; STOMPRING_CLASS_ARCHIVE names another
@@ -96,209 +187,161 @@ def _lower_priority() -> None:
     os.nice(19)
 
 
-Command = Callable[..., Any]
+LAKE = option("PLACE", "Directory of the lake, or a URL such as s3://BUCKET/PATH.")
 
 
-class FiniteRange(click.FloatRange):
-    """A number within a range. To click ``nan`` is in every range, and ``inf`` in those without an end."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`."""
-        number = super().convert(value, param, ctx)
-        if not isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
-
-
-def lake_option(command: Command) -> Command:
-    """``--lake``."""
-    return click.option(
-        "--lake",
-        required=True,
-        metavar="PLACE",
-        help="Directory of the lake, or a URL such as s3://BUCKET/PATH.",
-    )(command)
-
-
-def with_spark(command: Command) -> Command:
-    """``--master`` and ``--conf``."""
-    conf = click.option(
-        "--conf",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Spark setting, such as spark.driver.memory=2g. Repeatable.",
-    )
-    master = click.option(
-        "--master",
-        metavar="URL",
-        help="Spark master: local[N], or spark://HOST:PORT of a cluster.  "
-        "[default: local[*], or that of spark-submit]",
-    )
-    return master(conf(command))
-
-
-def without_spark(command: Command) -> Command:
-    """The same two, for commands that need no Spark: who gives them to all commands may give them to these."""
-    for name, several in (("--conf", True), ("--master", False)):
-        command = click.option(
-            name,
-            multiple=several,
-            expose_value=False,
-            help="Accepted and ignored: this command runs without Spark.",
-        )(command)
-    return command
-
-
-def period_options(command: Command) -> Command:
-    """``--since``, ``--until`` and ``--address``."""
-    address = click.option(
-        "--address",
-        multiple=True,
-        metavar="PATTERN",
-        help="Address pattern; * matches one word, # any number of words. Repeatable.",
-    )
-    until = click.option("--until", metavar="TIME", help="End of the period, exclusive.")
-    since = click.option(
-        "--since",
-        metavar="TIME",
-        help="Begin of the period: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since the epoch.",
-    )
-    return since(until(address(command)))
-
-
-def broker_option(command: Command) -> Command:
-    """``--broker``."""
-    return click.option(
-        "--broker",
-        metavar="NAME",
-        help="Broker of a lake with several brokers, by the name of 'lake ingest --as'.",
-    )(command)
-
-
-def broker_of(lake: Lake, name: str | None) -> str | None:
-    """The broker that ``--broker`` means, None where the lake has none yet. Raises `click.BadParameter`."""
-    from stompring.pipeline.lake.delta import UnknownBroker
-
-    try:
-        return lake.broker(name)
-    except UnknownBroker as reason:
-        raise click.BadParameter(str(reason), param_hint="--broker") from None
-
-
-def version_options(command: Command) -> Command:
-    """``--version`` and ``--as-of``."""
-    as_of = click.option(
-        "--as-of",
-        metavar="TIME",
-        help="Read the lake as of this time: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since "
-        "the epoch.",
-    )
-    version = click.option(
-        "--version",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Read the lake as of this version of 'messages'; 'lake history' lists the versions.",
-    )
-    return version(as_of(command))
-
-
-def selected_versions(lake: Lake, version: int | None, as_of: str | None) -> dict[str, int] | None:
-    """The versions of the tables that the two options mean, None without them. Raises `click.BadParameter`."""
-    from stompring.pipeline.lake.delta import VersionNotFound
-    from stompring.pipeline.options import OptionError, read_time
-
-    if version is not None and as_of is not None:
-        raise click.UsageError("--version and --as-of cannot be combined")
-    option = "--version" if as_of is None else "--as-of"
-    try:
-        return lake.versions(version, read_time("as-of", as_of))
-    except OptionError as reason:
-        raise click.BadParameter(reason.text, param_hint=option) from None
-    except VersionNotFound as reason:
-        raise click.BadParameter(str(reason), param_hint=option) from None
-
-
-def time_range(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """What the options mean, epoch ms. Raises `click.BadParameter`."""
-    from stompring.pipeline.options import OptionError, read_time
-
-    found = []
-    for name, text in (("since", since), ("until", until)):
-        try:
-            found.append(read_time(name, text))
-        except OptionError as reason:
-            raise click.BadParameter(reason.text, param_hint=f"--{name}") from None
-    if found[0] is not None and found[1] is not None and found[0] >= found[1]:
-        raise click.BadParameter("must be later than --since", param_hint="--until")
-    return found[0], found[1]
-
-
-def existing_lake(location: str) -> Lake:
+@provided
+def existing_lake(lake: str = LAKE) -> Lake:
     """The lake that ``--lake`` names. Raises `LakeNotFound`."""
-    found = lake_at(location)
+    found = lake_at(lake)
     found.require()
     return found
 
 
 def lake_at(location: str) -> Lake:
-    """The same, be it there or not."""
+    """The lake at a place, which may be missing."""
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.storage import resolve_location
 
-    try:
+    with bad_value("--lake", ValueError):
         return Lake(resolve_location(location))
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint="--lake") from None
 
 
 #: Bytes of a lake's files up to which a command is short: it is over before Java's second compiler pays.
 SHORT_COMMAND_BYTES = 64 << 20
 
 
-@contextmanager
-def session(master: str | None, conf: tuple[str, ...], lake: Lake | None = None) -> Iterator[Any]:
-    """A session of Spark for one command; one that is there already is used, and left.
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """The options of a command that runs Spark."""
 
-    ``lake`` is the one that the command reads and does nothing else with: a small one makes it a short command.
-    """
-    from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
+    master: str | None = option(
+        "URL",
+        "Spark master: local[N], or spark://HOST:PORT of a cluster.  [default: local[*], or that of spark-submit]",
+    )
+    conf: tuple[str, ...] = option("NAME=VALUE", "Spark setting, such as spark.driver.memory=2g. Repeatable.")
 
-    before = active_session()
-    short = lake is not None and lake.bytes() <= SHORT_COMMAND_BYTES
-    options = f"{JAVA_OPTIONS} {SHORT_OPTIONS}" if short else JAVA_OPTIONS
-    spark = spark_session(master, settings=settings(conf), java_options=options, formats=False)
-    try:
-        if _s3_buckets():
-            _require_connector(spark)
-        yield spark
-    finally:
-        if before is None:
-            spark.stop()
-    if short and before is None and sys.stderr.isatty():
-        warm_in_background()
+    @contextmanager
+    def session(self, lake: Lake | None = None) -> Iterator[Any]:
+        """A session of Spark for one command; one that is there already is used, and left.
+
+        ``lake`` is the one that the command reads and does nothing else with: a small one makes it a short command.
+        """
+        from stompring.pipeline.session import JAVA_OPTIONS, SHORT_OPTIONS, active_session, spark_session
+
+        before = active_session()
+        short = lake is not None and lake.bytes() <= SHORT_COMMAND_BYTES
+        options = f"{JAVA_OPTIONS} {SHORT_OPTIONS}" if short else JAVA_OPTIONS
+        spark = spark_session(self.master, settings=self.settings(), java_options=options, formats=False)
+        try:
+            if _s3_buckets():
+                _require_connector(spark)
+            yield spark
+        finally:
+            if before is None:
+                spark.stop()
+        if short and before is None and sys.stderr.isatty():
+            warm_in_background()
+
+    def settings(self) -> dict[str, str]:
+        """The settings of Spark that ``--conf`` gives, and those for places on S3. Raises `ConnectorNotFound`.
+
+        It fetches jars where they are needed. A command that writes calls it before that.
+        """
+        from stompring.pipeline.session import LOOKUP_THRESHOLD, settings
+        from stompring.pipeline.storage import S3Config
+
+        given = {}
+        for each in self.conf:
+            name, sign, value = each.partition("=")
+            if not sign or not name:
+                raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
+            given[name] = value
+        buckets = _s3_buckets()
+        if not buckets:
+            return given
+        jars = {} if is_submitted() else settings(given)
+        # to look up files takes requests there, which tasks make at the same time
+        lookup = {LOOKUP_THRESHOLD: "32"}
+        return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **lookup, **jars, **given}
 
 
-def settings(conf: tuple[str, ...]) -> dict[str, str]:
-    """The settings of Spark that ``--conf`` gives, and those for places on S3. Raises `ConnectorNotFound`.
+spark_options = provided(Spark)
 
-    It fetches jars where they are needed. A command that writes calls it before that.
-    """
-    from stompring.pipeline.session import LOOKUP_THRESHOLD, settings
-    from stompring.pipeline.storage import S3Config
+_IGNORED = "Accepted and ignored: this command runs without Spark."
 
-    given = {}
-    for each in conf:
-        name, sign, value = each.partition("=")
-        if not sign or not name:
-            raise click.BadParameter(f"must be NAME=VALUE, not {each!r}", param_hint="--conf")
-        given[name] = value
-    buckets = _s3_buckets()
-    if not buckets:
-        return given
-    jars = {} if is_submitted() else settings(given)
-    # to look up files takes requests there, which tasks make at the same time
-    lookup = {LOOKUP_THRESHOLD: "32"}
-    return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **lookup, **jars, **given}
+
+@provided
+def without_spark(master: str | None = option(_IGNORED), conf: tuple[str, ...] = option(_IGNORED)) -> None:
+    """The options of `Spark` for commands that need none: who gives them to all commands may give them to these."""
+
+
+PATTERN = option(
+    "--address", "PATTERN", "Address pattern; * matches one word, # any number of words. Repeatable."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The messages of a period of time and of some addresses."""
+
+    since: str | None = option(
+        "TIME",
+        "Begin of the period: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since the epoch.",
+    )
+    until: str | None = option("TIME", "End of the period, exclusive.")
+    address: tuple[str, ...] = PATTERN
+
+    def range(self) -> tuple[int | None, int | None]:
+        """Begin and end, epoch ms. Raises `click.BadParameter`."""
+        from stompring.pipeline.options import OptionError, read_time
+
+        found = []
+        for name, text in (("since", self.since), ("until", self.until)):
+            with bad_value(f"--{name}", OptionError):
+                found.append(read_time(name, text))
+        if found[0] is not None and found[1] is not None and found[0] >= found[1]:
+            raise click.BadParameter("must be later than --since", param_hint="--until")
+        return found[0], found[1]
+
+
+period_options = provided(Period)
+
+BROKER = option("NAME", "Broker of a lake with several brokers, by the name of 'lake ingest --as'.")
+
+
+def broker_of(lake: Lake, name: str | None) -> str | None:
+    """The broker that ``--broker`` means, None where the lake has none yet. Raises `click.BadParameter`."""
+    from stompring.pipeline.lake.delta import UnknownBroker
+
+    with bad_value("--broker", UnknownBroker):
+        return lake.broker(name)
+
+
+@dataclass(frozen=True, slots=True)
+class AsAt:
+    """The version of a lake that a command reads."""
+
+    version: int | None = option(
+        "N", "Read the lake as of this version of 'messages'; 'lake history' lists the versions.", min=0
+    )
+    as_of: str | None = option(
+        "TIME",
+        "Read the lake as of this time: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since the epoch.",
+    )
+
+    def versions(self, lake: Lake) -> dict[str, int] | None:
+        """The versions of the tables that the two options mean, None without them. Raises `click.BadParameter`."""
+        from stompring.pipeline.lake.delta import VersionNotFound
+        from stompring.pipeline.options import OptionError, read_time
+
+        if self.version is not None and self.as_of is not None:
+            raise click.UsageError("--version and --as-of cannot be combined")
+        with bad_value("--version" if self.as_of is None else "--as-of", OptionError, VersionNotFound):
+            return lake.versions(self.version, read_time("as-of", self.as_of))
+
+
+version_options = provided(AsAt)
 
 
 def is_submitted() -> bool:
@@ -337,117 +380,58 @@ def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:
 REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
 
 
-@click.command()
-@click.option(
-    "--data",
-    required=True,
-    metavar="PLACE",
-    help="Data directory of the broker, as for 'stompring run', or its URL.",
-)
-@click.option(
-    "--retention",
-    metavar="PLACE",
-    help="journal-retention-directory of the broker.  [default: retention in the data directory]",
-)
-@lake_option
-@click.option("--follow", is_flag=True, help="Continue with new messages until interrupted.")
-@click.option(
-    "--interval",
-    type=FiniteRange(min=0.1),
-    default=10.0,
-    show_default=True,
-    help="With --follow: polling interval in seconds.",
-)
-@click.option(
-    "--max-bytes",
-    type=click.IntRange(min=1),
-    default=1 << 30,
-    show_default=True,
-    help="Approximate size of a batch in bytes of broker files; a killed ingest repeats its batch.",
-)
-@click.option(
-    "--buckets",
-    type=click.IntRange(1, 1000),
-    default=8,
-    show_default=True,
-    help="For a new lake: number of buckets of addresses per day.",
-)
-@click.option(
-    "--as",
-    "name",
-    default="main",
-    show_default=True,
-    metavar="NAME",
-    help="Name of the broker in the lake: column 'broker' of each row.",
-)
-@click.option(
-    "--compact-files",
-    type=click.IntRange(min=0),
-    default=64,
-    show_default=True,
-    metavar="N",
-    help="With --follow: compact a day when a bucket has more than N small files; 0: never.",
-)
-@click.option(
-    "--vacuum-hours",
-    type=click.IntRange(min=0),
-    default=168,
-    show_default=True,
-    help="With --follow: delete files unreferenced for this many hours, once an hour.",
-)
-@click.option("--no-vacuum", is_flag=True, help="With --follow: never delete files.")
-@click.option(
-    "--attempts",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="With --follow: consecutive failures before the command ends; pauses between attempts grow.",
-)
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="With --follow: port for Prometheus metrics; 0: a free port, which is printed.",
-)
-@click.option(
-    "--metrics-host",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="HOST",
-    help="Address for Prometheus metrics.",
-)
-@click.option(
-    "--lease",
-    type=FiniteRange(min=3),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For a lake on S3: time after which another ingest takes over from one that was killed.",
-)
-@click.option("--no-mark", is_flag=True, help="Do not record the ingested positions for the broker.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
-@with_spark
+@command(lake)
 def ingest(
-    data: str,
-    retention: str | None,
-    lake: str,
-    follow: bool,
-    interval: float,
-    max_bytes: int,
-    buckets: int,
-    name: str,
-    lease: float,
-    no_mark: bool,
-    compact_files: int,
-    vacuum_hours: int,
-    no_vacuum: bool,
-    attempts: int,
-    metrics_port: int | None,
-    metrics_host: str,
-    as_json: bool,
-    master: str | None,
-    conf: tuple[str, ...],
+    data: str = option("PLACE", "Data directory of the broker, as for 'stompring run', or its URL."),
+    retention: str | None = option(
+        "PLACE", "journal-retention-directory of the broker.  [default: retention in the data directory]"
+    ),
+    lake: str = LAKE,
+    follow: bool = option("Continue with new messages until interrupted."),
+    interval: float = option("With --follow: polling interval in seconds.", default=10.0, min=0.1),
+    max_bytes: int = option(
+        "Approximate size of a batch in bytes of broker files; a killed ingest repeats its batch.",
+        default=1 << 30,
+        min=1,
+    ),
+    buckets: int = option(
+        "For a new lake: number of buckets of addresses per day.", default=8, min=1, max=1000
+    ),
+    name: str = option(
+        "--as", "NAME", "Name of the broker in the lake: column 'broker' of each row.", default="main"
+    ),
+    compact_files: int = option(
+        "N",
+        "With --follow: compact a day when a bucket has more than N small files; 0: never.",
+        default=64,
+        min=0,
+    ),
+    vacuum_hours: int = option(
+        "With --follow: delete files unreferenced for this many hours, once an hour.", default=168, min=0
+    ),
+    no_vacuum: bool = option("With --follow: never delete files."),
+    attempts: int = option(
+        "N",
+        "With --follow: consecutive failures before the command ends; pauses between attempts grow.",
+        default=10,
+        min=1,
+    ),
+    metrics_port: int | None = option(
+        "PORT",
+        "With --follow: port for Prometheus metrics; 0: a free port, which is printed.",
+        min=0,
+        max=65535,
+    ),
+    metrics_host: str = option("HOST", "Address for Prometheus metrics.", default="127.0.0.1"),
+    lease: float = option(
+        "SECONDS",
+        "For a lake on S3: time after which another ingest takes over from one that was killed.",
+        default=30.0,
+        min=3,
+    ),
+    no_mark: bool = option("Do not record the ingested positions for the broker."),
+    as_json: bool = option("--json", "Print one JSON object at the end."),
+    spark: Spark = spark_options,
 ) -> None:
     """Ingest new messages, events and samples of a data directory into a lake.
 
@@ -465,23 +449,21 @@ def ingest(
     from stompring.pipeline.lake.ingest import Ingest, IngestMetrics
     from stompring.pipeline.lake.maintenance import Maintenance
     from stompring.pipeline.options import OptionError
+    from stompring.pipeline.storage import resolve_location
 
-    locations = [
-        _location("--data", data),
-        None if retention is None else _location("--retention", retention),
-    ]
-    files = DataFiles(str(locations[0]), locations[1])
+    with bad_value("--data", ValueError):
+        place = resolve_location(data)
+    with bad_value("--retention", ValueError):
+        files = DataFiles(place, None if retention is None else resolve_location(retention))
     try:
         files.require()
     except OptionError as reason:
         option = "--data" if reason.option == "path" else f"--{reason.option}"
         raise click.BadParameter(reason.text, param_hint=option) from None
-    try:
+    with bad_value("--as", ValueError):
         check_name(name)
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint="--as") from None
     target = lake_at(lake)
-    settings(conf)  # what is needed and cannot be had is told before anything is written
+    spark.settings()  # what is needed and cannot be had is told before anything is written
     if metrics_port is not None and not follow:
         raise click.UsageError("--metrics-port requires --follow")
     metrics = IngestMetrics()
@@ -490,8 +472,8 @@ def ingest(
     target.create(buckets)
     with target.locked(lease):
         target.admit(name, files)  # a refusal need not wait for Spark
-        with session(master, conf) as spark:
-            work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
+        with spark.session() as session:
+            work = Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
             run = _Run(work, as_json)
             if follow:
                 upkeep = Maintenance(target, compact_files or None, None if no_vacuum else vacuum_hours)
@@ -506,15 +488,6 @@ def _serve_metrics(metrics: IngestMetrics, host: str, port: int) -> None:
     except OSError as fault:
         raise click.ClickException(f"cannot serve metrics on {host}:{port}: {fault}") from None
     click.echo(f"serving metrics on http://{host}:{port}/metrics", err=True)
-
-
-def _location(option: str, text: str) -> str:
-    from stompring.pipeline.storage import resolve_location
-
-    try:
-        return resolve_location(text)
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint=option) from None
 
 
 class _Run:
@@ -633,18 +606,18 @@ class Progress:
     def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._pause = pause or (REDRAW_SECONDS if self._terminal else LOG_SECONDS)
-        self._drawn = 0  # letters of the line that is on the terminal
+        self._line = ProgressLine(terminal=self._terminal)
         self._lock = RLock()
 
     def show(self, text: str) -> None:
         """A line that stays."""
         with self._lock:
-            self._draw("")
+            self._line.clear()
             click.echo(text, err=True)
 
     @contextmanager
     def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
-        """Show what ``ask`` says from time to time; None where there is nothing to say."""
+        """Show what ``progress`` says from time to time; None where there is nothing to say."""
         over = Event()
 
         def watch() -> None:
@@ -659,24 +632,18 @@ class Progress:
             over.set()
             thread.join()
             with self._lock:
-                self._draw("")
+                self._line.clear()
 
     def look(self, progress: Callable[[], str | None]) -> None:
         """Once."""
         text = progress()
         with self._lock:
-            if self._terminal:
-                self._draw(text or "")
-            elif text is not None:
+            if text is None:
+                self._line.clear()
+            elif self._terminal:
+                self._line.show(text)
+            else:
                 click.echo(text, err=True)
-
-    def _draw(self, text: str) -> None:
-        if not self._terminal or not (text or self._drawn):
-            return
-        text = text[: shutil.get_terminal_size().columns - 1]
-        blank = " " * max(self._drawn - len(text), 0)
-        click.echo(f"\r{text}{blank}" + ("" if text else "\r"), err=True, nl=False)
-        self._drawn = len(text)
 
 
 def notify_systemd(state: str) -> None:
@@ -692,18 +659,15 @@ def notify_systemd(state: str) -> None:
         logging.getLogger(__name__).warning("cannot notify the service manager at %s: %s", address, fault)
 
 
-@click.command()
-@lake_option
-@click.option(
-    "--target-size",
-    type=click.IntRange(min=1 << 20),
-    default=128 << 20,
-    show_default=True,
-    help="Approximate size of the compacted files in bytes.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@without_spark
-def compact(lake: str, target_size: int, as_json: bool) -> None:
+@command(lake)
+def compact(
+    found: Lake = existing_lake,
+    target_size: int = option(
+        "Approximate size of the compacted files in bytes.", default=128 << 20, min=1 << 20
+    ),
+    as_json: bool = JSON_OBJECT,
+    ignored: None = without_spark,
+) -> None:
     """Compact small files into large ones.
 
     Readers see either the small files or the large ones. 'lake vacuum' deletes the small files later. Needs no Java.
@@ -714,7 +678,6 @@ def compact(lake: str, target_size: int, as_json: bool) -> None:
     """
     from stompring.pipeline.lake.views import Views
 
-    found = existing_lake(lake)
     done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
 
     def compacted(kind: str, name: str, made: int, gone: int) -> None:
@@ -735,19 +698,18 @@ def _show_compacted(name: str, made: int, gone: int) -> None:
     click.echo(f"{name}: compacted {gone:,} files into {made:,}" if gone else f"{name}: nothing to compact")
 
 
-@click.command()
-@lake_option
-@click.option(
-    "--hours",
-    type=click.IntRange(min=0),
-    default=168,
-    show_default=True,
-    help="Minimum age of unreferenced files: queries and replays that began earlier may still read them.",
-)
-@click.option("--dry-run", is_flag=True, help="List the files, and delete nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@without_spark
-def vacuum(lake: str, hours: int, dry_run: bool, as_json: bool) -> None:
+@command(lake)
+def vacuum(
+    found: Lake = existing_lake,
+    hours: int = option(
+        "Minimum age of unreferenced files: queries and replays that began earlier may still read them.",
+        default=168,
+        min=0,
+    ),
+    dry_run: bool = option("List the files, and delete nothing."),
+    as_json: bool = JSON_OBJECT,
+    ignored: None = without_spark,
+) -> None:
     """Delete files that no table references any more, including those of killed ingests. Needs no Java.
 
     \b
@@ -756,7 +718,6 @@ def vacuum(lake: str, hours: int, dry_run: bool, as_json: bool) -> None:
     """
     from stompring.pipeline.lake.views import Views
 
-    found = existing_lake(lake)
     done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
 
     def deleted(kind: str, name: str, gone: list[str]) -> None:
@@ -781,19 +742,18 @@ def _show_deleted(name: str, gone: list[str], dry_run: bool) -> None:
     click.echo(f"{name}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
 
 
-@click.command()
-@lake_option
-@click.option(
-    "--table",
-    type=click.Choice(["messages", "events", "samples", "all"]),
-    default="messages",
-    show_default=True,
-    help="Table; the versions of 'messages' are the versions of the lake.",
-)
-@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of versions.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@without_spark
-def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
+@command(lake)
+def history(
+    found: Lake = existing_lake,
+    table: str = option(
+        "Table; the versions of 'messages' are the versions of the lake.",
+        type=click.Choice(["messages", "events", "samples", "all"]),
+        default="messages",
+    ),
+    limit: int | None = option("Maximum number of versions.", min=1),
+    as_json: bool = option("--json", "Print one JSON object per line."),
+    ignored: None = without_spark,
+) -> None:
     """List the versions of a lake, newest first, with their times and operations. Needs no Java.
 
     --version and --as-of of other commands read the lake as of a version or a time.
@@ -804,7 +764,6 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
     """
     from stompring.pipeline.lake.delta import commits, iso_time
 
-    found = existing_lake(lake)
     selected = list(found.tables.values()) if table == "all" else [found.tables[table]]
     every = [commit for each in selected for commit in commits(each).values()]
     for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
@@ -827,12 +786,13 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
         click.echo(f"{one.table}  {one.version}  {document['time']}  {one.operation}  {more}".rstrip())
 
 
-@click.command()
-@lake_option
-@version_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@without_spark
-def restore(lake: str, version: int | None, as_of: str | None, as_json: bool) -> None:
+@command(lake)
+def restore(
+    found: Lake = existing_lake,
+    as_at: AsAt = version_options,
+    as_json: bool = JSON_OBJECT,
+    ignored: None = without_spark,
+) -> None:
     """Restore a lake to a version or a time. Needs no Java.
 
     The next 'lake ingest' ingests later messages again, as far as the broker still has them. Later versions can be
@@ -842,10 +802,9 @@ def restore(lake: str, version: int | None, as_of: str | None, as_json: bool) ->
     Examples:
       stompring lake restore --lake lake --version 12
     """
-    found = existing_lake(lake)
     with found.locked():
         found.complete_restore()
-        versions = selected_versions(found, version, as_of)
+        versions = as_at.versions(found)
         if versions is None:
             raise click.UsageError("--version N or --as-of TIME is required")
         found.restore(versions)
@@ -859,47 +818,71 @@ def restore(lake: str, version: int | None, as_of: str | None, as_json: bool) ->
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
-@click.argument("name")
-@lake_option
-@click.option(
-    "--address",
-    multiple=True,
-    metavar="PATTERN",
-    help="Address pattern; * matches one word, # any number of words. Repeatable.",
-)
-@click.option("--where", metavar="SELECTOR", help="Selector: only messages that match it.")
-@click.option(
-    "--header",
-    multiple=True,
-    metavar="NAME[:TYPE]",
-    help="Column from a header; types: string, int, long, double, boolean, date, timestamp.  [default type: string]",
-)
-@click.option("--json-schema", metavar="FILE", type=_FILE, help="Columns from a JSON Schema of the bodies.")
-@click.option("--infer", is_flag=True, help="Columns inferred from the JSON bodies in the lake.")
-@click.option("--avro", metavar="FILE", type=_FILE, help="Columns from the Avro schema of the bodies.")
-@click.option(
-    "--materialize", is_flag=True, help="Store the rows in a Delta table, to which each ingest adds."
-)
-@click.option(
-    "--refresh",
-    is_flag=True,
-    help="Add the rows of new messages to a materialized view.",
-)
-@click.option("--drop", is_flag=True, help="Delete the view and its table.")
-@without_spark
+@dataclass(frozen=True, slots=True)
+class ViewColumns:
+    """The columns of a view."""
+
+    header: tuple[str, ...] = option(
+        "NAME[:TYPE]",
+        "Column from a header; types: string, int, long, double, boolean, date, timestamp.  [default type: string]",
+    )
+    json_schema: Path | None = option("FILE", "Columns from a JSON Schema of the bodies.", exists=True)
+    infer: bool = option("Columns inferred from the JSON bodies in the lake.")
+    avro: Path | None = option("FILE", "Columns from the Avro schema of the bodies.", exists=True)
+
+    def definition(
+        self, lake: Lake, name: str, addresses: tuple[str, ...], where: str | None, materialize: bool
+    ) -> ViewDefinition:
+        """A view with these columns. Raises `click.ClickException`."""
+        from stompring.pipeline.lake.views import (
+            HEADER_TYPES,
+            InvalidSchema,
+            ViewDefinition,
+            from_avro,
+            from_json_schema,
+        )
+
+        headers = []
+        for each in self.header:
+            key, colon, type_ = each.rpartition(":")
+            key, type_ = (key, type_) if colon else (each, "string")
+            if not key or type_ not in HEADER_TYPES:
+                raise click.BadParameter(
+                    f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
+                    param_hint="--header",
+                )
+            headers.append((key, HEADER_TYPES[type_]))
+        fields: list[dict[str, Any]] = []
+        schema = None
+        try:
+            if self.json_schema is not None:
+                fields = from_json_schema(self.json_schema.read_bytes())
+            elif self.avro is not None:
+                text = self.avro.read_bytes()
+                fields, schema = from_avro(text), text.decode()
+        except InvalidSchema as reason:
+            raise click.ClickException(f"{self.json_schema or self.avro}: {reason}") from None
+        if self.infer:
+            fields = _infer(lake, addresses)
+        return ViewDefinition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
+
+
+view_columns = provided(ViewColumns)
+
+NO_COLUMNS = ViewColumns((), None, False, None)
+
+
+@command(lake)
 def view(
     name: str,
-    lake: str,
-    address: tuple[str, ...],
-    where: str | None,
-    header: tuple[str, ...],
-    json_schema: Path | None,
-    infer: bool,
-    avro: Path | None,
-    materialize: bool,
-    refresh: bool,
-    drop: bool,
+    found: Lake = existing_lake,
+    address: tuple[str, ...] = PATTERN,
+    where: str | None = option("SELECTOR", "Selector: only messages that match it."),
+    columns: ViewColumns = view_columns,
+    materialize: bool = option("Store the rows in a Delta table, to which each ingest adds."),
+    refresh: bool = option("Add the rows of new messages to a materialized view."),
+    drop: bool = option("Delete the view and its table."),
+    ignored: None = without_spark,
 ) -> None:
     """Create a view NAME of messages, with typed columns from bodies and headers. Needs no Java.
 
@@ -914,10 +897,9 @@ def view(
     """
     from stompring.pipeline.lake.views import Views
 
-    found = existing_lake(lake)
     known = Views(found)
     if refresh or drop:
-        if (refresh and drop) or address or where or header or json_schema or infer or avro or materialize:
+        if (refresh and drop) or address or where or columns != NO_COLUMNS or materialize:
             raise click.UsageError("--refresh and --drop take no other option than --lake")
         if drop:
             known.drop(name)
@@ -927,9 +909,9 @@ def view(
         return
     if not address:
         raise click.UsageError("--address is required: the addresses of the view")
-    if sum((json_schema is not None, infer, avro is not None)) > 1:
+    if sum(map(bool, (columns.json_schema, columns.infer, columns.avro))) > 1:
         raise click.UsageError("--json-schema, --infer and --avro cannot be combined")
-    definition = _definition(found, name, address, where, header, json_schema, infer, avro, materialize)
+    definition = columns.definition(found, name, patterns(address), where, materialize)
     made = known.create(definition)
     for column, type_ in definition.shown():
         click.echo(f"  {column}  {type_}")
@@ -939,51 +921,6 @@ def view(
     if materialize:
         rows, bad = made.counts()
         click.echo(f"{name}: {rows:,} rows, {bad:,} of them not decoded (column _bad)")
-
-
-def _definition(
-    lake: Lake,
-    name: str,
-    address: tuple[str, ...],
-    where: str | None,
-    header: tuple[str, ...],
-    json_schema: Path | None,
-    infer: bool,
-    avro: Path | None,
-    materialize: bool,
-) -> ViewDefinition:
-    from stompring.pipeline.lake.views import (
-        HEADER_TYPES,
-        InvalidSchema,
-        ViewDefinition,
-        from_avro,
-        from_json_schema,
-    )
-
-    headers = []
-    for each in header:
-        key, colon, type_ = each.rpartition(":")
-        key, type_ = (key, type_) if colon else (each, "string")
-        if not key or type_ not in HEADER_TYPES:
-            raise click.BadParameter(
-                f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
-                param_hint="--header",
-            )
-        headers.append((key, HEADER_TYPES[type_]))
-    addresses = patterns(address)
-    fields: list[dict[str, Any]] = []
-    schema = None
-    try:
-        if json_schema is not None:
-            fields = from_json_schema(json_schema.read_bytes())
-        elif avro is not None:
-            text = avro.read_bytes()
-            fields, schema = from_avro(text), text.decode()
-    except InvalidSchema as reason:
-        raise click.ClickException(f"{json_schema or avro}: {reason}") from None
-    if infer:
-        fields = _infer(lake, addresses)
-    return ViewDefinition(name, addresses, where, tuple(headers), tuple(fields), schema, materialize)
 
 
 def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -1012,11 +949,8 @@ def _refresh(view: View) -> None:
     )
 
 
-@click.command()
-@lake_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@without_spark
-def views(lake: str, as_json: bool) -> None:
+@command(lake)
+def views(found: Lake = existing_lake, as_json: bool = JSON_OBJECT, ignored: None = without_spark) -> None:
     """List the views of a lake and their columns. Needs no Java.
 
     \b
@@ -1026,7 +960,7 @@ def views(lake: str, as_json: bool) -> None:
     from stompring.pipeline.lake.views import Views
 
     document: dict[str, Any] = {}
-    for each in Views(existing_lake(lake)).every():
+    for each in Views(found).every():
         one = each.definition
         document[each.name] = {
             "addresses": list(one.addresses),
@@ -1048,37 +982,24 @@ def views(lake: str, as_json: bool) -> None:
             click.echo(f"  {column}  {type_}")
 
 
-@click.command()
-@click.argument("query")
-@lake_option
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="Output format; json prints one object per line.",
-)
-@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of rows.")
-@click.option(
-    "--engine",
-    type=click.Choice(["spark", "duckdb"]),
-    default="spark",
-    show_default=True,
-    help="Query engine and its SQL dialect; duckdb starts at once and needs no Java.",
-)
-@version_options
-@with_spark
+@command(lake)
 def sql(
     query: str,
-    lake: str,
-    format_: str,
-    limit: int | None,
-    engine: str,
-    version: int | None,
-    as_of: str | None,
-    master: str | None,
-    conf: tuple[str, ...],
+    found: Lake = existing_lake,
+    format_: str = option(
+        "--format",
+        "Output format; json prints one object per line.",
+        type=click.Choice(["table", "json", "csv"]),
+        default="table",
+    ),
+    limit: int | None = option("Maximum number of rows.", min=1),
+    engine: str = option(
+        "Query engine and its SQL dialect; duckdb starts at once and needs no Java.",
+        type=click.Choice(["spark", "duckdb"]),
+        default="spark",
+    ),
+    as_at: AsAt = version_options,
+    spark: Spark = spark_options,
 ) -> None:
     """Run a QUERY in SQL over the tables messages, events and samples and the views of a lake.
 
@@ -1090,16 +1011,15 @@ def sql(
       stompring lake sql --lake lake "select count(*) from messages"
       stompring lake sql --lake lake --engine duckdb --format csv "select address, count(*) from messages group by 1"
     """
-    found = existing_lake(lake)
-    versions = selected_versions(found, version, as_of)
+    versions = as_at.versions(found)
     if engine == "duckdb":
-        if master is not None or conf:
+        if spark.master is not None or spark.conf:
             raise click.UsageError("--master and --conf require --engine spark")
         _by_duckdb(found, query, format_, limit, versions)
         return
-    with session(master, conf, found) as spark:
-        found.register(spark, versions)
-        frame = spark.sql(query)
+    with spark.session(found) as session:
+        found.register(session, versions)
+        frame = session.sql(query)
         if limit is not None:
             frame = frame.limit(limit)
         _by_spark(frame, format_)
@@ -1138,7 +1058,9 @@ def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
             writer.writerow([_plain_value(value) for value in row])
         return
     shown = [[_cell_text(value) for value in row] for row in rows]
-    for line in _table(columns, shown):
+    heads, *lines = aligned([columns, *shown])
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    for line in (heads, "  ".join("-" * width for width in widths), *lines):
         click.echo(line)
     click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
 
@@ -1161,30 +1083,20 @@ def _cell_text(value: Any) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
-    lines = ["  ".join(name.ljust(width) for name, width in zip(columns, widths, strict=True)).rstrip()]
-    lines.append("  ".join("-" * width for width in widths))
-    lines += [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return lines
-
-
-@click.command()
-@lake_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@version_options
-@without_spark
-def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> None:
+@command(lake)
+def tables(
+    found: Lake = existing_lake,
+    as_json: bool = JSON_OBJECT,
+    as_at: AsAt = version_options,
+    ignored: None = without_spark,
+) -> None:
     """List the tables of a lake with rows, files and columns, and its brokers. Needs no Java.
 
     \b
     Examples:
       stompring lake tables --lake lake --json
     """
-    found = existing_lake(lake)
-    versions = selected_versions(found, version, as_of) or {}
+    versions = as_at.versions(found) or {}
     about = {name: table.about(versions.get(name)) for name, table in found.tables.items()}
     losses = found.losses()
     brokers = {
@@ -1212,82 +1124,49 @@ def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> 
 PROGRESS_INTERVAL = 5.0
 
 
-@click.command()
-@lake_option
-@click.option(
-    "--where",
-    metavar="CONDITION",
-    help="Select messages by a condition: SQL over the columns of 'messages', as \"queue = 'x' and "
-    "headers['colour'] = 'red'\", or a selector as for a subscription, as \"colour = 'red'\".",
-)
-@period_options
-@broker_option
-@version_options
-@click.option(
-    "--to",
-    metavar="[ssl://]HOST:PORT",
-    help="Target broker, any STOMP 1.2 broker; ssl:// for TLS. Not required with --dry-run.",
-)
-@click.option(
-    "--destination",
-    metavar="NAME",
-    help="Destination of all messages.  [default: the address of each message]",
-)
-@click.option(
-    "--rate",
-    type=FiniteRange(min=0.1),
-    metavar="N",
-    help="Maximum rate in messages per second.",
-)
-@click.option(
-    "--parts",
-    type=click.IntRange(1, 256),
-    default=1,
-    show_default=True,
-    help="Parallel connections. All messages of an address use the same connection.",
-)
-@click.option(
-    "--name",
-    default="",
-    metavar="NAME",
-    help="Name of the replay: another name sends the same messages again.",
-)
-@click.option("--user", metavar="NAME", help="User name for the login.")
-@click.option(
-    "--password-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the password in its first line. Tasks read it: it must exist on each machine of a cluster.",
-)
-@click.option(
-    "--ca-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CA certificates (PEM) to verify the broker's certificate, for ssl://. Tasks read it.  "
-    "[default: the system's]",
-)
-@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@with_spark
+@command(lake)
 def replay(
-    lake: str,
-    where: str | None,
-    since: str | None,
-    until: str | None,
-    address: tuple[str, ...],
-    broker: str | None,
-    version: int | None,
-    as_of: str | None,
-    to: str | None,
-    destination: str | None,
-    rate: float | None,
-    parts: int,
-    name: str,
-    user: str | None,
-    password_file: Path | None,
-    ca_file: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    master: str | None,
-    conf: tuple[str, ...],
+    found: Lake = existing_lake,
+    where: str | None = option(
+        "CONDITION",
+        "Select messages by a condition: SQL over the columns of 'messages', as \"queue = 'x' and "
+        "headers['colour'] = 'red'\", or a selector as for a subscription, as \"colour = 'red'\".",
+    ),
+    period: Period = period_options,
+    broker: str | None = BROKER,
+    as_at: AsAt = version_options,
+    to: str | None = option(
+        "[ssl://]HOST:PORT",
+        "Target broker, any STOMP 1.2 broker; ssl:// for TLS. Not required with --dry-run.",
+    ),
+    destination: str | None = option(
+        "NAME", "Destination of all messages.  [default: the address of each message]"
+    ),
+    rate: float | None = option("N", "Maximum rate in messages per second.", min=0.1),
+    parts: int = option(
+        "Parallel connections. All messages of an address use the same connection.", default=1, min=1, max=256
+    ),
+    name: str = option(
+        "NAME",
+        "Name of the replay: another name sends the same messages again.",
+        default="",
+        show_default=False,
+    ),
+    user: str | None = option("NAME", "User name for the login."),
+    password_file: Path | None = option(
+        "FILE",
+        "File with the password in its first line. Tasks read it: it must exist on each machine of a cluster.",
+        exists=True,
+    ),
+    ca_file: Path | None = option(
+        "FILE",
+        "CA certificates (PEM) to verify the broker's certificate, for ssl://. Tasks read it.  "
+        "[default: the system's]",
+        exists=True,
+    ),
+    dry_run: bool = option("Show what would be sent, and send nothing."),
+    as_json: bool = JSON_OBJECT,
+    spark: Spark = spark_options,
 ) -> None:
     """Send messages of a lake to a broker again: in order per address, with receipts, each message once.
 
@@ -1303,23 +1182,20 @@ def replay(
     from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 
-    found = existing_lake(lake)
-    begin, end = time_range(since, until)
+    begin, end = period.range()
     if to is None and not dry_run:
         raise click.UsageError("--to HOST:PORT is required: the target broker")
-    try:
+    with bad_value("--to", ValueError):
         host, port, tls = ("", 0, False) if to is None else parse_address(to)
-    except ValueError as reason:
-        raise click.BadParameter(str(reason), param_hint="--to") from None
     if ca_file is not None and not tls:
         raise click.UsageError("--ca-file requires TLS: --to ssl://HOST:PORT")
     name_of_broker = broker_of(found, broker)
-    versions = selected_versions(found, version, as_of)
-    choice = MessageSelection(where, begin, end, patterns(address))
+    versions = as_at.versions(found)
+    choice = MessageSelection(where, begin, end, patterns(period.address))
     at = None if versions is None else versions["messages"]
     plan = ReplayPlan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker, at=at)
-    with session(master, conf) as spark:
-        work = Replay(spark, found, plan)
+    with spark.session() as session:
+        work = Replay(session, found, plan)
         if dry_run:
             _show_plan(work, as_json)
             return
@@ -1342,7 +1218,7 @@ def replay(
             ca_file=ca_file and ca_file.absolute(),
         )
         began = time.monotonic()
-        with _progress(work):
+        with Progress(terminal=False, pause=PROGRESS_INTERVAL).watching(_sent(work)):
             sent, before = work.run(SinkOptions(endpoint, destination), rate)
     seconds = time.monotonic() - began
     if as_json:
@@ -1376,85 +1252,51 @@ def _show_plan(work: Replay, as_json: bool) -> None:
     click.echo(f"{sum(row.messages for row in rows):,} messages would be sent")
 
 
-@contextmanager
-def _progress(work: Replay) -> Iterator[None]:
-    """A line now and then on how far it is."""
-    over = Event()
+def _sent(work: Replay) -> Callable[[], str | None]:
+    """A function that says how many messages were sent, None while that is what it said last."""
+    before = -1
 
-    def watch() -> None:
-        before = -1
-        while not over.wait(PROGRESS_INTERVAL):
-            sent = work.sent()
-            if sent != before:
-                click.echo(f"{sent:,} messages sent", err=True)
-                before = sent
+    def text() -> str | None:
+        nonlocal before
+        sent, earlier = work.sent(), before
+        before = sent
+        return None if sent == earlier else f"{sent:,} messages sent"
 
-    watching = Thread(target=watch, daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
+    return text
 
 
-@click.command()
-@lake_option
-@click.option(
-    "--out",
-    required=True,
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="HTML file to write; it needs no other file.",
-)
-@period_options
-@broker_option
-@version_options
-@click.option(
-    "--keep",
-    metavar="PERCENT",
-    type=FiniteRange(0, 100),
-    default=99.0,
-    show_default=True,
-    help="Advice for ring-size: share of the replaced messages that the ring should have kept.",
-)
-@click.option(
-    "--unpaged",
-    metavar="PERCENT",
-    type=FiniteRange(0, 100),
-    default=99.0,
-    show_default=True,
-    help="Advice for max-size-bytes: share of the time in which an address should not have paged.",
-)
-@click.option(
-    "--compare/--no-compare",
-    default=True,
-    show_default=True,
-    help="Compare the headline with the previous period of the same length. Requires --since.",
-)
-@click.option(
-    "--plots",
-    type=click.Choice(["static", "interactive", "both"]),
-    default="static",
-    show_default=True,
-    help="Kind of plots: interactive plots add 5 MB and need scripts, static plots need none.",
-)
-@with_spark
+@command(lake)
 def report(
-    lake: str,
-    out: Path,
-    since: str | None,
-    until: str | None,
-    address: tuple[str, ...],
-    broker: str | None,
-    version: int | None,
-    as_of: str | None,
-    keep: float,
-    unpaged: float,
-    compare: bool,
-    plots: str,
-    master: str | None,
-    conf: tuple[str, ...],
+    found: Lake = existing_lake,
+    out: Path = option("FILE", "HTML file to write; it needs no other file."),
+    period: Period = period_options,
+    broker: str | None = BROKER,
+    as_at: AsAt = version_options,
+    keep: float = option(
+        "PERCENT",
+        "Advice for ring-size: share of the replaced messages that the ring should have kept.",
+        default=99.0,
+        min=0,
+        max=100,
+    ),
+    unpaged: float = option(
+        "PERCENT",
+        "Advice for max-size-bytes: share of the time in which an address should not have paged.",
+        default=99.0,
+        min=0,
+        max=100,
+    ),
+    compare: bool = option(
+        "--compare/--no-compare",
+        "Compare the headline with the previous period of the same length. Requires --since.",
+        default=True,
+    ),
+    plots: str = option(
+        "Kind of plots: interactive plots add 5 MB and need scripts, static plots need none.",
+        type=click.Choice(["static", "interactive", "both"]),
+        default="static",
+    ),
+    spark: Spark = spark_options,
 ) -> None:
     """Write an HTML report: queue depths, times to acknowledge, rates, messages replaced by rings, sizing advice.
 
@@ -1463,24 +1305,23 @@ def report(
       stompring lake report --lake lake --out report.html
       stompring lake report --lake lake --out july.html --since 2026-07-01 --until 2026-08-01
     """
-    found = existing_lake(lake)
-    begin, end = time_range(since, until)
+    begin, end = period.range()
     if broker is not None:
         broker_of(found, broker)
-    versions = selected_versions(found, version, as_of)
+    versions = as_at.versions(found)
     if not out.absolute().parent.is_dir():
         raise click.BadParameter(f"{out.absolute().parent} is not a directory", param_hint="--out")
-    with session(master, conf, found) as spark:
-        from stompring.pipeline.report import Lake, Period, write_report
+    with spark.session(found) as session:
+        from stompring.pipeline import report as reports
 
-        frames = found.frames(spark, versions=versions)
-        tables = Lake(frames["messages"], frames["events"], frames["samples"])
-        period = Period(_as_datetime(begin), _as_datetime(end))
-        something = write_report(
+        frames = found.frames(session, versions=versions)
+        tables = reports.Lake(frames["messages"], frames["events"], frames["samples"])
+        times = reports.Period(_as_datetime(begin), _as_datetime(end))
+        something = reports.write_report(
             tables,
             out,
-            period,
-            patterns(address),
+            times,
+            patterns(period.address),
             keep=keep,
             unpaged=unpaged,
             brokers=() if broker is None else (broker,),
@@ -1495,108 +1336,3 @@ def report(
 
 def _as_datetime(time: int | None) -> datetime | None:
     return None if time is None else datetime.fromtimestamp(time / 1000, UTC)
-
-
-#: What the extra brings, by the names under which it is imported.
-REQUIRED_LIBRARIES = (
-    "pyspark",
-    "pyarrow",
-    "numpy",
-    "deltalake",
-    "duckdb",
-    "fastavro",
-    "obstore",
-    "jinja2",
-    "matplotlib",
-)
-
-
-class _Commands(click.Group):
-    """Faults that a user can do something about become a message and exit status 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        if any(word in ctx.help_option_names for word in ctx.args) or "--help" in sys.argv:
-            return super().invoke(ctx)
-        missing = [name for name in REQUIRED_LIBRARIES if find_spec(name) is None]
-        if missing:
-            raise click.ClickException(
-                f"missing libraries for lake: {', '.join(missing)}: pip install 'stompring[spark]'"
-            )
-        logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO, stream=sys.stderr)
-        logging.getLogger("py4j").setLevel(logging.ERROR)
-        try:
-            return super().invoke(ctx)
-        except click.ClickException:
-            raise
-        except Exception as fault:
-            text = _error_text(fault)
-            if text is None:
-                raise
-            raise click.ClickException(text) from None
-
-
-def _error_text(fault: Exception) -> str | None:
-    """What to tell of a fault without a traceback; None where that is a mistake of ours."""
-    from stompring.errors import StoreError
-    from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
-    from stompring.pipeline.lake import delta
-    from stompring.pipeline.lake.delta import VersionNotFound
-    from stompring.pipeline.lake.duckdb_query import QueryError
-    from stompring.pipeline.lake.lake import LakeNotFound
-    from stompring.pipeline.lake.replay import InvalidCondition
-    from stompring.pipeline.lake.views import InvalidSchema, ViewError
-    from stompring.pipeline.options import OptionError
-    from stompring.pipeline.session import ConnectorNotFound, JavaNotFound, is_spark_error
-    from stompring.pipeline.workers import worker_message
-    from stompring.store.datadir import Busy
-
-    ours = (
-        JavaNotFound,
-        ConnectorNotFound,
-        LakeNotFound,
-        VersionNotFound,
-        InvalidCondition,
-        OptionError,
-        DataLoss,
-        DirectoryReplaced,
-        Busy,
-    )
-    of_views = (QueryError, InvalidSchema, ViewError)
-    if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
-        return str(fault)
-    if delta.is_delta_error(fault):
-        return f"cannot read or write a table of the lake: {fault}"
-    if is_spark_error(fault):
-        return worker_message(str(fault)) or _task_error(str(fault))
-    return None
-
-
-def _task_error(text: str) -> str:
-    """Of what Spark says when a task fails, the line of the exception that the task raised."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "Traceback (most recent call last):" in text:
-        tail = text.rpartition("Traceback (most recent call last):")[2].splitlines()
-        raised = [line for line in tail if line and not line[0].isspace()]
-        if raised:
-            return raised[0]
-    return lines[0].removeprefix("An exception was thrown from the Python worker. ")
-
-
-@click.group(cls=_Commands)
-def lake() -> None:
-    """Delta tables, reports and replays of the messages that a broker retained.
-
-    A broker with journal-retention-directory in its broker.xml retains all messages. 'lake ingest' writes them to a
-    lake: the Delta tables 'messages', 'events' and 'samples', for Spark, DuckDB, Polars and pandas.
-
-    Requires pip install 'stompring[spark]'.
-
-    \b
-    Examples:
-      stompring lake ingest --data data --lake lake
-      stompring lake report --lake lake --out report.html
-    """
-
-
-for command in (ingest, tables, sql, report, replay, compact, vacuum, history, restore, view, views, warm):
-    lake.add_command(command)

@@ -12,7 +12,7 @@ import click
 from stompring import __version__, build
 from stompring.errors import ConfigurationError
 
-from .context import context_names
+from .contexts import context_names
 from .output import CommandFailed, Interrupted
 from .output import one_line as printable
 

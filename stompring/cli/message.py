@@ -10,18 +10,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from .context import names_of
+from .options import HEADERS, YES, argument, command, header_pair, message_headers, option, provided
 from .output import (
     UNREACHABLE,
     USAGE,
     Column,
     CommandFailed,
-    Duration,
     Interrupted,
     age_text,
     bytes_text,
@@ -30,7 +31,9 @@ from .output import (
     counted,
     echo_json,
     every,
+    fields,
     human_text,
+    indented,
     is_terminal,
     number,
     plain_text,
@@ -40,13 +43,15 @@ from .output import (
     progress,
     time_text,
     warn,
-    yes_option,
 )
-from .queue import bulk, detach_option, name_argument
-from .remote import Remote, remote_command
+from .queue import DETACH, QUEUE, TARGET, Selection, bulk
+from .remote import Remote, running
 
 #: Bytes of a body in a list on a terminal, and of one message.
 PREVIEW, WHOLE = 200, 1024 * 1024
+
+#: Bytes of one read of an answer.
+CHUNK = 65536
 
 #: Bytes of one request of an upload; the limit of the API is 1 MiB.
 UPLOAD_SIZE = 512 * 1024
@@ -79,32 +84,19 @@ def message() -> None:
     """
 
 
-id_argument = click.argument("message_id", metavar="ID")
+ID = argument("ID")
+FILTER = option("--filter", "SELECTOR", "Only messages that match this selector.")
 
 
-@message.command()
-@name_argument
-@click.option("--filter", "selector", metavar="SELECTOR", help="Only messages that match this selector.")
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="At most N messages.",
-)
-@click.option("--scheduled", is_flag=True, help="Scheduled messages only, by due time.")
-@click.option("--headers", is_flag=True, help="Show all headers and the beginning of each body.")
-@click.option("--columns", metavar="FIELD,…", help="Show these fields of the API (docs/http-api.md).")
-@remote_command
+@command(message)
 def browse(
-    remote: Remote,
-    name: str,
-    selector: str | None,
-    limit: int,
-    scheduled: bool,
-    headers: bool,
-    columns: str | None,
+    name: str = QUEUE,
+    selector: str | None = FILTER,
+    limit: int = option("N", "At most N messages.", default=50, min=1),
+    scheduled: bool = option("Scheduled messages only, by due time."),
+    headers: bool = option("Show all headers and the beginning of each body."),
+    columns: str | None = option("FIELD,…", "Show these fields of the API (docs/http-api.md)."),
+    remote: Remote = running,
 ) -> None:
     """List the messages of a queue: pending in order of delivery, then scheduled, then delivering. Nothing changes.
 
@@ -120,15 +112,7 @@ def browse(
     path = ("queues", name, "scheduled" if scheduled else "messages")
     preview = None if remote.json or not is_terminal() else PREVIEW
     query = {"filter": selector, "bodyLimit": preview}
-    found: list[Any] = []
-    page = 0
-    while True:
-        page += 1
-        answer = remote.get(*path, page=page, **query)
-        found += answer["data"]
-        if len(found) >= min(limit, answer["count"]) or len(answer["data"]) < answer["size"]:
-            break
-    answer = {**answer, "data": found[:limit], "page": 1, "size": max(len(found[:limit]), 1)}
+    answer = remote.pages(*path, limit=limit, sized=False, **query)
     if remote.json:
         echo_json(answer)
         return
@@ -144,25 +128,25 @@ def browse(
         click.echo(f"{count_text(left)} more (--limit)", err=True)
 
 
-_FIELDS = (
-    Column("timestamp", "sent", time_text),
-    Column("expires", show=time_text),
-    Column("dueTime", "due", time_text),
-    Column("size", "memory", bytes_text),
-    Column("bodySize", "body size", bytes_text),
+_FIELDS = fields(
+    timestamp=("sent", time_text),
+    expires=("expires", time_text),
+    dueTime=("due", time_text),
+    size=("memory", bytes_text),
+    bodySize=("body size", bytes_text),
 )
 
 
 def _print_message(record: dict[str, Any]) -> None:
     """Fields, headers and body of a message."""
     hidden = ("headers", "body", "encoding", "bodyTruncated")
-    fields = {name: value for name, value in record.items() if name not in hidden and value is not None}
+    shown = {name: value for name, value in record.items() if name not in hidden and value is not None}
     headers = {f"header.{name}": value for name, value in record["headers"].items()}
     sections = {
-        "Message": every(fields, _FIELDS),
+        "Message": every(shown, _FIELDS),
         "Headers": [Column(name, name.removeprefix("header.")) for name in headers],
     }
-    print_fields({**fields, **headers}, sections)
+    print_fields({**shown, **headers}, sections)
     if not is_terminal():
         click.echo(f"encoding\t{record['encoding']}")
         click.echo(f"body\t{plain_text(record['body'])}")
@@ -174,30 +158,23 @@ def _print_message(record: dict[str, Any]) -> None:
     if not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False, indent=2)
     elif record["encoding"] in ("text", "json") and not record["bodyTruncated"]:
-        try:
-            body = json.dumps(json.loads(body), ensure_ascii=False, indent=2) if body[:1] in "{[" else body
-        except (ValueError, RecursionError):
-            pass
+        body = indented(body)
     click.echo(printable(body))
     if record["bodyTruncated"]:
-        shown = bytes_text(record["bodySize"])
-        click.echo(f"(the beginning of {shown}; the whole body: --output FILE)", err=True)
+        size = bytes_text(record["bodySize"])
+        click.echo(f"(the beginning of {size}; the whole body: --output FILE)", err=True)
 
 
-@message.command()
-@name_argument
-@id_argument
-@click.option(
-    "--body",
-    "only_body",
-    is_flag=True,
-    help="Print the bytes of the body, whole and unchanged. Not to a terminal.",
-)
-@click.option(
-    "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the bytes of the body to FILE."
-)
-@remote_command
-def show(remote: Remote, name: str, message_id: str, only_body: bool, output: str | None) -> None:
+@command(message)
+def show(
+    name: str = QUEUE,
+    message_id: str = ID,
+    only_body: bool = option(
+        "--body", "Print the bytes of the body, whole and unchanged. Not to a terminal."
+    ),
+    output: Path | None = option("FILE", "Write the bytes of the body to FILE."),
+    remote: Remote = running,
+) -> None:
     """Show one message with its headers and body.
 
     \b
@@ -210,8 +187,8 @@ def show(remote: Remote, name: str, message_id: str, only_body: bool, output: st
         if output is None and is_terminal():
             raise click.UsageError("--body writes bytes as they are: redirect it, or use --output FILE")
         answer = remote.open("GET", ("queues", name, "messages", message_id, "body"))
-        with _writing(output) as stream:
-            for piece in remote.pieces(answer):
+        with _writing(None if output is None else str(output)) as stream:
+            for piece in remote.stream(partial(answer.read, CHUNK)):
                 stream.write(piece)
         return
     record = remote.get("queues", name, "messages", message_id, bodyLimit=None if remote.json else WHOLE)
@@ -244,48 +221,25 @@ def _writing(output: str | None) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
-@message.command()
-@click.argument("address", metavar="ADDRESS[::QUEUE]", shell_complete=names_of("addresses"))
-@click.argument("body", required=False)
-@click.option(
-    "--file",
-    "file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Body: the bytes of FILE.",
-)
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. Repeatable.")
-@click.option(
-    "--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Send it N times."
-)
-@click.option("--non-persistent", is_flag=True, help="The message need not survive a restart.")
-@click.option("--priority", type=click.IntRange(0, 9), help="Priority.")
-@click.option("--expires", type=Duration(), metavar="DURATION", help="It expires after so long.")
-@click.option("--delay", type=Duration(), metavar="DURATION", help="Deliver it after so long.")
-@click.option("--cron", metavar="TEXT", help="Deliver a copy at the times of this cron expression.")
-@click.option("--period", type=Duration(), metavar="DURATION", help="Repeat it with this period.")
-@click.option("--repeat", type=int, metavar="N", help="Repeat it N times, -1 without end.")
-@click.option(
-    "--routing-type",
-    type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
-    help="Routing type of an address that is created.",
-)
-@remote_command
+@command(message)
 def send(
-    remote: Remote,
-    address: str,
-    body: str | None,
-    file: str | None,
-    headers: tuple[str, ...],
-    count: int,
-    non_persistent: bool,
-    priority: int | None,
-    expires: float | None,
-    delay: float | None,
-    cron: str | None,
-    period: float | None,
-    repeat: int | None,
-    routing_type: str | None,
+    address: str = TARGET,
+    body: str | None = argument(),
+    file: Path | None = option("FILE", "Body: the bytes of FILE.", exists=True),
+    headers: tuple[str, ...] = HEADERS,
+    count: int = option("Send it N times.", default=1, min=1, max=10_000),
+    non_persistent: bool = option("The message need not survive a restart."),
+    priority: int | None = option("Priority.", min=0, max=9),
+    expires: float | None = option("DURATION", "It expires after so long."),
+    delay: float | None = option("DURATION", "Deliver it after so long."),
+    cron: str | None = option("TEXT", "Deliver a copy at the times of this cron expression."),
+    period: float | None = option("DURATION", "Repeat it with this period."),
+    repeat: int | None = option("N", "Repeat it N times, -1 without end."),
+    routing_type: str | None = option(
+        "Routing type of an address that is created.",
+        type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
+    ),
+    remote: Remote = running,
 ) -> None:
     """Send a message over HTTP, with the body BODY, from --file or from standard input.
 
@@ -298,23 +252,14 @@ def send(
       stompring message send orders::orders.eu --file order.bin --priority 9
       date | stompring message send log
     """
-    fields = dict(_header(each) for each in headers)
+    sent = dict(map(header_pair, headers)) | message_headers(priority, delay, period, repeat, cron)
     if not non_persistent:
-        fields.setdefault("persistent", "true")
-    if priority is not None:
-        fields["priority"] = str(priority)
+        sent.setdefault("persistent", "true")
     if expires is not None:
-        fields["expires"] = str(int((time.time() + expires) * 1000))
-    for name, value in (("DELAY", delay), ("PERIOD", period)):
-        if value is not None:
-            fields[f"AMQ_SCHEDULED_{name}"] = str(int(value * 1000))
-    if cron is not None:
-        fields["AMQ_SCHEDULED_CRON"] = cron
-    if repeat is not None:
-        fields["AMQ_SCHEDULED_REPEAT"] = str(repeat)
+        sent["expires"] = str(int((time.time() + expires) * 1000))
     raw = _body(body, file)
     target, _, queue = address.partition("::")
-    request: dict[str, Any] = {"address": target or queue, "headers": fields, "count": count}
+    request: dict[str, Any] = {"address": target or queue, "headers": sent, "count": count}
     if queue:
         request["queue"] = queue
     if routing_type is not None:
@@ -332,20 +277,13 @@ def send(
         raise CommandFailed(f"{counted(rejected, 'message')} rejected: {answer.get('reason')}")
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise click.BadParameter(f"a header is NAME=VALUE, not {text!r}", param_hint="--header")
-    return name, value
-
-
-def _body(body: str | None, file: str | None) -> bytes:
+def _body(body: str | None, file: Path | None) -> bytes:
     if body is not None and file is not None:
         raise click.UsageError("BODY and --file are mutually exclusive")
     if body is not None:
         return os.fsencode(body)
     if file is not None:
-        return Path(file).read_bytes()
+        return file.read_bytes()
     if sys.stdin.isatty():
         raise click.UsageError("no body: give BODY, --file FILE, or standard input; '' is an empty body")
     return sys.stdin.buffer.read()
@@ -354,63 +292,39 @@ def _body(body: str | None, file: str | None) -> bytes:
 # ---- many messages
 
 
-def _selected(command: Any) -> Any:
-    options = (
-        click.argument("ids", metavar="[ID]...", nargs=-1),
-        click.option("--filter", "selector", metavar="SELECTOR", help="Messages that match this selector."),
-        click.option("--all", "everything", is_flag=True, help="All pending and scheduled messages."),
-        click.option("--limit", metavar="N", type=click.IntRange(min=1), help="At most N messages."),
-        detach_option,
-        yes_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The messages that a command removes from a queue."""
 
+    ids: tuple[str, ...] = argument("[ID]...", required=False)
+    selector: str | None = option("--filter", "SELECTOR", "Messages that match this selector.")
+    everything: bool = option("--all", "All pending and scheduled messages.")
+    limit: int | None = option("N", "At most N messages.", min=1)
+    detach: bool = DETACH
+    yes: bool = YES
 
-def _remove(
-    remote: Remote,
-    operation: str,
-    verb: str,
-    name: str,
-    *,
-    ids: tuple[str, ...],
-    selector: str | None,
-    everything: bool,
-    limit: int | None,
-    detach: bool,
-    yes: bool,
-) -> None:
-    if sum((bool(ids), selector is not None, everything)) != 1:
-        raise click.UsageError(
-            "select messages by ID, by --filter or with --all", click.get_current_context()
+    def work(self, remote: Remote, operation: str, verb: str, name: str) -> None:
+        """Ask, and run an operation on them."""
+        ids, selector, everything = self.ids, self.selector, self.everything
+        if sum((bool(ids), selector is not None, everything)) != 1:
+            raise click.UsageError(
+                "select messages by ID, by --filter or with --all", click.get_current_context()
+            )
+        if ids:
+            which = f"{len(ids)} messages" if len(ids) > 1 else f"message {ids[0]}"
+        else:
+            which = "all messages" if everything else f"all messages that match {selector}"
+        confirm(f"{operation.capitalize()} {which} of queue {name}?", self.yes)
+        bulk(
+            remote, name, operation, f"{verb} queue {name}", Selection(selector, ids, self.limit, self.detach)
         )
-    if ids:
-        which = f"{len(ids)} messages" if len(ids) > 1 else f"message {ids[0]}"
-    else:
-        which = "all messages" if everything else f"all messages that match {selector}"
-    confirm(f"{operation.capitalize()} {which} of queue {name}?", yes)
-    bulk(
-        remote,
-        name,
-        operation,
-        f"{verb} queue {name}",
-        selector=selector,
-        messages=ids,
-        limit=limit,
-        detach=detach,
-    )
 
 
-@message.command()
-@name_argument
-@_selected
-@remote_command
-def delete(
-    remote: Remote,
-    name: str,
-    **selected: Any,
-) -> None:
+chosen_messages = provided(Chosen)
+
+
+@command(message)
+def delete(name: str = QUEUE, chosen: Chosen = chosen_messages, remote: Remote = running) -> None:
     """Delete messages of a queue, by ID, by a selector, or all. They count as acknowledged.
 
     Messages in delivery are skipped. Ctrl-C cancels the work: deleted messages stay deleted.
@@ -421,18 +335,11 @@ def delete(
       stompring message delete orders --filter "colour = 'red'" --limit 100 --yes
       stompring message delete orders --all --yes
     """
-    _remove(remote, "remove", "deleted from", name, **selected)
+    chosen.work(remote, "remove", "deleted from", name)
 
 
-@message.command()
-@name_argument
-@_selected
-@remote_command
-def expire(
-    remote: Remote,
-    name: str,
-    **selected: Any,
-) -> None:
+@command(message)
+def expire(name: str = QUEUE, chosen: Chosen = chosen_messages, remote: Remote = running) -> None:
     """Expire messages of a queue now: each goes to the expiry address, if there is one.
 
     Messages in delivery are skipped. Ctrl-C cancels the work: expired messages stay expired.
@@ -442,14 +349,11 @@ def expire(
       stompring message expire orders 7-1201
       stompring message expire orders --filter "day < 20" --yes
     """
-    _remove(remote, "expire", "expired in", name, **selected)
+    chosen.work(remote, "expire", "expired in", name)
 
 
-@message.command()
-@name_argument
-@id_argument
-@remote_command
-def deliver(remote: Remote, name: str, message_id: str) -> None:
+@command(message)
+def deliver(name: str = QUEUE, message_id: str = ID, remote: Remote = running) -> None:
     """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues.
 
     \b
@@ -463,13 +367,14 @@ def deliver(remote: Remote, name: str, message_id: str) -> None:
 # ---- files
 
 
-@message.command()
-@name_argument
-@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
-@click.option("--filter", "selector", metavar="SELECTOR", help="Only messages that match this selector.")
-@click.option("--replace", is_flag=True, help="Overwrite FILE if it exists.")
-@remote_command
-def download(remote: Remote, name: str, file: str, selector: str | None, replace: bool) -> None:
+@command(message)
+def download(
+    name: str = QUEUE,
+    file: str = argument("FILE", type=click.Path(dir_okay=False)),
+    selector: str | None = FILTER,
+    replace: bool = option("Overwrite FILE if it exists."),
+    remote: Remote = running,
+) -> None:
     """Write the messages of a queue to FILE as JSON lines, compressed if its name ends in .gz; - is standard output.
 
     Nothing changes in the queue. Ctrl-C leaves no file.
@@ -485,7 +390,7 @@ def download(remote: Remote, name: str, file: str, selector: str | None, replace
     count = 0
     last = b"\n"
     with _writing(file) as stream, progress(f"download {name}") as step:
-        for piece in remote.pieces(answer):
+        for piece in remote.stream(partial(answer.read, CHUNK)):
             stream.write(piece)
             count += piece.count(b"\n")
             last = piece[-1:]
@@ -499,14 +404,13 @@ def download(remote: Remote, name: str, file: str, selector: str | None, replace
         click.echo(printable(f"{counted(count, 'line')} of queue {name} written to {file}"), err=file == "-")
 
 
-@message.command()
-@name_argument
-@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option(
-    "--skip", metavar="N", type=click.IntRange(min=0), default=0, help="Skip the first N lines: resume."
-)
-@remote_command
-def upload(remote: Remote, name: str, file: str, skip: int) -> None:
+@command(message)
+def upload(
+    name: str = QUEUE,
+    file: str = argument("FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True)),
+    skip: int = option("N", "Skip the first N lines: resume.", default=0, show_default=False, min=0),
+    remote: Remote = running,
+) -> None:
     """Add the messages of FILE, as "message download" writes it, to a queue; - is standard input.
 
     Lines are sent in requests of at most 512 KiB, each imported as a whole or not at all. Ctrl-C, or an invalid line,

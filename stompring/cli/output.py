@@ -18,10 +18,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -60,6 +61,14 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def indented(text: str) -> str:
+    """JSON objects and arrays with an indent; any other text as it is."""
+    if text.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
+    return text
+
+
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d|)")
 
@@ -74,26 +83,29 @@ def seconds(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
-    """An option in seconds: a number with a unit, or seconds without one."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+    """The type of an option whose text a function reads; the function raises ValueError for a wrong one."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See `click.ParamType`."""
-        if isinstance(value, int | float):
-            return float(value)
+        if not isinstance(value, str):
+            return value
         try:
-            return seconds(value)
+            return self._parse(value)
         except ValueError as fault:
             self.fail(str(fault), param, ctx)
 
 
-class Positive(click.FloatRange):
-    """A finite number above 0. To click ``nan`` and ``inf`` are in a range without an end."""
+#: An option in seconds: a number with a unit, or seconds without one.
+DURATION = Parsed("duration", seconds)
 
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
+
+class FiniteRange(click.FloatRange):
+    """A number within a range. To click ``nan`` is in every range, and ``inf`` in those without an end."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See `click.ParamType`."""
@@ -174,6 +186,16 @@ def console(stderr: bool = False) -> Console:
 
 
 # ---- values
+
+
+def bracketed(host: str) -> str:
+    """A host as in a URL: an IPv6 address has brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def reachable(host: str) -> str:
+    """The host for clients on this machine of a listener, which may accept connections to all addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104
 
 
 def bytes_text(value: float) -> str:
@@ -296,6 +318,11 @@ def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
     return [by_field.get(name) or Column(name, name) for name in names]
 
 
+def fields(**titles: str | tuple[str, Callable[[Any], str]]) -> list[Column]:
+    """Fields of one record with their titles, and how they are shown if they are more than text or a number."""
+    return [Column(name, *((title,) if isinstance(title, str) else title)) for name, title in titles.items()]
+
+
 def number(field: str, title: str, rank: int = 1, show: Callable[[Any], str] = human_text) -> Column:
     """A column of numbers."""
     return Column(field, title, show, True, rank)
@@ -410,6 +437,26 @@ def print_fields(record: Mapping[str, Any], sections: Mapping[str, Iterable[Colu
     screen.print(grid)
 
 
+def print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Titles and values: on a terminal aligned and indented, in a pipe a line with tab per row."""
+    width = max((len(title) for title, _ in rows), default=0)
+    for title, value in rows:
+        if is_terminal():
+            click.echo(f"  {one_line(title).ljust(width)}  {one_line(value)}")
+        else:
+            click.echo(f"{one_line(title)}\t{one_line(value)}")
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+    """Rows as lines with columns as wide as they must be; those that are ``right`` end at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, right or [False] * len(row), strict=True)
+        yield "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in cells
+        ).rstrip()
+
+
 def done(text: str) -> None:
     """What a command did, for people: on standard output."""
     click.echo(one_line(text))
@@ -421,8 +468,6 @@ def warn(text: str) -> None:
 
 
 # ---- questions
-
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -454,6 +499,55 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, in
             bar.update(task, completed=done, total=total)
 
         yield step
+
+
+#: Seconds between two updates of the bar for bytes: drawing it costs more than reading a thousand records.
+REDRAW_INTERVAL = 0.1
+
+
+@contextmanager
+def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
+    """As `progress`, for many small steps: the function takes the size of each; ``length`` is their sum."""
+    if not sys.stderr.isatty() or length <= 0:
+        yield lambda size: None
+        return
+    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        waiting, shown = 0, 0.0
+
+        def step(size: int) -> None:
+            nonlocal waiting, shown
+            waiting += size
+            now = time.monotonic()
+            if now - shown >= REDRAW_INTERVAL:
+                shown = now
+                bar.update(waiting)
+                waiting = 0
+
+        yield step
+        bar.update(waiting)
+
+
+class ProgressLine:
+    """One line on standard error that is replaced while work goes on; nothing where that is no terminal."""
+
+    def __init__(self, quiet: bool = False, terminal: bool | None = None) -> None:
+        self._shown = not quiet and (sys.stderr.isatty() if terminal is None else terminal)
+        self._length = 0
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self._shown:
+            line = one_line(text)[: shutil.get_terminal_size().columns - 1]
+            sys.stderr.write(f"\r{line.ljust(self._length)}")
+            sys.stderr.flush()
+            self._length = len(line)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown and self._length:
+            sys.stderr.write(f"\r{' ' * self._length}\r")
+            sys.stderr.flush()
+            self._length = 0
 
 
 def lines(text: Iterable[str]) -> None:

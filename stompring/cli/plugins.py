@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
@@ -20,6 +20,7 @@ from stompring.settings.model import FullPolicy
 from stompring.settings.value_types import plugin_name
 
 from . import output
+from .options import DIRECTORY, JSON_FOR_TEXT, argument, command, option
 from .output import echo_json
 
 if TYPE_CHECKING:
@@ -65,19 +66,30 @@ class Listing:
         return () if self.configuration is None else self.configuration.plugins
 
 
-@click.command("list")
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"The broker.xml beside which plugins are looked for.  [default: {output.DEFAULT}]",
-)
-@click.option(
-    "--parameters",
-    is_flag=True,
-    help="Load the policies that broker.xml names, as a broker does, and show their parameters.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
-def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
+@click.group()
+def plugins() -> None:
+    """List address policies, and create new ones.
+
+    Policies are modules in a directory 'plugins' beside broker.xml or beside its directory, and entry points of
+    installed packages. The broker loads the policies that broker.xml names as <broker-plugin>.
+
+    \b
+    Examples:
+      stompring plugins list --parameters
+      stompring plugins new keep_newest
+    """
+
+
+@command(plugins, "list")
+def list_plugins(
+    config: str | None = option(
+        "FILE", f"The broker.xml beside which plugins are looked for.  [default: {output.DEFAULT}]"
+    ),
+    parameters: bool = option(
+        "Load the policies that broker.xml names, as a broker does, and show their parameters."
+    ),
+    as_json: bool = JSON_FOR_TEXT,
+) -> None:
     """List all policies, and where broker.xml uses them.
 
     Shown of each: name, first line of the docstring, file or package, class. Sources are parsed, not run: a listing
@@ -162,10 +174,7 @@ def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
         yield f"  error: {entry.fault}"
     if entry.parameters is not None:
         rows = [(one.key, one.takes, one.shown_default, one.help) for one in entry.parameters.values()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield f"    {'  '.join(cells)}".rstrip()
+        yield from (f"    {line}" for line in output.aligned(rows))
     if entry.shadowed_by is not None:
         yield f"  not used: {entry.shadowed_by.origin} has the same name and comes first"
         return
@@ -238,49 +247,41 @@ def _parameter_fields(one: Parameter) -> dict[str, Any]:
 
 
 def _plugin_fields(listing: Listing, plugin: PluginConfiguration) -> dict[str, Any]:
-    uses = [
-        {"match": use.match, "line": use.line, "full": use.full, "enabled": use.enabled}
-        for use in listing.uses[plugin.name]
-    ]
+    uses = [asdict(use) for use in listing.uses[plugin.name]]
     return {"name": plugin.name, "policy": plugin.policy, "line": plugin.line, "uses": uses}
 
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
+def _check_name(name: str) -> None:
     module = name.replace("-", "_")
     try:
         plugin_name(name)
     except ValueError as error:
-        raise click.BadParameter(f"'{name}' {error}") from None
+        raise ValueError(f"'{name}' {error}") from None
     if name.upper() in list(FullPolicy):
-        raise click.BadParameter(f"{name.upper()} is a built-in policy; choose another name")
+        raise ValueError(f"{name.upper()} is a built-in policy; choose another name")
     if keyword.iskeyword(module):
-        raise click.BadParameter(f"'{name}' is a keyword of Python and cannot be the name of a module")
+        raise ValueError(f"'{name}' is a keyword of Python and cannot be the name of a module")
     if module.startswith(("test_", "conftest")):
-        raise click.BadParameter(f"'{name}': names that begin with test_ or conftest are reserved for tests")
-    return name
+        raise ValueError(f"'{name}': names that begin with test_ or conftest are reserved for tests")
 
 
-@click.command()
-@click.argument("name", callback=_name)
-@click.option(
-    "--folder",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
-)
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"The broker.xml beside which the directory plugins is.  [default: {output.DEFAULT}]",
-)
-@click.option(
-    "--package", is_flag=True, help="Create a project that pip can install, in place of a single module."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
-def new(name: str, folder: str | None, config: str | None, package: bool, as_json: bool) -> None:
+@command(plugins)
+def new(
+    name: str = argument(check=_check_name),
+    folder: str | None = option(
+        "DIR",
+        "Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
+        type=DIRECTORY,
+    ),
+    config: str | None = option(
+        "FILE", f"The broker.xml beside which the directory plugins is.  [default: {output.DEFAULT}]"
+    ),
+    package: bool = option("Create a project that pip can install, in place of a single module."),
+    as_json: bool = JSON_FOR_TEXT,
+) -> None:
     """Create a policy NAME and a test that passes.
 
     The policy is a module NAME.py in the directory plugins beside broker.xml, or in an existing one beside the
@@ -405,21 +406,3 @@ def _write(target: Path, texts: Mapping[Path, str], quiet: bool) -> None:
                 click.echo(f"wrote {file}")
     except OSError as error:
         raise click.ClickException(f"{error.filename} cannot be written: {error.strerror or error}") from None
-
-
-@click.group()
-def plugins() -> None:
-    """List address policies, and create new ones.
-
-    Policies are modules in a directory 'plugins' beside broker.xml or beside its directory, and entry points of
-    installed packages. The broker loads the policies that broker.xml names as <broker-plugin>.
-
-    \b
-    Examples:
-      stompring plugins list --parameters
-      stompring plugins new keep_newest
-    """
-
-
-plugins.add_command(list_plugins)
-plugins.add_command(new)

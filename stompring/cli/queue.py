@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -12,13 +13,14 @@ from stompring.settings import model as setting_options
 from stompring.settings.model import Option, QueueConfiguration, RoutingType
 from stompring.settings.value_types import VALUE_TYPES
 
-from .context import names_of
+from .options import argument, command, option, provided
 from .output import (
     Column,
     CommandFailed,
     bytes_text,
     counted,
     duration_text,
+    fields,
     human_text,
     limit_text,
     number,
@@ -27,13 +29,15 @@ from .output import (
     yes_style,
 )
 from .remote import (
+    ADDRESS_NAMES,
     LONG_TIMEOUT,
+    QUEUE_NAMES,
     ListOptions,
     Remote,
     for_each,
     list_options,
-    remote_command,
     run_list,
+    running,
     without_none,
 )
 
@@ -75,49 +79,47 @@ CONSUMERS = (
 
 #: Sections of `queue show`: fields, their titles and how they are shown.
 SECTIONS: dict[str, Iterable[Column]] = {
-    "Queue": (
-        Column("name"),
-        Column("address"),
-        Column("routingType", "routing type"),
-        Column("durable"),
-        Column("paused"),
-        Column("filter"),
-        Column("user", "owner"),
+    "Queue": fields(
+        name="name",
+        address="address",
+        routingType="routing type",
+        durable="durable",
+        paused="paused",
+        filter="filter",
+        user="owner",
     ),
-    "Messages": (
-        Column("messageCount", "messages"),
-        Column("pendingCount", "pending"),
-        Column("deliveringCount", "delivering"),
-        Column("scheduledCount", "scheduled"),
-        Column("pagedCount", "paged"),
-        Column("persistentSize", "memory", bytes_text),
-        Column("oldestMessageAge", "age of the head", duration_text),
-        Column("oldestAge", "age of the oldest", duration_text),
+    "Messages": fields(
+        messageCount="messages",
+        pendingCount="pending",
+        deliveringCount="delivering",
+        scheduledCount="scheduled",
+        pagedCount="paged",
+        persistentSize=("memory", bytes_text),
+        oldestMessageAge=("age of the head", duration_text),
+        oldestAge=("age of the oldest", duration_text),
     ),
-    "Since the start of the broker": (
-        Column("messagesAdded", "added"),
-        Column("messagesAcknowledged", "acknowledged"),
-        Column("messagesExpired", "expired"),
-        Column("messagesKilled", "killed"),
-        Column("messagesReplaced", "evicted by the ring"),
+    "Since the start of the broker": fields(
+        messagesAdded="added",
+        messagesAcknowledged="acknowledged",
+        messagesExpired="expired",
+        messagesKilled="killed",
+        messagesReplaced="evicted by the ring",
     ),
-    "Rates": (
-        Column("addedRate", "in", rate_text),
-        Column("deliveredRate", "out", rate_text),
-        Column("acknowledgedRate", "acknowledged", rate_text),
-        Column("redeliveredRate", "redelivered", rate_text),
-        Column("expiredRate", "expired", rate_text),
-        Column("evictedRate", "evicted", rate_text),
-        Column("pagedRate", "paged", rate_text),
+    "Rates": fields(
+        addedRate=("in", rate_text),
+        deliveredRate=("out", rate_text),
+        acknowledgedRate=("acknowledged", rate_text),
+        redeliveredRate=("redelivered", rate_text),
+        expiredRate=("expired", rate_text),
+        evictedRate=("evicted", rate_text),
+        pagedRate=("paged", rate_text),
     ),
-    "Ring": (
-        Column("ringSize", "ring size", limit_text),
-        Column("ringPolicy", "ring policy"),
-        Column("ringCountsPaged", "counts paged messages"),
+    "Ring": fields(
+        ringSize=("ring size", limit_text),
+        ringPolicy="ring policy",
+        ringCountsPaged="counts paged messages",
     ),
 }
-
-Completed = names_of("queues")
 
 
 @click.group()
@@ -132,19 +134,17 @@ def queue() -> None:
     """
 
 
-name_argument = click.argument("name", metavar="QUEUE", shell_complete=Completed)
-names_argument = click.argument(
-    "names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=Completed
-)
+QUEUE = argument("QUEUE", shell_complete=QUEUE_NAMES)
+QUEUES = argument("QUEUE...", shell_complete=QUEUE_NAMES)
+TARGET = argument("ADDRESS[::QUEUE]", shell_complete=ADDRESS_NAMES)
 
 
-@queue.command("list")
-@list_options("name")
-@click.option(
-    "--address", metavar="NAME", shell_complete=names_of("addresses"), help="Queues of this address."
-)
-@remote_command
-def list_queues(remote: Remote, options: ListOptions, address: str | None) -> None:
+@command(queue, "list")
+def list_queues(
+    options: ListOptions = list_options("name"),
+    address: str | None = option("NAME", "Queues of this address.", shell_complete=ADDRESS_NAMES),
+    remote: Remote = running,
+) -> None:
     """List queues.
 
     \b
@@ -159,10 +159,8 @@ def list_queues(remote: Remote, options: ListOptions, address: str | None) -> No
     run_list(remote, ["queues"], options, COLUMNS, "no queues")
 
 
-@queue.command()
-@name_argument
-@remote_command
-def show(remote: Remote, name: str) -> None:
+@command(queue)
+def show(name: str = QUEUE, remote: Remote = running) -> None:
     """Show one queue with its consumers.
 
     \b
@@ -173,10 +171,8 @@ def show(remote: Remote, name: str) -> None:
     remote.print_record(remote.get("queues", name), SECTIONS, "consumers", CONSUMERS)
 
 
-@queue.command()
-@name_argument
-@remote_command
-def consumers(remote: Remote, name: str) -> None:
+@command(queue)
+def consumers(name: str = QUEUE, remote: Remote = running) -> None:
     """List the consumers of a queue: whose they are, and what they have not acknowledged.
 
     \b
@@ -199,10 +195,8 @@ SETTINGS = (
 )
 
 
-@queue.command()
-@name_argument
-@remote_command
-def settings(remote: Remote, name: str) -> None:
+@command(queue)
+def settings(name: str = QUEUE, remote: Remote = running) -> None:
     """Show the attributes of a queue, and where each value comes from: queue, address-setting or default.
 
     \b
@@ -216,70 +210,52 @@ def settings(remote: Remote, name: str) -> None:
 # ---- create and update: the options are those of the API
 
 
-def attribute_option(row: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _attribute(row: Option) -> inspect.Parameter:
     """The option of the command for an attribute of a queue."""
     value_type = VALUE_TYPES[row.type]
-    flag = f"--{row.name.replace('_', '-')}"
+    flag = "--owner" if row.name == "user" else f"--{row.name.replace('_', '-')}"
     meaning = row.meaning.replace("`", "")
     if row.unit:
         meaning += f"  [{row.unit}]"
+    kind = "str"
     if value_type.kind is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", row.name, default=None, help=meaning)
-    if value_type.choices is not None:
-        kind: Any = click.Choice([str(each) for each in value_type.choices], case_sensitive=False)
-        return click.option(flag, row.name, type=kind, help=meaning)
-    kind = int if value_type.kind is int else str
-    return click.option(
-        flag if row.name != "user" else "--owner",
-        row.name if row.name != "user" else "owner",
-        type=kind,
-        metavar="N" if kind is int else "TEXT",
-        help=meaning,
+        kind, declared = "bool", option(f"{flag}/--no-{flag[2:]}", meaning, default=None)
+    elif value_type.choices is not None:
+        choices = [str(each) for each in value_type.choices]
+        declared = option(flag, meaning, type=click.Choice(choices, case_sensitive=False))
+    elif value_type.kind is int:
+        kind, declared = "int", option(flag, "N", meaning)
+    else:
+        declared = option(flag, "TEXT", meaning)
+    return inspect.Parameter(
+        row.json_name, inspect.Parameter.KEYWORD_ONLY, default=declared, annotation=f"{kind} | None"
     )
 
 
-ROWS = [row for row in setting_options.options_of(QueueConfiguration) if row.http]
+def attribute_options(*kinds: str) -> Any:
+    """The options for all attributes that the API takes, as its fields; an empty text unsets one."""
+
+    def attributes(**given: Any) -> dict[str, Any]:
+        return {name: None if value == "" else value for name, value in without_none(given).items()}
+
+    rows = [row for row in setting_options.options_of(QueueConfiguration) if row.http in kinds]
+    attributes.__signature__ = inspect.Signature(list(map(_attribute, rows)))  # type: ignore[attr-defined]
+    return provided(attributes)
 
 
-def attribute_options(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options for all attributes that the API takes."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for row in reversed([row for row in ROWS if row.http in kinds]):
-            command = attribute_option(row)(command)
-        return command
-
-    return decorate
-
-
-def attributes_given(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the API for the options that were given; an empty text unsets one."""
-    found: dict[str, Any] = {}
-    for row in ROWS:
-        value = given.get("owner" if row.name == "user" else row.name)
-        if value is not None:
-            found[row.json_name] = None if value == "" else value
-    return found
-
-
-@queue.command()
-@name_argument
-@click.option(
-    "--address",
-    metavar="NAME",
-    shell_complete=names_of("addresses"),
-    help="Address.  [default: the name of the queue]",
-)
-@click.option(
-    "--routing-type",
-    type=click.Choice([str(each) for each in RoutingType], case_sensitive=False),
-    help="Routing type.  [default: that of the address]",
-)
-@click.option("--paused", is_flag=True, help="Create it paused.")
-@attribute_options(setting_options.CREATE_ONLY, setting_options.CHANGEABLE)
-@remote_command
+@command(queue)
 def create(
-    remote: Remote, name: str, address: str | None, routing_type: str | None, paused: bool, **given: Any
+    name: str = QUEUE,
+    address: str | None = option(
+        "NAME", "Address.  [default: the name of the queue]", shell_complete=ADDRESS_NAMES
+    ),
+    routing_type: str | None = option(
+        "Routing type.  [default: that of the address]",
+        type=click.Choice([str(each) for each in RoutingType], case_sensitive=False),
+    ),
+    paused: bool = option("Create it paused."),
+    attributes: dict[str, Any] = attribute_options(setting_options.CREATE_ONLY, setting_options.CHANGEABLE),
+    remote: Remote = running,
 ) -> None:
     """Create a queue, and its address if it does not exist. Options that are not given come from address-settings.
 
@@ -290,15 +266,16 @@ def create(
       stompring queue create red --address colours --filter "colour = 'red'" --no-durable
     """
     body = {"name": name, "address": address, "routingType": routing_type, "paused": paused or None}
-    answer = remote.post("queues", body={**without_none(body), **attributes_given(given)})
+    answer = remote.post("queues", body={**without_none(body), **attributes})
     remote.report(answer, f"queue {name} created on address {answer['address']}")
 
 
-@queue.command()
-@name_argument
-@attribute_options(setting_options.CHANGEABLE)
-@remote_command
-def update(remote: Remote, name: str, **given: Any) -> None:
+@command(queue)
+def update(
+    name: str = QUEUE,
+    attributes: dict[str, Any] = attribute_options(setting_options.CHANGEABLE),
+    remote: Remote = running,
+) -> None:
     """Change attributes of a queue: all of them or none. An empty text removes a filter or an owner.
 
     Lowering the ring size removes no message: see "stompring queue trim".
@@ -309,16 +286,15 @@ def update(remote: Remote, name: str, **given: Any) -> None:
       stompring queue update orders --max-consumers 1
       stompring queue update red --filter ""
     """
-    changes = attributes_given(given)
-    if not changes:
+    if not attributes:
         raise click.UsageError("nothing to change: give at least one option, such as --ring-size 500")
-    answer = remote.patch("queues", name, body=changes)
-    text = ", ".join(f"{field} {human_text(answer.get(field))}" for field in changes)
+    answer = remote.patch("queues", name, body=attributes)
+    text = ", ".join(f"{field} {human_text(answer.get(field))}" for field in attributes)
     remote.report(answer, f"queue {name} changed: {text}")
 
 
-@queue.command()
-@for_each(names_argument)
+@command(queue)
+@for_each(QUEUES)
 def pause(remote: Remote, name: str) -> None:
     """Pause the delivery of queues to their consumers. Messages still enter them.
 
@@ -330,8 +306,8 @@ def pause(remote: Remote, name: str) -> None:
     remote.report(remote.patch("queues", name, body={"paused": True}), f"queue {name} paused")
 
 
-@queue.command()
-@for_each(names_argument)
+@command(queue)
+@for_each(QUEUES)
 def resume(remote: Remote, name: str) -> None:
     """Resume the delivery of paused queues.
 
@@ -359,10 +335,13 @@ def _deletion(remote: Remote, name: str, force: bool) -> str:
     return f"Delete queue {record['name']}{has}?"
 
 
-@queue.command()
-@click.option("--force", is_flag=True, help="Delete it even if it has consumers; they get an ERROR.")
-@for_each(names_argument, _deletion)
-def delete(remote: Remote, name: str, force: bool) -> None:
+@command(queue)
+@for_each(QUEUES, _deletion)
+def delete(
+    remote: Remote,
+    name: str,
+    force: bool = option("Delete it even if it has consumers; they get an ERROR."),
+) -> None:
     """Delete queues with their messages.
 
     \b
@@ -373,9 +352,7 @@ def delete(remote: Remote, name: str, force: bool) -> None:
     remote.report(delete_forced(remote, "queues", name, force), f"queue {name} deleted")
 
 
-detach_option = click.option(
-    "--detach", is_flag=True, help="Return at once; the broker continues (stompring task list)."
-)
+DETACH = option("Return at once; the broker continues (stompring task list).")
 
 
 def _purge(remote: Remote, name: str, selector: str | None, detach: bool) -> str:
@@ -385,13 +362,14 @@ def _purge(remote: Remote, name: str, selector: str | None, detach: bool) -> str
     )
 
 
-@queue.command()
-@click.option(
-    "--filter", "selector", metavar="SELECTOR", help="Remove only messages that match this selector."
-)
-@detach_option
-@for_each(names_argument, _purge)
-def purge(remote: Remote, name: str, selector: str | None, detach: bool) -> None:
+@command(queue)
+@for_each(QUEUES, _purge)
+def purge(
+    remote: Remote,
+    name: str,
+    selector: str | None = option("--filter", "SELECTOR", "Remove only messages that match this selector."),
+    detach: bool = DETACH,
+) -> None:
     """Remove the pending and scheduled messages of queues. Messages delivered to a consumer stay.
 
     Ctrl-C cancels the purge: removed messages stay removed.
@@ -401,11 +379,11 @@ def purge(remote: Remote, name: str, selector: str | None, detach: bool) -> None
       stompring queue purge orders
       stompring queue purge orders --filter "colour = 'red'" --yes
     """
-    bulk(remote, name, "purge", f"removed from queue {name}", detach=detach, selector=selector)
+    bulk(remote, name, "purge", f"removed from queue {name}", Selection(selector, (), None, detach))
 
 
-@queue.command()
-@for_each(names_argument, lambda remote, name: f"Evict all messages of queue {name} beyond its ring size?")
+@command(queue)
+@for_each(QUEUES, lambda remote, name: f"Evict all messages of queue {name} beyond its ring size?")
 def trim(remote: Remote, name: str) -> None:
     """Evict messages until each queue fits its ring size.
 
@@ -418,10 +396,11 @@ def trim(remote: Remote, name: str) -> None:
     remote.report(answer, f"{counted(answer['replaced'], 'message')} evicted from queue {name}")
 
 
-@queue.command("reset-groups")
-@click.option("--group", metavar="ID", help="Only this group (JMSXGroupID).")
-@for_each(names_argument)
-def reset_groups(remote: Remote, name: str, group: str | None) -> None:
+@command(queue)
+@for_each(QUEUES)
+def reset_groups(
+    remote: Remote, name: str, group: str | None = option("ID", "Only this group (JMSXGroupID).")
+) -> None:
     """Unpin message groups from their consumers.
 
     The next message of a group selects its consumer anew. Messages in delivery stay with their consumers.
@@ -438,25 +417,19 @@ def reset_groups(remote: Remote, name: str, group: str | None) -> None:
 # ---- messages to another place
 
 
-def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--filter``, ``--message``, ``--limit``, ``--detach``."""
-    options = (
-        click.option(
-            "--filter", "selector", metavar="SELECTOR", help="Only messages that match this selector."
-        ),
-        click.option(
-            "--message",
-            "messages",
-            metavar="ID",
-            multiple=True,
-            help="Only this message (messageID). Can be given several times.",
-        ),
-        click.option("--limit", metavar="N", type=click.IntRange(min=1), help="At most N messages."),
-        detach_option,
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The messages of a queue that a command is for, and whether it waits for the end of the work."""
+
+    selector: str | None = option("--filter", "SELECTOR", "Only messages that match this selector.")
+    messages: tuple[str, ...] = option(
+        "--message", "ID", "Only this message (messageID). Can be given several times."
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    limit: int | None = option("N", "At most N messages.", min=1)
+    detach: bool = DETACH
+
+
+selection_options = provided(Selection)
 
 
 def target(to: str) -> dict[str, str]:
@@ -472,20 +445,20 @@ def bulk(
     name: str,
     operation: str,
     verb: str,
+    selection: Selection,
     body: Mapping[str, Any] | None = None,
-    *,
-    selector: str | None = None,
-    messages: Sequence[str] = (),
-    limit: int | None = None,
-    detach: bool = False,
 ) -> None:
-    """Run a bulk operation on the messages that `selection_options` select, with progress, and report it."""
-    if messages and selector is not None:
+    """Run a bulk operation on the selected messages of a queue, with progress, and report it."""
+    if selection.messages and selection.selector is not None:
         raise click.UsageError("--message and --filter are mutually exclusive")
-    chosen = {"messages": list(messages) or None, "filter": selector, "limit": limit}
+    chosen = {
+        "messages": list(selection.messages) or None,
+        "filter": selection.selector,
+        "limit": selection.limit,
+    }
     body = {**(body or {}), **without_none(chosen)}
-    task = remote.run_task(f"{operation} {name}", ("queues", name, operation), body, detach)
-    if detach:
+    task = remote.run_task(f"{operation} {name}", ("queues", name, operation), body, selection.detach)
+    if selection.detach:
         remote.report(task, f"task {task['taskID']} started; see: stompring task show {task['taskID']}")
         return
     text = f"{counted(task['done'], 'message')} {verb}"
@@ -499,16 +472,9 @@ def bulk(
         )
 
 
-@queue.command()
-@name_argument
-@click.argument("to", metavar="ADDRESS[::QUEUE]", shell_complete=names_of("addresses"))
-@selection_options
-@remote_command
+@command(queue)
 def move(
-    remote: Remote,
-    name: str,
-    to: str,
-    **selected: Any,
+    name: str = QUEUE, to: str = TARGET, selection: Selection = selection_options, remote: Remote = running
 ) -> None:
     """Move messages of a queue to an address, or to one queue of it.
 
@@ -521,19 +487,12 @@ def move(
       stompring queue move orders.DLQ orders::orders --filter "colour = 'red'" --limit 100
       stompring queue move orders orders.archive --message 7-1234 --message 7-1235
     """
-    bulk(remote, name, "move", f"moved from {name} to {to}", target(to), **selected)
+    bulk(remote, name, "move", f"moved from {name} to {to}", selection, target(to))
 
 
-@queue.command()
-@name_argument
-@click.argument("to", metavar="ADDRESS[::QUEUE]", shell_complete=names_of("addresses"))
-@selection_options
-@remote_command
+@command(queue)
 def copy(
-    remote: Remote,
-    name: str,
-    to: str,
-    **selected: Any,
+    name: str = QUEUE, to: str = TARGET, selection: Selection = selection_options, remote: Remote = running
 ) -> None:
     """Copy messages of a queue to an address, or to one queue of it.
 
@@ -544,18 +503,11 @@ def copy(
       stompring queue copy orders orders.test --limit 100
       stompring queue copy orders orders.test --filter "priority > 4"
     """
-    bulk(remote, name, "copy", f"copied from {name} to {to}", target(to), **selected)
+    bulk(remote, name, "copy", f"copied from {name} to {to}", selection, target(to))
 
 
-@queue.command()
-@name_argument
-@selection_options
-@remote_command
-def retry(
-    remote: Remote,
-    name: str,
-    **selected: Any,
-) -> None:
+@command(queue)
+def retry(name: str = QUEUE, selection: Selection = selection_options, remote: Remote = running) -> None:
     """Move dead letters and expired messages of a queue back to where each came from.
 
     That is the original queue if it still exists, otherwise the original address. Messages without an origin stay.
@@ -566,4 +518,4 @@ def retry(
       stompring queue retry DLQ
       stompring queue retry DLQ --filter "_AMQ_ORIG_QUEUE = 'orders'" --limit 10
     """
-    bulk(remote, name, "retry", f"moved back from {name}", **selected)
+    bulk(remote, name, "retry", f"moved back from {name}", selection)

@@ -1,8 +1,4 @@
-"""The management API as commands use it: which broker, its login, requests, lists and errors.
-
-Lists of a broker: options common to all list commands, and the list itself.
-
-The management API of a running broker as commands use it: which broker, login, requests and their errors.
+"""The management API of a running broker as commands use it: which broker, its login, requests, lists and errors.
 
 On the standard library's http.client, without proxies. Every failure is a `CommandFailed` with the exit status of its
 kind: not found, no permission or login, cannot connect, failed.
@@ -11,24 +7,27 @@ kind: not found, no permission or login, cannot connect, failed.
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import os
+import re
 import signal
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, field, fields
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from .context import Context, context_names, password_for, read_password, selected
+from .contexts import Context, context_names, password_for, read_password, selected
+from .options import YES, command, option, provided
 from .output import (
     DENIED,
     FAILED,
@@ -37,20 +36,21 @@ from .output import (
     Column,
     CommandFailed,
     Interrupted,
+    bracketed,
     confirm,
     counted,
+    done,
     echo_json,
     print_fields,
     print_table,
     progress,
-    yes_option,
 )
 from .output import one_line as printable
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The options that all list commands have."""
+    """The options that all list commands have. ``key`` is the field that names an item."""
 
     key: str
     search: str | None
@@ -73,53 +73,23 @@ class ListOptions:
         return found
 
 
-def list_options(key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``--search``, ``--sort``, ``--where``, ``--limit``, ``--columns``, ``--quiet``; ``key`` names an item.
+def list_options(key: str) -> Any:
+    """``--search``, ``--sort``, ``--where``, ``--limit``, ``--columns``, ``--quiet``, as `ListOptions`."""
 
-    The command is called with ``options``, a `ListOptions`, in their place.
-    """
+    def options(
+        search: str | None = option("TEXT", f"Only items whose {key} contains this text, ignoring case."),
+        where: tuple[str, ...] = option(
+            "FIELD=VALUE",
+            "Only items with this value of a field, such as paused=true. Can be given several times.",
+        ),
+        sort: str | None = option("FIELD", "Sort by this field; with a leading - descending: --sort=-FIELD."),
+        limit: int | None = option("N", "Show the first N items only.", min=1),
+        columns: str | None = option("FIELD,…", "Show these fields of the API (docs/http-api.md)."),
+        quiet: bool = option("-q", "--quiet", f"Print the {key} only, one per line."),
+    ) -> ListOptions:
+        return ListOptions(key, search, where, sort, limit, columns, quiet)
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def called(
-            search: str | None,
-            where: tuple[str, ...],
-            sort: str | None,
-            limit: int | None,
-            columns: str | None,
-            quiet: bool,
-            **others: Any,
-        ) -> Any:
-            return command(options=ListOptions(key, search, where, sort, limit, columns, quiet), **others)
-
-        options = (
-            click.option(
-                "--search", metavar="TEXT", help=f"Only items whose {key} contains this text, ignoring case."
-            ),
-            click.option(
-                "--where",
-                metavar="FIELD=VALUE",
-                multiple=True,
-                help="Only items with this value of a field, such as paused=true. Can be given several times.",
-            ),
-            click.option(
-                "--sort",
-                metavar="FIELD",
-                help="Sort by this field; with a leading - descending: --sort=-FIELD.",
-            ),
-            click.option(
-                "--limit", metavar="N", type=click.IntRange(min=1), help="Show the first N items only."
-            ),
-            click.option(
-                "--columns", metavar="FIELD,…", help="Show these fields of the API (docs/http-api.md)."
-            ),
-            click.option("-q", "--quiet", is_flag=True, help=f"Print the {key} only, one per line."),
-        )
-        for option in reversed(options):
-            called = option(called)
-        return called
-
-    return decorate
+    return provided(options)
 
 
 def list_command(
@@ -127,41 +97,49 @@ def list_command(
 ) -> Callable[[Callable[[], None]], click.Command]:
     """Adds ``list`` to a group: the list at ``kind`` of the API. The function has its help only."""
 
-    def decorate(command: Callable[[], None]) -> click.Command:
-        @wraps(command)
-        def called(remote: Remote, options: ListOptions) -> None:
+    def decorate(described: Callable[[], None]) -> click.Command:
+        def called(options: ListOptions = list_options(key), remote: Remote = running) -> None:
             run_list(remote, [kind], options, columns, empty or f"no {kind}")
 
-        return group.command("list")(list_options(key)(remote_command(called)))
+        called.__doc__ = described.__doc__
+        return command(group, "list")(called)
 
     return decorate
 
 
 def for_each(
-    argument: Callable[[Any], Any], question: Callable[..., str] | None = None
+    names: Any, question: Callable[..., str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A `remote_command` that is called with each of the names of ``argument``; the first failure ends it.
+    """Let a command for a ``remote`` and a ``name`` take several: it is called with each until the first failure.
 
-    All questions are asked before the first of them is worked on; ``--yes`` answers them. The failure says which were
-    not tried.
+    ``names`` is the argument. All questions are asked before the first call; ``--yes`` answers them. The failure says
+    which were not tried.
     """
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def called(remote: Remote, names: Sequence[str], yes: bool = True, **given: Any) -> None:
             if question is not None:
                 for text in [question(remote, name, **given) for name in names]:
                     confirm(text, yes)
             for index, name in enumerate(names):
                 try:
-                    command(remote, name, **given)
+                    function(remote, name, **given)
                 except CommandFailed as fault:
                     left = names[index + 1 :]
                     rest = f"; not tried: {', '.join(left)}" if left else ""
                     raise CommandFailed(fault.message + rest, fault.exit_code) from None
 
-        whole = remote_command(called)
-        return cast("Callable[..., None]", argument(whole if question is None else yes_option(whole)))
+        _, _, *own = inspect.signature(function).parameters.values()
+        shown = {"names": (names, "tuple[str, ...]"), "yes": (YES, "bool"), "remote": (running, "Remote")}
+        if question is None:
+            del shown["yes"]
+        first, *others = (
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+            for name, (default, kind) in shown.items()
+        )
+        called.__name__, called.__doc__ = function.__name__, function.__doc__
+        called.__signature__ = inspect.Signature([first, *own, *others])  # type: ignore[attr-defined]
+        return called
 
     return decorate
 
@@ -219,8 +197,7 @@ class ServerAddress:
     path: str
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}{self.path}"
 
 
 def parse_server(url: str) -> ServerAddress:
@@ -252,7 +229,8 @@ class Login:
     user: str | None
     context: Context
     prompt: bool = True
-    password_file: str | None = None
+    password_file: Path | None = None
+    password: str | None = field(default=None, repr=False)
 
     def header(self) -> str | None:
         """The header ``Authorization``. Raises `CommandFailed` without a password."""
@@ -260,10 +238,11 @@ class Login:
             return None
         if ":" in self.user:
             raise click.UsageError("--user must not contain a colon")
-        if self.password_file is not None:
-            from pathlib import Path
-
-            password: str | None = read_password(Path(self.password_file))
+        password = self.password
+        if password is not None:
+            pass
+        elif self.password_file is not None:
+            password = read_password(self.password_file)
         else:
             password = password_for(self.user, self.context, self.prompt)
         if password is None:
@@ -276,47 +255,19 @@ class Login:
         return f"Basic {secret}"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Remote:
-    """One broker."""
+    """One broker. ``json``: the command prints the JSON of the API."""
 
-    def __init__(
-        self,
-        server: ServerAddress,
-        login: Login,
-        ca: str | None = None,
-        timeout: float = TIMEOUT,
-        as_json: bool = False,
-    ) -> None:
-        self.server = server
-        self.json = as_json
-        self.login = login
-        self.timeout = timeout
-        self._ca = ca
-        self._connection: HTTPConnection | None = None
-        self._used = 0.0
-        self._authorization: str | None = None
-        self._logged_in = False
-
-    @classmethod
-    def selected(
-        cls,
-        server: str | None = None,
-        context: str | None = None,
-        user: str | None = None,
-        ca: str | None = None,
-        password_file: str | None = None,
-        as_json: bool = False,
-        prompt: bool = True,
-        timeout: float = TIMEOUT,
-    ) -> Remote:
-        """The broker of options, environment and contexts, in this order."""
-        server = server or os.environ.get("STOMPRING_SERVER") or None
-        context = context or os.environ.get("STOMPRING_CONTEXT") or None
-        found = selected(context, "server", server)
-        user = user or os.environ.get("STOMPRING_USER") or found.user
-        login = Login(user, found, prompt, password_file)
-        address = parse_server(server or found.server or DEFAULT_SERVER)
-        return cls(address, login, ca or os.environ.get("STOMPRING_CA") or found.ca, timeout, as_json)
+    server: ServerAddress
+    login: Login
+    ca: str | Path | None = None
+    timeout: float = TIMEOUT
+    json: bool = False
+    _connection: HTTPConnection | None = None
+    _used: float = 0.0
+    _authorization: str | None = None
+    _logged_in: bool = False
 
     # ---- requests
 
@@ -360,35 +311,25 @@ class Remote:
         except (ValueError, RecursionError):
             raise self._wrong_server(answer) from None
 
-    def lines(self, answer: HTTPResponse) -> Iterator[bytes]:
-        """The lines of a streamed answer. Raises `CommandFailed` where the connection is lost."""
+    def stream(self, read: Callable[[], bytes]) -> Iterator[bytes]:
+        """What ``read`` takes of an answer until its end. Raises `CommandFailed` if the connection is lost."""
         try:
-            while line := answer.readline():
-                yield line
-        except (HTTPException, OSError, ValueError) as fault:
-            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
-        finally:
-            self.close()
-
-    def pieces(self, answer: HTTPResponse, size: int = 65536) -> Iterator[bytes]:
-        """The bytes of a streamed answer. Raises `CommandFailed` where it ends too early."""
-        try:
-            while piece := answer.read(size):
+            while piece := read():
                 yield piece
-        except (HTTPException, OSError) as fault:
-            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
+        except (HTTPException, OSError, ValueError) as fault:
+            raise self._lost(fault) from None
         finally:
             self.close()
 
-    def pages(self, *path: str, limit: int | None = None, **query: Any) -> Any:
-        """All pages of a list, or its first ``limit`` items, as one page."""
+    def pages(self, *path: str, limit: int | None = None, sized: bool = True, **query: Any) -> Any:
+        """All pages of a list, or its first ``limit`` items, as one page. ``sized``: not of the broker's own size."""
         found: list[Any] = []
         page = 0
         # all pages have the same size: it decides where a page begins
         size = PAGE_SIZE if limit is None else min(limit, PAGE_SIZE)
         while True:
             page += 1
-            answer = self.get(*path, page=page, size=size, **query)
+            answer = self.get(*path, page=page, size=size if sized else None, **query)
             found += answer["data"]
             enough = limit is not None and len(found) >= limit
             if enough or len(answer["data"]) < answer["size"] or len(found) >= answer["count"]:
@@ -455,8 +396,7 @@ class Remote:
             raise self._not_http() from None
         except OSError as fault:
             self.close()
-            reason = fault.strerror or str(fault)
-            raise CommandFailed(f"connection to {self.server} lost: {reason}", UNREACHABLE) from None
+            raise self._lost(fault.strerror or fault) from None
         self._used = time.monotonic()
         return answer
 
@@ -509,9 +449,9 @@ class Remote:
 
     def _trusting(self) -> ssl.SSLContext:
         try:
-            return ssl.create_default_context(cafile=self._ca)
+            return ssl.create_default_context(cafile=self.ca)
         except (OSError, ssl.SSLError) as fault:
-            raise CommandFailed(f"--ca {self._ca}: {fault.strerror or fault}") from None
+            raise CommandFailed(f"--ca {self.ca}: {fault.strerror or fault}") from None
 
     def close(self) -> None:
         """Close the connection. The next request opens another one."""
@@ -524,9 +464,12 @@ class Remote:
             return answer.read()
         except (HTTPException, OSError) as fault:
             self.close()
-            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
+            raise self._lost(fault) from None
 
     # ---- errors
+
+    def _lost(self, why: object) -> CommandFailed:
+        return CommandFailed(f"connection to {self.server} lost: {why}", UNREACHABLE)
 
     def _error(self, answer: HTTPResponse, method: str, where: str) -> CommandFailed:
         text = self._read(answer)
@@ -574,8 +517,6 @@ class Remote:
 
     def report(self, answer: Any, text: str) -> None:
         """The API's JSON with --json, ``{}`` for an answer without a body; otherwise a line for people."""
-        from .output import done
-
         if self.json:
             echo_json({} if answer is None else answer)
         else:
@@ -716,62 +657,78 @@ def _parameter(value: object) -> str:
 # ---- options
 
 
-def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that select a broker: ``server``, ``context``, ``user``, ``password_file``, ``ca``."""
-    options: Iterable[Callable[..., Any]] = (
-        click.option(
-            "--server",
-            metavar="URL",
-            help=f"Management API of the broker. Environment: STOMPRING_SERVER.  [default: {DEFAULT_SERVER}]",
-        ),
-        click.option(
-            "--context",
-            metavar="NAME",
-            shell_complete=context_names,
-            help="Context of the broker (stompring context). Environment: STOMPRING_CONTEXT.  [default: the current]",
-        ),
-        click.option(
-            "--user",
-            metavar="NAME",
-            help="User to log in as; password from STOMPRING_PASSWORD, the context or a prompt. Environment: "
-            "STOMPRING_USER.",
-        ),
-        click.option(
-            "--password-file",
-            metavar="FILE",
-            type=click.Path(exists=True, dir_okay=False),
-            help="File with the password.",
-        ),
-        click.option(
-            "--ca",
-            metavar="FILE",
-            type=click.Path(exists=True, dir_okay=False),
-            help="Trusted CA certificates (PEM) for https. Environment: STOMPRING_CA.  [default: the system's]",
-        ),
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """The options that select a broker."""
+
+    server: str | None = option(
+        "URL", f"Management API of the broker. Environment: STOMPRING_SERVER.  [default: {DEFAULT_SERVER}]"
     )
-    for option in reversed(tuple(options)):
-        command = option(command)
-    return command
+    context: str | None = option(
+        "NAME",
+        "Context of the broker (stompring context). Environment: STOMPRING_CONTEXT.  [default: the current]",
+        shell_complete=context_names,
+    )
+    user: str | None = option(
+        "NAME",
+        "User to log in as; password from STOMPRING_PASSWORD, the context or a prompt. Environment: STOMPRING_USER.",
+    )
+    password_file: Path | None = option("FILE", "File with the password.", exists=True)
+    ca: Path | None = option(
+        "FILE",
+        "Trusted CA certificates (PEM) for https. Environment: STOMPRING_CA.  [default: the system's]",
+        exists=True,
+    )
+
+    def remote(self, as_json: bool = False, prompt: bool = True, timeout: float = TIMEOUT) -> Remote:
+        """The broker of options, environment and contexts, in this order."""
+        server = self.server or os.environ.get("STOMPRING_SERVER") or None
+        found = selected(self.context or os.environ.get("STOMPRING_CONTEXT") or None, "server", server)
+        user = self.user or os.environ.get("STOMPRING_USER") or found.user
+        login = Login(user, found, prompt, self.password_file)
+        address = parse_server(server or found.server or DEFAULT_SERVER)
+        ca = self.ca or os.environ.get("STOMPRING_CA") or found.ca
+        return Remote(address, login, ca, timeout, as_json)
 
 
-def remote_command(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command on a running broker: the options of `server_options` and ``--json``; it is called with a `Remote`."""
+server_options = provided(ServerOptions)
 
-    @wraps(command)
-    def called(
-        server: str | None,
-        context: str | None,
-        user: str | None,
-        password_file: str | None,
-        ca: str | None,
-        as_json: bool,
-        **others: Any,
-    ) -> Any:
-        remote = Remote.selected(server, context, user, ca, password_file, as_json)
+
+@provided
+def running(
+    options: ServerOptions = server_options, as_json: bool = option("--json", "Print the JSON of the API.")
+) -> Iterator[Remote]:
+    """The running broker that a command is for."""
+    remote = options.remote(as_json)
+    try:
+        yield remote
+    finally:
+        remote.close()
+
+
+# ---- completion
+
+#: Names that a shell takes as they are: others are not offered, because a shell inserts them without quotes.
+SAFE = re.compile(r"[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*")
+
+#: Seconds that a completion may take, and names that it offers.
+COMPLETION_TIMEOUT, MOST = 2.0, 200
+
+
+def _names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         try:
-            return command(remote, **others)
-        finally:
-            remote.close()
+            given = ServerOptions(*(context.params.get(each.name) for each in fields(ServerOptions)))
+            answer = given.remote(prompt=False, timeout=COMPLETION_TIMEOUT).get(
+                kind, search=incomplete, size=MOST
+            )
+            found = [str(each["name"]) for each in answer["data"]]
+        except (click.ClickException, OSError, KeyError, TypeError):
+            return []
+        return [name for name in found if name.startswith(incomplete) and SAFE.fullmatch(name)]
 
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print the JSON of the API.")
-    return server_options(as_json(called))
+    return complete
+
+
+#: Completion of the names of queues and addresses from the broker.
+QUEUE_NAMES, ADDRESS_NAMES = _names_of("queues"), _names_of("addresses")

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 import click
 
-from .context import names_of
+from .options import YES, argument, command, option
 from .output import (
     NOT_FOUND,
     Column,
@@ -29,24 +29,26 @@ from .output import (
     done,
     echo_json,
     every,
+    fields,
     human_text,
     number,
     plain_text,
     print_fields,
     rate_text,
     time_text,
-    yes_option,
     yes_style,
 )
 from .queue import CONSUMERS, SETTINGS, delete_forced
 from .remote import (
+    ADDRESS_NAMES,
+    QUEUE_NAMES,
     ListOptions,
     Remote,
     for_each,
     list_command,
     list_options,
-    remote_command,
     run_list,
+    running,
     without_none,
 )
 
@@ -68,25 +70,23 @@ ADDRESS_COLUMNS = (
 )
 
 SECTIONS: dict[str, Iterable[Column]] = {
-    "Address": (
-        Column("name"),
-        Column("routingTypes", "routing types"),
-        Column("queues"),
-        Column("policies"),
-        Column("paused"),
+    "Address": fields(
+        name="name",
+        routingTypes="routing types",
+        queues="queues",
+        policies="policies",
+        paused="paused",
     ),
-    "Messages": (
-        Column("messageCount", "messages"),
-        Column("addressSize", "memory", bytes_text),
-        Column("limitPercent", "limit used, %"),
-        Column("paging"),
-        Column("numberOfPages", "pages"),
-        Column("pagesSize", "size of pages", bytes_text),
-        Column("blockedProducers", "blocked producers"),
+    "Messages": fields(
+        messageCount="messages",
+        addressSize=("memory", bytes_text),
+        limitPercent="limit used, %",
+        paging="paging",
+        numberOfPages="pages",
+        pagesSize=("size of pages", bytes_text),
+        blockedProducers="blocked producers",
     ),
 }
-
-Completed = names_of("addresses")
 
 
 @click.group()
@@ -101,10 +101,9 @@ def address() -> None:
     """
 
 
-name_argument = click.argument("name", metavar="ADDRESS", shell_complete=Completed)
-names_argument = click.argument(
-    "names", metavar="ADDRESS...", nargs=-1, required=True, shell_complete=Completed
-)
+ADDRESS = argument("ADDRESS", shell_complete=ADDRESS_NAMES)
+ADDRESSES = argument("ADDRESS...", shell_complete=ADDRESS_NAMES)
+ID = argument("ID")
 
 
 @list_command(address, "addresses", "name", ADDRESS_COLUMNS)
@@ -119,10 +118,8 @@ def list_addresses() -> None:
     """
 
 
-@address.command("show")
-@name_argument
-@remote_command
-def show_address(remote: Remote, name: str) -> None:
+@command(address, "show")
+def show_address(name: str = ADDRESS, remote: Remote = running) -> None:
     """Show one address with its queues and the address-settings in force.
 
     \b
@@ -142,10 +139,8 @@ def show_address(remote: Remote, name: str) -> None:
     print_fields(flat, {**SECTIONS, "Other": others, "Address settings": named})
 
 
-@address.command()
-@name_argument
-@remote_command
-def settings(remote: Remote, name: str) -> None:
+@command(address)
+def settings(name: str = ADDRESS, remote: Remote = running) -> None:
     """Show the address-settings in force for an address, and where each value comes from.
 
     \b
@@ -158,12 +153,13 @@ def settings(remote: Remote, name: str) -> None:
 TYPES = click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False)
 
 
-@address.command()
-@name_argument
-@click.option("--routing-type", "types", type=TYPES, multiple=True, help="Routing type. Can be given twice.")
-@click.option("--paused", is_flag=True, help="Create it paused.")
-@remote_command
-def create(remote: Remote, name: str, types: tuple[str, ...], paused: bool) -> None:
+@command(address)
+def create(
+    name: str = ADDRESS,
+    types: tuple[str, ...] = option("--routing-type", "Routing type. Can be given twice.", type=TYPES),
+    paused: bool = option("Create it paused."),
+    remote: Remote = running,
+) -> None:
     """Create an address without queues.
 
     \b
@@ -176,18 +172,14 @@ def create(remote: Remote, name: str, types: tuple[str, ...], paused: bool) -> N
     remote.report(answer, f"address {name} created: {', '.join(answer['routingTypes'])}")
 
 
-@address.command()
-@name_argument
-@click.option(
-    "--routing-type",
-    "types",
-    type=TYPES,
-    multiple=True,
-    required=True,
-    help="Routing type. Can be given twice.",
-)
-@remote_command
-def update(remote: Remote, name: str, types: tuple[str, ...]) -> None:
+@command(address)
+def update(
+    name: str = ADDRESS,
+    types: tuple[str, ...] = option(
+        "--routing-type", "Routing type. Can be given twice.", type=TYPES, required=True
+    ),
+    remote: Remote = running,
+) -> None:
     """Change the routing types of an address.
 
     \b
@@ -198,8 +190,8 @@ def update(remote: Remote, name: str, types: tuple[str, ...]) -> None:
     remote.report(answer, f"address {name} changed: {', '.join(answer['routingTypes'])}")
 
 
-@address.command()
-@for_each(names_argument)
+@command(address)
+@for_each(ADDRESSES)
 def pause(remote: Remote, name: str) -> None:
     """Pause all queues of addresses. New queues of a paused address start paused.
 
@@ -210,8 +202,8 @@ def pause(remote: Remote, name: str) -> None:
     remote.report(remote.patch("addresses", name, body={"paused": True}), f"address {name} paused")
 
 
-@address.command()
-@for_each(names_argument)
+@command(address)
+@for_each(ADDRESSES)
 def resume(remote: Remote, name: str) -> None:
     """Resume all queues of addresses.
 
@@ -229,10 +221,13 @@ def _deletion(remote: Remote, name: str, force: bool) -> str:
     return f"Delete address {record['name']}{has}?"
 
 
-@address.command()
-@click.option("--force", is_flag=True, help="Delete its queues with their messages and consumers too.")
-@for_each(names_argument, _deletion)
-def delete(remote: Remote, name: str, force: bool) -> None:
+@command(address)
+@for_each(ADDRESSES, _deletion)
+def delete(
+    remote: Remote,
+    name: str,
+    force: bool = option("Delete its queues with their messages and consumers too."),
+) -> None:
     """Delete addresses.
 
     \b
@@ -243,11 +238,8 @@ def delete(remote: Remote, name: str, force: bool) -> None:
     remote.report(delete_forced(remote, "addresses", name, force), f"address {name} deleted")
 
 
-@address.command("forget-duplicates")
-@name_argument
-@yes_option
-@remote_command
-def forget_duplicates(remote: Remote, name: str, yes: bool) -> None:
+@command(address, "forget-duplicates")
+def forget_duplicates(name: str = ADDRESS, yes: bool = YES, remote: Remote = running) -> None:
     """Forget the duplicate ids (_AMQ_DUPL_ID) of an address permanently, so that messages with them can be sent again.
 
     \b
@@ -279,11 +271,11 @@ CONNECTION_COLUMNS = (
     Column("queues", rank=8),
 )
 
-CONNECTION_FIELDS = (
-    Column("creationTime", "connected", time_text),
-    Column("outgoingBytes", "outgoing", bytes_text),
-    Column("sentRate", "in", rate_text),
-    Column("deliveredRate", "out", rate_text),
+CONNECTION_FIELDS = fields(
+    creationTime=("connected", time_text),
+    outgoingBytes=("outgoing", bytes_text),
+    sentRate=("in", rate_text),
+    deliveredRate=("out", rate_text),
 )
 
 
@@ -311,10 +303,8 @@ def list_connections() -> None:
     """
 
 
-@connection.command("show")
-@click.argument("connection_id", metavar="ID")
-@remote_command
-def show_connection(remote: Remote, connection_id: str) -> None:
+@command(connection, "show")
+def show_connection(connection_id: str = ID, remote: Remote = running) -> None:
     """Show one connection with its subscriptions.
 
     \b
@@ -331,8 +321,8 @@ def _closing(remote: Remote, name: str) -> str:
     return f"Close connection {record['connectionID']} from {record['remoteAddress']}{user}?"
 
 
-@connection.command()
-@for_each(click.argument("names", metavar="ID...", nargs=-1, required=True), _closing)
+@command(connection)
+@for_each(argument("ID..."), _closing)
 def close(remote: Remote, name: str) -> None:
     """Close connections. The client gets an ERROR; its unacknowledged messages return to their queues.
 
@@ -355,11 +345,12 @@ def consumer() -> None:
     """
 
 
-@consumer.command("list")
-@list_options("queue")
-@click.option("--queue", metavar="NAME", shell_complete=names_of("queues"), help="Consumers of this queue.")
-@remote_command
-def list_consumers(remote: Remote, options: ListOptions, queue: str | None) -> None:
+@command(consumer, "list")
+def list_consumers(
+    options: ListOptions = list_options("queue"),
+    queue: str | None = option("NAME", "Consumers of this queue.", shell_complete=QUEUE_NAMES),
+    remote: Remote = running,
+) -> None:
     """List the consumers of all queues, or of one. --quiet prints their queues.
 
     \b
@@ -407,13 +398,14 @@ def list_loggers() -> None:
     """
 
 
-@logger.command("set")
-@click.argument("name")
-@click.argument(
-    "level", type=click.Choice(("debug", "info", "warn", "error", "inherit"), case_sensitive=False)
-)
-@remote_command
-def set_level(remote: Remote, name: str, level: str) -> None:
+@command(logger, "set")
+def set_level(
+    name: str,
+    level: str = argument(
+        type=click.Choice(("debug", "info", "warn", "error", "inherit"), case_sensitive=False)
+    ),
+    remote: Remote = running,
+) -> None:
     """Change the level of a logger until the broker stops; "inherit" is the level of its parent.
 
     The logger stompring is the whole broker, root everything.
@@ -456,14 +448,15 @@ def permission() -> None:
     """
 
 
-@permission.command()
-@click.option(
-    "--of", "who", metavar="NAME", help="The user asked about; needs the permission manage.  [default: you]"
-)
-@click.option("--address", metavar="NAME", shell_complete=names_of("addresses"), help="On this address.")
-@click.option("--queue", metavar="NAME", shell_complete=names_of("queues"), help="On this queue.")
-@remote_command
-def check(remote: Remote, who: str | None, address: str | None, queue: str | None) -> None:
+@command(permission)
+def check(
+    who: str | None = option(
+        "--of", "NAME", "The user asked about; needs the permission manage.  [default: you]"
+    ),
+    address: str | None = option("NAME", "On this address.", shell_complete=ADDRESS_NAMES),
+    queue: str | None = option("NAME", "On this queue.", shell_complete=QUEUE_NAMES),
+    remote: Remote = running,
+) -> None:
     """Show for each permission whether a user has it on an address or a queue, and which security-setting decides.
 
     Without --address and --queue: on activemq.management, which the HTTP API asks for.
@@ -489,9 +482,8 @@ def list_permissions() -> None:
     """
 
 
-@permission.command()
-@remote_command
-def whoami(remote: Remote) -> None:
+@command(permission)
+def whoami(remote: Remote = running) -> None:
     """Show the user, the roles, and the permissions for the HTTP API.
 
     \b
@@ -546,10 +538,8 @@ def list_tasks() -> None:
     """
 
 
-@task.command("show")
-@click.argument("task_id", metavar="ID")
-@remote_command
-def show_task(remote: Remote, task_id: str) -> None:
+@command(task, "show")
+def show_task(task_id: str = ID, remote: Remote = running) -> None:
     """Show one task.
 
     \b
@@ -561,10 +551,8 @@ def show_task(remote: Remote, task_id: str) -> None:
     remote.print_record(record, {"Task": every(record, times)})
 
 
-@task.command()
-@click.argument("task_id", metavar="ID")
-@remote_command
-def follow(remote: Remote, task_id: str) -> None:
+@command(task)
+def follow(task_id: str = ID, remote: Remote = running) -> None:
     """Show the progress of a task until it ends. Ctrl-C cancels the task: what it has done stays done.
 
     \b
@@ -575,10 +563,8 @@ def follow(remote: Remote, task_id: str) -> None:
     remote.report(ended, f"task {task_id} completed: {counted(ended['done'], 'message')}")
 
 
-@task.command()
-@click.argument("task_id", metavar="ID")
-@remote_command
-def cancel(remote: Remote, task_id: str) -> None:
+@command(task)
+def cancel(task_id: str = ID, remote: Remote = running) -> None:
     """Cancel a task. What it has done stays done.
 
     \b
@@ -629,9 +615,8 @@ def dead_letters() -> None:
     """
 
 
-@dead_letters.command("list")
-@remote_command
-def list_dead_letters(remote: Remote) -> None:
+@command(dead_letters, "list")
+def list_dead_letters(remote: Remote = running) -> None:
     """List dead letters grouped by queue, origin and reason.
 
     Of a queue the first 10,000 messages are examined; COMPLETE is no where it has more.
@@ -644,14 +629,13 @@ def list_dead_letters(remote: Remote) -> None:
     remote.print_table(remote.pages("dead-letters"), GROUPS, "no dead letters")
 
 
-@dead_letters.command()
-@click.argument("queue", required=False, shell_complete=names_of("queues"))
-@click.option("--from", "origin", metavar="QUEUE", help="Only those that came from this queue.")
-@click.option("--reason", metavar="TEXT", help="Only those with this reason, such as max-delivery-attempts.")
-@click.option("--all", "everything", is_flag=True, help="All dead letters of the broker.")
-@remote_command
+@command(dead_letters)
 def retry(
-    remote: Remote, queue: str | None, origin: str | None, reason: str | None, everything: bool
+    queue: str | None = argument(shell_complete=QUEUE_NAMES),
+    origin: str | None = option("--from", "QUEUE", "Only those that came from this queue."),
+    reason: str | None = option("TEXT", "Only those with this reason, such as max-delivery-attempts."),
+    everything: bool = option("--all", "All dead letters of the broker."),
+    remote: Remote = running,
 ) -> None:
     """Send dead letters back to where they came from: those in QUEUE, of --from, of --reason, or --all.
 

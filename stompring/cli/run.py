@@ -6,72 +6,53 @@ import os
 from pathlib import Path
 
 import click
+from click.exceptions import Exit
 
 from stompring.server.reactor import REACTORS, STOMPRING, use_reactor
 from stompring.settings.machine import shipped_file
 
 from . import output
+from .options import DIRECTORY, command, option
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 
 
-@click.command()
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"The broker.xml to run with.  [default: {output.DEFAULT}, else the packaged configuration]",
-)
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="The directory for what the broker keeps on disk, in place of the one that the broker.xml implies.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="Log nothing that is less severe than this.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(("text", "json"), case_sensitive=False),
-    default="text",
-    show_default=True,
-    help="Lines for people, or one JSON object per line for a log collector.",
-)
-@click.option(
-    "--drain-timeout",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, max=86_400),
-    default=0,
-    show_default=True,
-    help="On SIGINT or SIGTERM refuse new connections first, and wait up to so long until clients have gone.",
-)
-@click.option(
-    "--reactor",
-    type=click.Choice(REACTORS),
-    default=STOMPRING,
-    show_default=True,
-    help="The event loop: the broker's own, or Twisted's stock one. Without epoll (Linux) it is always the stock one.",
-)
-@click.option(
-    "--wait",
-    is_flag=True,
-    help="While another broker has the data directory, wait for it as a standby: HTTP answers live, but not ready. "
-    "Without this option the start fails.",
-)
-@click.pass_context
+@command()
 def run(
-    context: click.Context,
-    config: str | None,
-    data: str | None,
-    log_level: str,
-    log_format: str,
-    drain_timeout: float,
-    reactor: str,
-    wait: bool,
+    config: str | None = option(
+        "FILE", f"The broker.xml to run with.  [default: {output.DEFAULT}, else the packaged configuration]"
+    ),
+    data: str | None = option(
+        "DIR",
+        "The directory for what the broker keeps on disk, in place of the one that the broker.xml implies.",
+        type=DIRECTORY,
+    ),
+    log_level: str = option(
+        "Log nothing that is less severe than this.",
+        type=click.Choice(LOG_LEVELS, case_sensitive=False),
+        default="info",
+    ),
+    log_format: str = option(
+        "Lines for people, or one JSON object per line for a log collector.",
+        type=click.Choice(("text", "json"), case_sensitive=False),
+        default="text",
+    ),
+    drain_timeout: float = option(
+        "SECONDS",
+        "On SIGINT or SIGTERM refuse new connections first, and wait up to so long until clients have gone.",
+        default=0,
+        min=0,
+        max=86_400,
+    ),
+    reactor: str = option(
+        "The event loop: the broker's own, or Twisted's stock one. Without epoll (Linux) it is always the stock one.",
+        type=click.Choice(REACTORS),
+        default=STOMPRING,
+    ),
+    wait: bool = option(
+        "While another broker has the data directory, wait for it as a standby: HTTP answers live, but not ready. "
+        "Without this option the start fails."
+    ),
 ) -> None:
     """Start the broker.
 
@@ -97,31 +78,22 @@ def run(
     stock_because = use_reactor(reactor)
     from stompring.server import service
 
+    notice: dict[str, str] = {}
     if config is not None or Path(output.DEFAULT).exists():
         file = output.existing(config)
-        context.exit(
-            service.run(
-                file,
-                data,
-                log_level,
-                log_format,
-                drain_timeout=drain_timeout,
-                stock_because=stock_because,
-                wait=wait,
-            )
+    else:
+        file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())
+        notice["notice"] = (
+            f"no --config and no {output.DEFAULT} in {Path.cwd()}: using the packaged configuration {file} "
+            f"with the data directory {data}"
         )
-    packaged, directory = shipped_file("config", "broker.xml"), data or str(state_directory())
-    notice = (
-        f"no --config and no {output.DEFAULT} in {Path.cwd()}: using the packaged configuration {packaged} "
-        f"with the data directory {directory}"
-    )
-    context.exit(
+    raise Exit(
         service.run(
-            str(packaged),
-            directory,
+            file,
+            data,
             log_level,
             log_format,
-            notice=notice,
+            **notice,
             drain_timeout=drain_timeout,
             stock_because=stock_because,
             wait=wait,

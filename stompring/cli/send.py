@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,16 @@ from stompring.stomp.client import frame
 from .endpoint import (
     CommandConnection,
     Interrupts,
-    ProgressLine,
     WaitInterrupted,
-    broker_options,
     connected,
     failure,
+    stomp_broker,
 )
-from .output import INTERRUPTED, CommandFailed, Duration, Interrupted, Positive
+from .options import HEADERS, argument, command, header_pair, message_headers, option
+from .output import INTERRUPTED, CommandFailed, Interrupted, ProgressLine
+
+#: Headers that the command sets itself.
+RESERVED = ("destination", "receipt", "content-length", "transaction")
 
 #: Bytes of frames that are written at once, and of one read of an input.
 CHUNK = 1 << 16
@@ -56,77 +59,36 @@ class Item:
 Idle = Callable[[], None]
 
 
-@click.command()
-@click.argument("destination", metavar="DEST")
-@click.argument("body", required=False)
-@click.option(
-    "--file",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Send the content of FILE; '-' is standard input. Can be given several times.",
-)
-@click.option("--lines", is_flag=True, help="Send each line of the input as a message.")
-@click.option(
-    "--json-lines",
-    is_flag=True,
-    help="Send each line of the input, a JSON object with body, headers and encoding (text, base64, hex), as "
-    "'subscribe --json' prints it.",
-)
-@click.option("--count", type=click.IntRange(1), default=1, help="Send everything N times.", metavar="N")
-@click.option("--rate", type=Positive(), metavar="N", help="Send at most N messages per second.")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. Repeatable.")
-@click.option("--persistent", is_flag=True, help="Durable: on disk before the receipt (persistent:true).")
-@click.option(
-    "--priority", type=click.IntRange(0, 9), metavar="0-9", help="Priority; 4 is the default of brokers."
-)
-@click.option("--expires", type=Duration(), metavar="DURATION", help="Expire after this time.")
-@click.option(
-    "--delay", type=Duration(), metavar="DURATION", help="Deliver after this time (AMQ_SCHEDULED_DELAY)."
-)
-@click.option(
-    "--period", type=Duration(), metavar="DURATION", help="Time between repeats (AMQ_SCHEDULED_PERIOD)."
-)
-@click.option(
-    "--repeat", type=click.IntRange(-1), metavar="N", help="Repeats after the first delivery; -1: for ever."
-)
-@click.option(
-    "--cron", metavar="EXPRESSION", help="Deliver at these times, five fields (AMQ_SCHEDULED_CRON)."
-)
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Messages without a receipt at any time.",
-)
-@click.option("--no-receipt", is_flag=True, help="Ask for no receipts but the last one, that of DISCONNECT.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
-@broker_options
+@command()
 def send(
-    destination: str,
-    body: str | None,
-    files: tuple[Path, ...],
-    lines: bool,
-    json_lines: bool,
-    count: int,
-    rate: float | None,
-    headers: tuple[str, ...],
-    persistent: bool,
-    priority: int | None,
-    expires: float | None,
-    delay: float | None,
-    period: float | None,
-    repeat: int | None,
-    cron: str | None,
-    window: int,
-    no_receipt: bool,
-    quiet: bool,
-    as_json: bool,
-    endpoint: Endpoint,
+    destination: str = argument("DEST"),
+    body: str | None = argument(),
+    files: tuple[Path, ...] = option(
+        "--file",
+        "FILE",
+        "Send the content of FILE; '-' is standard input. Can be given several times.",
+        dir_okay=True,
+    ),
+    lines: bool = option("Send each line of the input as a message."),
+    json_lines: bool = option(
+        "Send each line of the input, a JSON object with body, headers and encoding (text, base64, hex), as "
+        "'subscribe --json' prints it."
+    ),
+    count: int = option("N", "Send everything N times.", default=1, show_default=False, min=1),
+    rate: float | None = option("N", "Send at most N messages per second.", min=0, min_open=True),
+    headers: tuple[str, ...] = HEADERS,
+    persistent: bool = option("Durable: on disk before the receipt (persistent:true)."),
+    priority: int | None = option("0-9", "Priority; 4 is the default of brokers.", min=0, max=9),
+    expires: float | None = option("DURATION", "Expire after this time."),
+    delay: float | None = option("DURATION", "Deliver after this time (AMQ_SCHEDULED_DELAY)."),
+    period: float | None = option("DURATION", "Time between repeats (AMQ_SCHEDULED_PERIOD)."),
+    repeat: int | None = option("N", "Repeats after the first delivery; -1: for ever.", min=-1),
+    cron: str | None = option("EXPRESSION", "Deliver at these times, five fields (AMQ_SCHEDULED_CRON)."),
+    window: int = option("N", "Messages without a receipt at any time.", default=1000, min=1),
+    no_receipt: bool = option("Ask for no receipts but the last one, that of DISCONNECT."),
+    quiet: bool = option("-q", "--quiet", "No progress and no summary."),
+    as_json: bool = option("--json", "Print the summary as JSON on standard output."),
+    endpoint: Endpoint = stomp_broker,
 ) -> None:
     """Send messages to DEST, with the body BODY, from files, or from standard input.
 
@@ -159,17 +121,15 @@ def send(
         raise click.UsageError("--count cannot repeat the lines of standard input: use --file")
     fixed = [("destination", destination)]
     fixed += [("persistent", "true")] if persistent else []
-    fixed += [("priority", str(priority))] if priority is not None else []
-    for name, value in (("DELAY", delay), ("PERIOD", period)):
-        fixed += [(f"AMQ_SCHEDULED_{name}", str(round(value * 1000)))] if value is not None else []
-    fixed += [("AMQ_SCHEDULED_REPEAT", str(repeat))] if repeat is not None else []
-    fixed += [("AMQ_SCHEDULED_CRON", cron)] if cron is not None else []
-    fixed += [_header(text) for text in headers]
+    fixed += message_headers(priority, delay, period, repeat, cron).items()
+    fixed += [header_pair(text, RESERVED) for text in headers]
     source = _Source(body, files or (Path("-"),), lines, json_lines, count)
     source.check()
     interrupts = Interrupts()
     with interrupts.handled(), connected(endpoint, interrupts) as connection:
-        sender = Sender(connection, interrupts, tuple(fixed), expires, window, not no_receipt, rate, quiet)
+        sender = Sender(
+            connection, interrupts, tuple(fixed), expires, window, not no_receipt, rate, ProgressLine(quiet)
+        )
         code = sender.run(source)
     if as_json:
         click.echo(json.dumps(sender.summary()))
@@ -180,36 +140,20 @@ def send(
         click.echo(text, err=True)
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
-    if name in ("destination", "receipt", "content-length", "transaction"):
-        raise click.UsageError(f"--header {name} is set by this command")
-    return name, value
-
-
-def encoded(text: str) -> bytes:
-    """The bytes of an argument, as they were typed."""
-    return text.encode("utf-8", "surrogateescape")
-
-
+@dataclass(slots=True)
 class _Source:
     """The messages of the arguments, in their order, ``count`` times."""
 
-    def __init__(
-        self, body: str | None, files: Sequence[Path], lines: bool, json_lines: bool, count: int
-    ) -> None:
-        self._body = body
-        self._files = files
-        self._split = lines or json_lines
-        self._json = json_lines
-        self._count = count
-        self._stdin: bytes | None = None
+    body: str | None
+    files: Sequence[Path]
+    lines: bool
+    json_lines: bool
+    count: int
+    _stdin: bytes | None = None
 
     def check(self) -> None:
         """Report unreadable files before anything is sent. Raises `CommandFailed`."""
-        for file in self._files if self._body is None else ():
+        for file in self.files if self.body is None else ():
             if str(file) == "-":
                 if sys.stdin.isatty():
                     click.echo("reading from the terminal; Ctrl-D ends the input", err=True)
@@ -225,33 +169,34 @@ class _Source:
 
     def items(self, idle: Idle) -> Iterator[list[Item]]:
         """Groups of messages; a group ends where the next message is not there yet."""
-        if self._body is not None or not self._split:
+        if self.body is not None or not (self.lines or self.json_lines):
             yield from self._whole(idle)
             return
-        for _ in range(self._count):
-            for file in self._files:
+        for _ in range(self.count):
+            for file in self.files:
                 yield from self._of_lines(file, idle)
 
     def _whole(self, idle: Idle) -> Iterator[list[Item]]:
-        if self._body is not None:
-            bodies: Iterable[bytes] = [encoded(self._body)]
+        if self.body is not None:
+            bodies: Iterable[bytes] = [os.fsencode(self.body)]
         else:
-            bodies = (self._content(file, idle) for file in self._files)
-        if self._count == 1:
+            bodies = (self._content(file, idle) for file in self.files)
+        if self.count == 1:
             for body in bodies:
                 yield [Item(body)]
             return
         items = [Item(body) for body in bodies]
-        repeats = max(1, min(self._count, 1000 // len(items)))
+        repeats = max(1, min(self.count, 1000 // len(items)))
         group = items * repeats
-        left = self._count
+        left = self.count
         while left > 0:
             yield group if left >= repeats else items * left
             left -= repeats
 
     def _content(self, file: Path, idle: Idle) -> bytes:
         if str(file) != "-":
-            return _read(file)
+            with _opened(file) as stream:
+                return bytes(stream.read())
         if self._stdin is None:
             self._stdin = b"".join(_chunks(sys.stdin.fileno(), idle))
         return self._stdin
@@ -282,7 +227,7 @@ class _Source:
 
     def _item(self, line: bytes, name: str, number: int) -> list[Item]:
         text = line.removesuffix(b"\r")
-        if not self._json:
+        if not self.json_lines:
             return [Item(text)]
         if not text.strip():
             return []
@@ -295,13 +240,6 @@ class _Source:
 def _opened(file: Path) -> Any:
     try:
         return open(file, "rb", buffering=0)
-    except OSError as fault:
-        raise CommandFailed(f"--file {file} cannot be read: {fault.strerror}") from None
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
     except OSError as fault:
         raise CommandFailed(f"--file {file} cannot be read: {fault.strerror}") from None
 
@@ -363,34 +301,30 @@ def parse_json_line(text: bytes) -> Item:
     return Item(data, tuple(pairs))
 
 
+@dataclass(slots=True)
 class Sender:
     """Sends messages with a window of receipts, and counts those that the broker has confirmed."""
 
-    def __init__(
-        self,
-        connection: CommandConnection,
-        interrupts: Interrupts,
-        fixed: Headers,
-        expires: float | None,
-        window: int,
-        receipts: bool,
-        rate: float | None,
-        quiet: bool,
-    ) -> None:
-        self.sent = self.confirmed = 0
-        self._connection = connection
-        self._interrupts = interrupts
-        self._fixed = fixed
-        self._expires = expires
-        self._window = window
-        self._group = max(1, min(100, window // 4))
-        self._receipts = receipts
-        self._rate = rate
-        self._outstanding: deque[int] = deque()  # messages sent up to each receipt that has not come
-        self._progress = ProgressLine(quiet)
-        self._started = time.monotonic()
-        self._shown = self._started
-        self._ended: float | None = None
+    connection: CommandConnection
+    interrupts: Interrupts
+    fixed: Headers
+    expires: float | None
+    window: int
+    receipts: bool
+    rate: float | None
+    progress: ProgressLine
+    sent: int = 0
+    confirmed: int = 0
+    _outstanding: deque[int] = field(
+        default_factory=deque
+    )  # messages sent up to each receipt that has not come
+    _started: float = field(default_factory=time.monotonic)
+    _shown: float = field(default_factory=time.monotonic)
+    _ended: float | None = None
+
+    @property
+    def _group(self) -> int:
+        return max(1, min(100, self.window // 4))
 
     def run(self, source: _Source) -> int:
         """Send everything. Returns the exit code; raises `CommandFailed` with the number of confirmed messages."""
@@ -407,7 +341,7 @@ class Sender:
             raise failure(fault, self._state()) from None
         finally:
             self._ended = time.monotonic()
-            self._progress.clear()
+            self.progress.clear()
         return 0
 
     def summary(self) -> dict[str, Any]:
@@ -427,28 +361,26 @@ class Sender:
         return max((self._ended or time.monotonic()) - self._started, 1e-6)
 
     def _send(self, group: Sequence[Item]) -> None:
-        self._interrupts.check()
-        if self._rate is None:
+        self.interrupts.check()
+        if self.rate is None:
             self._write(group)
             return
         for item in group:
-            due = self._started + self.sent / self._rate
+            due = self._started + self.sent / self.rate
             # below a millisecond several messages share one wait
             if (wait := due - time.monotonic()) > 0.001:
-                self._connection.service(wait)
+                self.connection.receive(wait)
             self._write([item])
-            self._interrupts.check()
+            self.interrupts.check()
 
     def _write(self, group: Sequence[Item]) -> None:
-        connection = self._connection
+        connection = self.connection
         parts, size = [], 0
         for number, item in enumerate(group, 1):
-            headers = (
-                [*item.headers, *self._fixed] if not item.headers else _merged(item.headers, self._fixed)
-            )
-            if self._expires is not None:
-                headers.append(("expires", str(round((time.time() + self._expires) * 1000))))
-            if number == len(group) and self._receipts:
+            headers = [*item.headers, *self.fixed] if not item.headers else _merged(item.headers, self.fixed)
+            if self.expires is not None:
+                headers.append(("expires", str(round((time.time() + self.expires) * 1000))))
+            if number == len(group) and self.receipts:
                 headers.append(("receipt", connection.next_receipt()))
             try:
                 parts.append(frame("SEND", headers, item.body))
@@ -459,42 +391,42 @@ class Sender:
                 connection.send(b"".join(parts))
                 parts, size = [], 0
         self.sent += len(group)
-        if self._receipts:
+        if self.receipts:
             self._outstanding.append(self.sent)
         connection.send(b"".join(parts))
         self._count()
-        while self.sent - self.confirmed > self._window - self._group and self._outstanding:
+        while self.sent - self.confirmed > self.window - self._group and self._outstanding:
             connection.await_receipts(len(self._outstanding) - 1)
             self._count()
         self._show()
 
     def _finish(self) -> None:
-        self._connection.await_receipts()
-        self._connection.close()
+        self.connection.await_receipts()
+        self.connection.close()
         self._outstanding.clear()
         self.confirmed = self.sent
 
     def _drain(self) -> None:
         """After an interrupt: count the receipts that are still on their way, until the next one."""
-        self._progress.clear()
+        self.progress.clear()
         if self._outstanding:
             waiting = self.sent - self.confirmed
             click.echo(f"interrupted: waiting for {waiting:,} receipts; Ctrl-C again stops at once", err=True)
         deadline = time.monotonic() + INTERRUPT_GRACE
         try:
             while self._outstanding and time.monotonic() < deadline:
-                self._connection.service(0.05)
+                self.connection.receive(0.05)
                 self._count()
         except (WaitInterrupted, BrokerError, ConnectionFailed):
             self._count()
 
     def _count(self) -> None:
-        while len(self._outstanding) > self._connection.unconfirmed:
+        while len(self._outstanding) > self.connection.unconfirmed:
             self.confirmed = self._outstanding.popleft()
 
     def _idle(self) -> None:
-        self._interrupts.check()
-        self._connection.service()
+        self.interrupts.check()
+        self.connection.receive(0.0)
         self._count()
         self._show()
 
@@ -503,7 +435,7 @@ class Sender:
         if now - self._shown > 0.2:
             self._shown = now
             rate = self.sent / max(now - self._started, 0.001)
-            self._progress.show(f"sent {self.sent:,}, confirmed {self.confirmed:,}, {rate:,.0f} messages/s")
+            self.progress.show(f"sent {self.sent:,}, confirmed {self.confirmed:,}, {rate:,.0f} messages/s")
 
     def _state(self) -> str:
         left = self.sent - self.confirmed

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
+from .options import YES, command, option
 from .output import (
     FAILED,
     CommandFailed,
-    Duration,
     Interrupted,
     bytes_text,
     confirm,
@@ -20,14 +21,13 @@ from .output import (
     done,
     duration_text,
     echo_json,
-    is_terminal,
+    print_rows,
     progress,
     rate_text,
     warn,
-    yes_option,
 )
 from .output import one_line as printable
-from .remote import ApiError, Remote, remote_command
+from .remote import ApiError, Remote, running
 
 #: Seconds between two looks at a drain.
 DRAIN_INTERVAL = 0.5
@@ -63,10 +63,10 @@ def reasons(health: Mapping[str, Any]) -> list[str]:
     return found
 
 
-@click.command()
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing: the exit status says it.")
-@remote_command
-def status(remote: Remote, quiet: bool) -> None:
+@command()
+def status(
+    quiet: bool = option("-q", "--quiet", "Print nothing: the exit status says it."), remote: Remote = running
+) -> None:
     """Show whether the broker is ready and why not, with its totals and problems.
 
     The exit status is 0 if it is ready, 1 if it is not, 5 without a connection. Readiness needs no login; without the
@@ -96,7 +96,7 @@ def status(remote: Remote, quiet: bool) -> None:
         if hint is not None:
             warn(f"no details: {hint}")
     if not up:
-        click.get_current_context().exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _print_status(
@@ -113,7 +113,7 @@ def _print_status(
         for reason in reasons(health):
             click.echo(f"  {printable(reason)}")
     if broker is None:
-        _print_rows(_log_rows(log))
+        print_rows(_log_rows(log))
         return
     for each in broker.get("problems") or []:
         text = printable(str(each["text"]))
@@ -147,7 +147,7 @@ def _print_status(
     ]
     for each in broker["listeners"]:
         rows.append((f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"))
-    _print_rows([*rows, *_log_rows(log)])
+    print_rows([*rows, *_log_rows(log)])
 
 
 def _replicated_log(remote: Remote) -> dict[str, Any] | None:
@@ -185,15 +185,6 @@ def _log_rows(log: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    width = max((len(title) for title, _ in rows), default=0)
-    for title, value in rows:
-        if is_terminal():
-            click.echo(f"  {printable(title).ljust(width)}  {printable(value)}")
-        else:
-            click.echo(f"{printable(title)}\t{printable(value)}")
-
-
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
@@ -204,10 +195,10 @@ def _of(value: int, limit: int) -> str:
 # ---- reload
 
 
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Show what a reload would change, and change nothing.")
-@remote_command
-def reload(remote: Remote, dry_run: bool) -> None:
+@command()
+def reload(
+    dry_run: bool = option("Show what a reload would change, and change nothing."), remote: Remote = running
+) -> None:
     """Reload broker.xml, as SIGHUP does. A configuration with mistakes changes nothing.
 
     The exit status is 1 if the configuration is rejected, or if a change failed.
@@ -234,25 +225,19 @@ def reload(remote: Remote, dry_run: bool) -> None:
         if not any(answer.get(field) for field in titles):
             done("  no changes")
     if answer.get("failed"):
-        click.get_current_context().exit(FAILED)
+        raise Exit(FAILED)
 
 
 # ---- drain
 
 
-@click.command()
-@click.option(
-    "--wait",
-    "waiting",
-    is_flag=True,
-    help="Wait until no connection is open; Ctrl-C ends the wait, not the drain.",
-)
-@click.option(
-    "--timeout", type=Duration(), metavar="DURATION", help="End the wait after so long, with exit status 1."
-)
-@yes_option
-@remote_command
-def drain(remote: Remote, waiting: bool, timeout: float | None, yes: bool) -> None:
+@command()
+def drain(
+    wait: bool = option("Wait until no connection is open; Ctrl-C ends the wait, not the drain."),
+    timeout: float | None = option("DURATION", "End the wait after so long, with exit status 1."),
+    yes: bool = YES,
+    remote: Remote = running,
+) -> None:
     """Refuse new STOMP connections and report not ready, while existing clients continue.
 
     \b
@@ -261,11 +246,11 @@ def drain(remote: Remote, waiting: bool, timeout: float | None, yes: bool) -> No
       stompring drain --wait --timeout 5m --yes && systemctl stop stompring
       stompring undrain
     """
-    if timeout is not None and not waiting:
+    if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait")
     confirm(f"Drain the broker at {remote.server}: refuse new connections?", yes)
     answer = remote.post("drain")
-    if not waiting:
+    if not wait:
         remote.report(answer, "draining: new connections are refused; end it with: stompring undrain")
         return
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -292,16 +277,12 @@ def drain(remote: Remote, waiting: bool, timeout: float | None, yes: bool) -> No
     remote.report(state, "drained: no connection is open")
 
 
-@click.command()
-@remote_command
-def undrain(remote: Remote) -> None:
+@command()
+def undrain(remote: Remote = running) -> None:
     """Accept connections again after a drain.
 
     \b
     Examples:
       stompring undrain
     """
-    try:
-        remote.report(remote.post("undrain"), "new connections are accepted")
-    except ApiError as fault:
-        raise CommandFailed(fault.message, fault.exit_code) from None
+    remote.report(remote.post("undrain"), "new connections are accepted")

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,11 +27,12 @@ from .endpoint import (
     CommandConnection,
     Interrupts,
     WaitInterrupted,
-    broker_options,
     connected,
     failure,
+    stomp_broker,
 )
-from .output import FAILED, INTERRUPTED, CommandFailed, Duration, is_terminal, one_line, printable
+from .options import argument, command, header_pair, option
+from .output import FAILED, INTERRUPTED, CommandFailed, indented, is_terminal, one_line, printable
 
 #: Seconds of one wait for messages.
 WAIT = 0.5
@@ -55,67 +57,33 @@ _DEFAULTS = {"expires": "0", "priority": "4", "persistent": "false"}
 _UNSAFE_IN_FILE = re.compile(r"[^A-Za-z0-9._-]")
 
 
-@click.command()
-@click.argument("destination", metavar="DEST")
-@click.option(
-    "--ack",
-    "ack_mode",
-    type=click.Choice(("auto", "client", "client-individual")),
-    default="client-individual",
-    show_default=True,
-    help="auto: a message is gone when the broker has sent it. Otherwise when it has been printed or written.",
-)
-@click.option("--selector", metavar="TEXT", help="Receive only messages that match, as \"type = 'order'\".")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option(
-    "--timeout", type=Duration(), metavar="DURATION", help="End when no message has come for so long."
-)
-@click.option(
-    "--browse", is_flag=True, help="Show the waiting messages of a queue and leave them there (browser:true)."
-)
-@click.option(
-    "--output",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write each body to a file in DIR, and all headers to DIR/messages.jsonl.",
-)
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="A header of SUBSCRIBE. Repeatable.",
-)
-@click.option(
-    "--durable",
-    metavar="NAME",
-    help="Durable subscription to a topic: it collects messages while nobody is connected. Needs --client-id.",
-)
-@click.option("--client-id", metavar="ID", help="The client-id of CONNECT.")
-@click.option(
-    "--unsubscribe", is_flag=True, help="At the end, delete the durable subscription and its messages."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on a line.")
-@click.option("--raw", is_flag=True, help="Print bodies only, one per line. The default in a pipe.")
-@click.option("--pretty", is_flag=True, help="Print headers and formatted bodies. The default on a terminal.")
-@broker_options
+@command()
 def subscribe(
-    destination: str,
-    ack_mode: str,
-    selector: str | None,
-    count: int | None,
-    timeout: float | None,
-    browse: bool,
-    output: Path | None,
-    headers: tuple[str, ...],
-    durable: str | None,
-    client_id: str | None,
-    unsubscribe: bool,
-    as_json: bool,
-    raw: bool,
-    pretty: bool,
-    endpoint: Endpoint,
+    destination: str = argument("DEST"),
+    ack_mode: str = option(
+        "--ack",
+        "auto: a message is gone when the broker has sent it. Otherwise when it has been printed or written.",
+        type=click.Choice(("auto", "client", "client-individual")),
+        default="client-individual",
+    ),
+    selector: str | None = option("TEXT", "Receive only messages that match, as \"type = 'order'\"."),
+    count: int | None = option("N", "End after N messages.", min=1),
+    timeout: float | None = option("DURATION", "End when no message has come for so long."),
+    browse: bool = option("Show the waiting messages of a queue and leave them there (browser:true)."),
+    output: Path | None = option(
+        "DIR", "Write each body to a file in DIR, and all headers to DIR/messages.jsonl."
+    ),
+    headers: tuple[str, ...] = option("-H", "--header", "NAME=VALUE", "A header of SUBSCRIBE. Repeatable."),
+    durable: str | None = option(
+        "NAME",
+        "Durable subscription to a topic: it collects messages while nobody is connected. Needs --client-id.",
+    ),
+    client_id: str | None = option("ID", "The client-id of CONNECT."),
+    unsubscribe: bool = option("At the end, delete the durable subscription and its messages."),
+    as_json: bool = option("--json", "Print each message as a JSON object on a line."),
+    raw: bool = option("Print bodies only, one per line. The default in a pipe."),
+    pretty: bool = option("Print headers and formatted bodies. The default on a terminal."),
+    endpoint: Endpoint = stomp_broker,
 ) -> None:
     """Print the messages of DEST as they come, until Ctrl-C, --count or --timeout.
 
@@ -153,13 +121,13 @@ def subscribe(
         fields += [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
     if count is not None and ack_mode != "auto" and not browse:
         fields.append(("prefetch-count", str(min(count, 1000))))
-    fields += [_header(text) for text in headers]
+    fields += map(header_pair, headers)
     show = _display(as_json, raw or (not pretty and not is_terminal()))
     if output is not None:
         show = Files(output, show if as_json else None).write
     interrupts = Interrupts()
     subscriber = Subscriber(interrupts, ack_mode if not browse else "auto", show, count, timeout)
-    point = _with_client_id(endpoint, client_id)
+    point = replace(endpoint, client_id=client_id)
     with interrupts.handled(), connected(point, interrupts) as connection:
         code = subscriber.run(connection, fields, durable if unsubscribe else None)
     if output is not None:
@@ -168,19 +136,6 @@ def subscribe(
         raise click.exceptions.Exit(INTERRUPTED)
     if code:
         raise CommandFailed(f"{subscriber.received} of {count} messages came before --timeout", code)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
-    return name, value
-
-
-def _with_client_id(endpoint: Endpoint, client_id: str | None) -> Endpoint:
-    from dataclasses import replace
-
-    return replace(endpoint, client_id=client_id)
 
 
 class Message:
@@ -272,10 +227,7 @@ def body_text(body: bytes, reformat: bool = True) -> str:
         return hex_dump(body)
     if "\0" in text:
         return hex_dump(body)
-    if reformat and text.lstrip()[:1] in ("{", "["):
-        with contextlib.suppress(ValueError, RecursionError):
-            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
-    return printable(text)
+    return printable(indented(text) if reformat else text)
 
 
 def hex_dump(data: bytes) -> str:
@@ -335,18 +287,16 @@ def _suffix(message: Message) -> str:
     return ".txt"
 
 
+@dataclass(slots=True)
 class Subscriber:
     """Receives, shows and acknowledges messages until an end is reached."""
 
-    def __init__(
-        self, interrupts: Interrupts, ack_mode: str, show: Show, count: int | None, timeout: float | None
-    ) -> None:
-        self.received = 0
-        self._interrupts = interrupts
-        self._ack_mode = ack_mode
-        self._show = show
-        self._count = count
-        self._timeout = timeout
+    interrupts: Interrupts
+    ack_mode: str
+    show: Show
+    count: int | None
+    timeout: float | None
+    received: int = 0
 
     def run(self, connection: CommandConnection, fields: list[tuple[str, str]], durable: str | None) -> int:
         """Returns the exit code. Raises `CommandFailed`."""
@@ -366,30 +316,30 @@ class Subscriber:
 
     def _receive(self, connection: CommandConnection) -> int:
         last = time.monotonic()
-        while self._count is None or self.received < self._count:
-            self._interrupts.check()
-            wait = WAIT if self._timeout is None else min(WAIT, last + self._timeout - time.monotonic())
+        while self.count is None or self.received < self.count:
+            self.interrupts.check()
+            wait = WAIT if self.timeout is None else min(WAIT, last + self.timeout - time.monotonic())
             messages = connection.receive(max(wait, 0.001))
             if messages:
                 last = time.monotonic()
-            elif self._timeout is not None and time.monotonic() >= last + self._timeout:
-                return FAILED if self._count is not None else 0
+            elif self.timeout is not None and time.monotonic() >= last + self.timeout:
+                return FAILED if self.count is not None else 0
             shown: list[Head] = []
             for head, body in messages:
                 if head.headers.get(b"browser") == b"end":
                     return 0
-                self._show(Message(self.received + 1, head, body))
+                self.show(Message(self.received + 1, head, body))
                 self.received += 1
                 shown.append(head)
-                if self.received == self._count:
+                if self.received == self.count:
                     break
             self._acknowledge(connection, shown)
         return 0
 
     def _acknowledge(self, connection: CommandConnection, shown: list[Head]) -> None:
-        if shown and self._ack_mode == "client":
+        if shown and self.ack_mode == "client":
             connection.send(ack(shown[-1]))
-        elif shown and self._ack_mode == "client-individual":
+        elif shown and self.ack_mode == "client-individual":
             connection.send(b"".join(map(ack, shown)))
 
     def _end(self, connection: CommandConnection, durable: str | None) -> None:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .options import command, option
 from .output import (
     UNREACHABLE,
     Column,
     CommandFailed,
-    Duration,
     bytes_text,
     console,
     count_text,
@@ -34,7 +34,7 @@ from .output import (
     to_json,
 )
 from .output import one_line as printable
-from .remote import Remote, remote_command
+from .remote import Remote, running
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,7 +75,6 @@ def symbols_of(encoding: str | None) -> str:
 class View:
     """A table: its list in the API, the field that names a row, that of the trend, and fields to sort by, by key."""
 
-    title: str
     path: str
     key: str
     trend: str
@@ -85,7 +84,6 @@ class View:
 #: By key. The first sort is the default.
 VIEWS = {
     "1": View(
-        "queues",
         "queues",
         "name",
         "messageCount",
@@ -101,20 +99,17 @@ VIEWS = {
     ),
     "2": View(
         "connections",
-        "connections",
         "connectionID",
         "deliveredRate",
         {"d": "-deliveringCount", "i": "-sentRate", "o": "-deliveredRate", "n": "connectionID"},
     ),
     "3": View(
         "consumers",
-        "consumers",
         "consumerID",
         "deliveredRate",
         {"d": "-deliveringCount", "o": "-deliveredRate", "a": "-acknowledgedRate", "n": "queue"},
     ),
     "4": View(
-        "addresses",
         "addresses",
         "name",
         "messageCount",
@@ -270,11 +265,11 @@ class Screen:
         if reading.rows:
             table, _ = fitted_table(reading.rows[:height_left], columns_of(self.view), width)
         else:
-            table = Text(f"no {self.view.title}", style="dim")
+            table = Text(f"no {self.view.path}", style="dim")
         keys = " ".join(f"{key}:{LABELS[key]}" for key in self.view.sorts)
-        others = " ".join(f"{key}:{view.title}" for key, view in VIEWS.items())
+        others = " ".join(f"{key}:{view.path}" for key, view in VIEWS.items())
         foot = Text(
-            f"{self.view.title} {count_text(reading.count)}, page {self.page}, by {self.sort}  {keys}\n"
+            f"{self.view.path} {count_text(reading.count)}, page {self.page}, by {self.sort}  {keys}\n"
             f"q:quit {others} space:pause j/k:page r:reverse",
             style="reverse dim",
             no_wrap=True,
@@ -291,27 +286,17 @@ _SPARKS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
 )
 
 
-@click.command()
-@click.option(
-    "--interval",
-    type=Duration(),
-    metavar="DURATION",
-    default="2s",
-    show_default=True,
-    help="Time between two looks.",
-)
-@click.option(
-    "--view",
-    type=click.Choice([view.title for view in VIEWS.values()]),
-    default="queues",
-    show_default=True,
-    help="What the table shows.",
-)
-@click.option("--sort", metavar="FIELD", help="Sort by this field of the API; -FIELD: descending.")
-@click.option("--search", metavar="TEXT", help="Only items whose name contains this text, ignoring case.")
-@click.option("--once", is_flag=True, help="Print the table once and end; also without a terminal.")
-@remote_command
-def top(remote: Remote, interval: float, view: str, sort: str | None, search: str | None, once: bool) -> None:
+@command()
+def top(
+    interval: float = option("DURATION", "Time between two looks.", default="2s"),
+    view: str = option(
+        "What the table shows.", type=click.Choice([view.path for view in VIEWS.values()]), default="queues"
+    ),
+    sort: str | None = option("FIELD", "Sort by this field of the API; -FIELD: descending."),
+    search: str | None = option("TEXT", "Only items whose name contains this text, ignoring case."),
+    once: bool = option("Print the table once and end; also without a terminal."),
+    remote: Remote = running,
+) -> None:
     """Show queues, connections, consumers or addresses as a live table with sparklines.
 
     Keys: 1 to 4 select the table, letters the order (shown below the table), r reverses it, j and k turn pages, space
@@ -324,7 +309,7 @@ def top(remote: Remote, interval: float, view: str, sort: str | None, search: st
       stompring top --once --search orders
       stompring top --json | jq .broker.heldMessageCount
     """
-    selected = next(each for each in VIEWS.values() if each.title == view)
+    selected = next(each for each in VIEWS.values() if each.path == view)
     remote.timeout = REQUEST_TIMEOUT
     encoding = getattr(sys.stdout, "encoding", None)
     order = sort or next(iter(selected.sorts.values()))
@@ -358,7 +343,7 @@ def _as_json(screen: Screen) -> dict[str, Any]:
         "time": int(time.time() * 1000),
         "ready": reading.ready,
         "broker": reading.broker,
-        screen.view.title: rows,
+        screen.view.path: rows,
     }
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,14 @@ from .endpoint import (
     ANY_VERSION,
     CommandConnection,
     Interrupts,
-    ProgressLine,
     WaitInterrupted,
     connected,
     failure,
     resolve_end,
 )
-from .output import INTERRUPTED, Duration, Interrupted, counted
-from .send import CHUNK, INTERRUPT_GRACE
+from .options import argument, command, header_pair, option, provided
+from .output import INTERRUPTED, Interrupted, ProgressLine, counted
+from .send import CHUNK, INTERRUPT_GRACE, RESERVED
 
 #: Seconds of one wait: for messages while none are in flight, and for receipts before the source is read again.
 WAIT, PAUSE = 0.5, 0.05
@@ -64,117 +65,64 @@ NOT_FORWARDED = frozenset(
 TEMPORARY = (b"/temp-queue/", b"/temp-topic/")
 
 Pairs = list[tuple[bytes, bytes]]
-Command = Callable[..., Any]
 
 
-def _end_options(end: str, what: str) -> Callable[[Command], Command]:
-    """The options that name one end."""
+def end_options(end: str, what: str) -> Any:
+    """The options that name one end: a function that gives its endpoint for a timeout."""
+    variable = f"STOMPRING_{end.upper()}_PASSWORD"
 
-    def add(command: Command) -> Command:
-        for option in (
-            click.option(
-                f"--{end}-virtual-host",
-                metavar="NAME",
-                help=f"The host header of CONNECT to the {what}, / for most RabbitMQ brokers. Default: the host.",
-            ),
-            click.option(
-                f"--{end}-ca",
-                metavar="FILE",
-                type=click.Path(dir_okay=False, path_type=Path),
-                envvar="STOMPRING_CA",
-                help=f"Certificates (PEM) to check that of the {what} with. Default: STOMPRING_CA, else the system's.",
-            ),
-            click.option(
-                f"--{end}-password-file",
-                metavar="FILE",
-                type=click.Path(dir_okay=False, path_type=Path),
-                help=f"File whose first line is the password. Default: STOMPRING_{end.upper()}_PASSWORD, the context, "
-                "a prompt.",
-            ),
-            click.option(
-                f"--{end}",
-                end if end != "from" else "source",
-                metavar="URL",
-                required=True,
-                help=f"The {what}: stomp://[USER@]HOST:PORT, stomp+ssl:// for TLS, or the name of a context.",
-            ),
-        ):
-            command = option(command)
-        return command
+    def options(
+        url: str = option(
+            f"--{end}",
+            "URL",
+            f"The {what}: stomp://[USER@]HOST:PORT, stomp+ssl:// for TLS, or the name of a context.",
+        ),
+        password_file: Path | None = option(
+            f"--{end}-password-file",
+            "FILE",
+            f"File whose first line is the password. Default: {variable}, the context, a prompt.",
+        ),
+        ca: Path | None = option(
+            f"--{end}-ca",
+            "FILE",
+            f"Certificates (PEM) to check that of the {what} with. Default: STOMPRING_CA, else the system's.",
+            envvar="STOMPRING_CA",
+        ),
+        virtual_host: str | None = option(
+            f"--{end}-virtual-host",
+            "NAME",
+            f"The host header of CONNECT to the {what}, / for most RabbitMQ brokers. Default: the host.",
+        ),
+    ) -> Callable[[float], Endpoint]:
+        return partial(resolve_end, end, url, password_file, ca, virtual_host)
 
-    return add
+    return provided(options)
 
 
-@click.command()
-@click.argument("destination", metavar="SOURCE")
-@_end_options("from", "source")
-@_end_options("to", "target")
-@click.option(
-    "--to-destination", metavar="DEST", help="Destination at the target. Default: that of the source."
-)
-@click.option("--selector", metavar="TEXT", help="Transfer only messages that match, as \"type = 'order'\".")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default="5s",
-    show_default=True,
-    metavar="DURATION",
-    help="End when the source has delivered nothing for so long.",
-)
-@click.option("--follow", is_flag=True, help="Do not end when the source is empty.")
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="A header of each SEND, in place of that of the message. Repeatable.",
-)
-@click.option(
-    "--keep-duplicate-id",
-    is_flag=True,
-    help="Messages keep their own _AMQ_DUPL_ID. The target then drops those whose id it has seen.",
-)
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="Messages without a receipt at any time.",
-)
-@click.option(
-    "--connect-timeout",
-    metavar="DURATION",
-    type=Duration(),
-    default="30s",
-    show_default=True,
-    help="Give up after so long without any progress of a connection.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+@command()
 def transfer(
-    destination: str,
-    source: str,
-    from_password_file: Path | None,
-    from_ca: Path | None,
-    from_virtual_host: str | None,
-    to: str,
-    to_password_file: Path | None,
-    to_ca: Path | None,
-    to_virtual_host: str | None,
-    to_destination: str | None,
-    selector: str | None,
-    count: int | None,
-    timeout: float,
-    follow: bool,
-    headers: tuple[str, ...],
-    keep_duplicate_id: bool,
-    window: int,
-    connect_timeout: float,
-    quiet: bool,
-    as_json: bool,
+    destination: str = argument("SOURCE"),
+    from_end: Callable[[float], Endpoint] = end_options("from", "source"),
+    to_end: Callable[[float], Endpoint] = end_options("to", "target"),
+    to_destination: str | None = option("DEST", "Destination at the target. Default: that of the source."),
+    selector: str | None = option("TEXT", "Transfer only messages that match, as \"type = 'order'\"."),
+    count: int | None = option("N", "End after N messages.", min=1),
+    timeout: float = option(
+        "DURATION", "End when the source has delivered nothing for so long.", default="5s"
+    ),
+    follow: bool = option("Do not end when the source is empty."),
+    headers: tuple[str, ...] = option(
+        "-H", "--header", "NAME=VALUE", "A header of each SEND, in place of that of the message. Repeatable."
+    ),
+    keep_duplicate_id: bool = option(
+        "Messages keep their own _AMQ_DUPL_ID. The target then drops those whose id it has seen."
+    ),
+    window: int = option("N", "Messages without a receipt at any time.", default=100, min=1),
+    connect_timeout: float = option(
+        "DURATION", "Give up after so long without any progress of a connection.", default="30s"
+    ),
+    quiet: bool = option("-q", "--quiet", "No progress and no summary."),
+    as_json: bool = option("--json", "Print the summary as JSON on standard output."),
 ) -> None:
     """Transfer the messages of the queue SOURCE to another broker, or to another queue.
 
@@ -196,15 +144,14 @@ def transfer(
 
     Durations: 500ms, 10s, 5m, 2h, 7d; a number alone is seconds.
     """
-    from_end = resolve_end("from", source, from_password_file, from_ca, from_virtual_host, connect_timeout)
-    to_end = resolve_end("to", to, to_password_file, to_ca, to_virtual_host, connect_timeout)
+    ends = from_end(connect_timeout), to_end(connect_timeout)
     target_destination = to_destination or destination
-    fixed = [_header(text) for text in headers]
+    fixed = list(map(_header, headers))
     plan = Plan(destination, target_destination, selector, count, None if follow else timeout, window, fixed)
     interrupts = Interrupts()
     with interrupts.handled():
         work = Transfer(plan, interrupts, quiet)
-        code = work.run(from_end, to_end, keep_duplicate_id)
+        code = work.run(*ends, keep_duplicate_id)
     if as_json:
         click.echo(json.dumps(work.summary()))
     text = f"transferred {counted(work.transferred, 'message')} to {target_destination}"
@@ -215,15 +162,11 @@ def transfer(
 
 
 def _header(text: str) -> tuple[bytes, bytes]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
-    if name in ("destination", "receipt", "content-length", "transaction", "_AMQ_DUPL_ID"):
-        raise click.UsageError(f"--header {name} is set by this command")
     try:
-        return name.encode(), value.encode()
+        name, value = map(str.encode, header_pair(text, (*RESERVED, "_AMQ_DUPL_ID")))
     except UnicodeEncodeError:
         raise click.UsageError("--header is not UTF-8 text") from None
+    return name, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,6 @@ import click
 from stompring.errors import ConfigurationError
 from stompring.security.accounts import (
     Roles,
-    RolesEdit,
     Users,
     check_member,
     check_name,
@@ -30,8 +26,9 @@ from stompring.security.accounts import (
 from stompring.settings.broker_xml import read_broker_xml
 
 from . import output
+from .options import JSON, argument, command, option, provided
 from .output import NOT_FOUND, Column, CommandFailed, echo_json, print_table
-from .remote import ApiError, Remote, server_options
+from .remote import ApiError, Remote, ServerOptions, server_options
 
 
 @click.group()
@@ -54,104 +51,220 @@ def user() -> None:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class FileAccounts:
     """The users file and the roles file. ``roles`` is None with --users and without --roles."""
 
-    users: Path
-    roles: Path | None
+    def __init__(self, users: Path, roles: Path | None) -> None:
+        self.place = str(users)
+        self.where = f"in {users}"
+        self._users = users
+        self._roles = roles
 
     @property
-    def needed_roles(self) -> Path:
+    def _roles_file(self) -> Path:
         """The roles file. Raises UsageError without one."""
-        if self.roles is None:
+        if self._roles is None:
             raise click.UsageError("no roles file: with --users, name it with --roles FILE, or use --config")
-        return self.roles
+        return self._roles
 
-    def edit_roles(self) -> AbstractContextManager[RolesEdit]:
-        """Edit the roles file."""
-        return edit_roles(self.needed_roles)
+    def knows(self, name: str) -> bool:
+        """Whether a user exists. A missing file is an empty one: `save` creates it."""
+        return self._users.exists() and name in Users(self._users).names()
+
+    def check(self, name: str, roles: Sequence[str]) -> None:
+        """Report what would prevent the grant of roles. Raises `click.UsageError`, `ConfigurationError`."""
+        if roles:
+            _check_member(name)
+            Roles(self._roles_file)
+
+    def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
+        """Add a user, or replace the password of one. Raises `CommandFailed`."""
+        with edit_users(self._users) as edit:
+            if name in edit and not replace:
+                raise _exists(name, self.where)
+            edit.put(name, password)
+        if roles:
+            self._grant(name, roles)
+
+    def remove(self, name: str) -> list[str]:
+        """Remove a user; returns the roles that it had. Raises `CommandFailed`."""
+        Users(self._users)  # a missing file is an error; only add creates one
+        revoked = []
+        if self._roles is not None and self._roles.exists():
+            with edit_roles(self._roles) as roles:
+                revoked = list(roles.revoke_all(name))
+        with edit_users(self._users) as users:
+            try:
+                users.remove(name)
+            except KeyError:
+                raise CommandFailed(f"no user {name!r} {self.where}") from None
+        return revoked
+
+    def grant(self, name: str, roles: Sequence[str]) -> None:
+        """Grant roles to a user. Raises `CommandFailed`."""
+        _check_member(name)
+        if name not in Users(self._users).names():
+            raise CommandFailed(f"no user {name!r} {self.where}")
+        self._grant(name, roles)
+
+    def _grant(self, name: str, roles: Sequence[str]) -> None:
+        with edit_roles(self._roles_file) as edit:
+            for role in roles:
+                edit.grant(role, name)
+
+    def revoke(self, name: str, roles: Sequence[str]) -> None:
+        """Revoke roles from a user. Raises `CommandFailed`."""
+        with edit_roles(self._roles_file) as edit:
+            for role in roles:
+                if not edit.revoke(role, name):
+                    raise _lacks(name, role)
+
+    def show(self, as_json: bool) -> None:
+        """Print all users with their roles."""
+        known = Users(self._users)
+        roles = None if self._roles is None else Roles(self._roles)
+        rows = [(name, [] if roles is None else sorted(roles.of(name))) for name in known.names()]
+        if as_json:
+            echo_json([{"name": name, "roles": granted} for name, granted in rows])
+            return
+        for name, granted in rows:
+            click.echo("\t".join(filter(None, (name, ", ".join(granted)))))
+        for name in filter(known.needs_rehash, known.names()):
+            click.echo(
+                f"password hash of {name!r} has outdated parameters; renew it with: "
+                f"stompring user add --replace {name}",
+                err=True,
+            )
 
 
-def _where(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --config, --users and --roles, and those of a running broker: ``remote`` is None without them."""
+class RemoteAccounts:
+    """The users of a running broker, as `FileAccounts`."""
 
-    @wraps(command)
-    def called(
-        server: str | None,
-        context: str | None,
-        user: str | None,
-        password_file: str | None,
-        ca: str | None,
-        as_json: bool,
-        **others: Any,
-    ) -> Any:
-        click.get_current_context().obj = as_json
-        local = any(others[name] is not None for name in ("config", "users", "roles"))
-        given = server is not None or context is not None
-        if local and given:
-            raise click.UsageError("--server and --context exclude --config, --users and --roles")
-        environment = bool(os.environ.get("STOMPRING_SERVER") or os.environ.get("STOMPRING_CONTEXT"))
-        if not given and (local or not environment):
-            return command(remote=None, **others)
-        remote = Remote.selected(server, context, user, ca, password_file)
+    def __init__(self, remote: Remote) -> None:
+        self.place = str(remote.server)
+        self.where = f"on {remote.server}"
+        self._remote = remote
+
+    def _find(self, name: str) -> Any:
         try:
-            return command(remote=remote, **others)
-        finally:
-            remote.close()
+            return self._remote.get("users", name)
+        except ApiError as fault:
+            if fault.http != 404:
+                raise
+            return None
 
-    config = click.option(
-        "--config",
-        metavar="FILE",
-        help=f"The broker.xml that names the users file and the roles file.  [default: {output.DEFAULT}]",
-    )
-    users = click.option("--users", metavar="FILE", help="The users file itself, in place of --config.")
-    roles = click.option("--roles", metavar="FILE", help="The roles file itself.")
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    return config(users(roles(server_options(as_json(called)))))
+    def knows(self, name: str) -> bool:
+        """Whether a user exists."""
+        return self._find(name) is not None
 
+    def check(self, name: str, roles: Sequence[str]) -> None:
+        """The broker checks it."""
 
-def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
-    try:
-        check_name(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return name
+    def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
+        """Add a user, or replace the password of one."""
+        found = self._find(name)
+        if found is None:
+            body = {"name": name, "password": password, "roles": sorted(set(roles))}
+            self._remote.post("users", body=body)
+        else:
+            changes: dict[str, Any] = {"password": password}
+            if roles:
+                changes["roles"] = sorted({*found["roles"], *roles})
+            self._remote.patch("users", name, body=changes)
 
+    def remove(self, name: str) -> list[str]:
+        """Remove a user."""
+        self._remote.delete("users", name)
+        return []
 
-def _roles(context: click.Context, parameter: click.Parameter, roles: tuple[str, ...]) -> tuple[str, ...]:
-    try:
+    def _roles_of(self, name: str) -> set[str]:
+        found = self._find(name)
+        if found is None:
+            raise CommandFailed(f"no user {name!r} {self.where}", NOT_FOUND)
+        return set(found["roles"])
+
+    def grant(self, name: str, roles: Sequence[str]) -> None:
+        """Grant roles to a user. Raises `CommandFailed`."""
+        self._remote.patch("users", name, body={"roles": sorted(self._roles_of(name).union(roles))})
+
+    def revoke(self, name: str, roles: Sequence[str]) -> None:
+        """Revoke roles from a user. Raises `CommandFailed`."""
+        found = self._roles_of(name)
         for role in roles:
-            check_name(role, "role")
+            if role not in found:
+                raise _lacks(name, role)
+        self._remote.patch("users", name, body={"roles": sorted(found.difference(roles))})
+
+    def show(self, as_json: bool) -> None:
+        """Print all users with their roles."""
+        answer = self._remote.pages("users")
+        if as_json:
+            echo_json(answer)
+        else:
+            print_table(answer["data"], (Column("name", rank=0), Column("roles", rank=0)))
+
+
+Accounts = FileAccounts | RemoteAccounts
+
+
+def _exists(name: str, where: str) -> CommandFailed:
+    return CommandFailed(f"user {name!r} exists already {where}; replace the password with --replace")
+
+
+def _lacks(name: str, role: str) -> CommandFailed:
+    return CommandFailed(f"user {name!r} does not have the role {role!r}; no change was made")
+
+
+def _check_member(name: str) -> None:
+    try:
+        check_member(name)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    return roles
 
 
-@user.command()
-@click.argument("name", callback=_name)
-@click.option(
-    "--password-stdin", is_flag=True, help="Read the password from standard input instead of a prompt."
-)
-@click.option("--replace", is_flag=True, help="Replace the password of an existing user.")
-@click.option(
-    "--role",
-    "granted",
-    metavar="ROLE",
-    multiple=True,
-    callback=_roles,
-    help="A role to grant. Can be given several times.",
-)
-@_where
+@provided
+def the_accounts(
+    config: str | None = option(
+        "FILE", f"The broker.xml that names the users file and the roles file.  [default: {output.DEFAULT}]"
+    ),
+    users: str | None = option("FILE", "The users file itself, in place of --config."),
+    roles: str | None = option("FILE", "The roles file itself."),
+    broker: ServerOptions = server_options,
+) -> Iterator[Accounts]:
+    """The users that the options name: those of a running broker, or in files."""
+    local = any(each is not None for each in (config, users, roles))
+    given = broker.server is not None or broker.context is not None
+    if local and given:
+        raise click.UsageError("--server and --context exclude --config, --users and --roles")
+    environment = bool(os.environ.get("STOMPRING_SERVER") or os.environ.get("STOMPRING_CONTEXT"))
+    if not given and (local or not environment):
+        yield _files(config, users, roles)
+        return
+    remote = broker.remote()
+    try:
+        yield RemoteAccounts(remote)
+    finally:
+        remote.close()
+
+
+def _check_role(role: str) -> None:
+    check_name(role, "role")
+
+
+NAME = argument(check=check_name)
+ROLES = argument("ROLE...", check=_check_role)
+
+
+@command(user)
 def add(
-    name: str,
-    password_stdin: bool,
-    replace: bool,
-    granted: tuple[str, ...],
-    config: str | None,
-    users: str | None,
-    roles: str | None,
-    remote: Remote | None,
+    name: str = NAME,
+    password_stdin: bool = option("Read the password from standard input instead of a prompt."),
+    replace: bool = option("Replace the password of an existing user."),
+    granted: tuple[str, ...] = option(
+        "--role", "ROLE", "A role to grant. Can be given several times.", check=_check_role
+    ),
+    accounts: Accounts = the_accounts,
+    as_json: bool = JSON,
 ) -> None:
     """Add the user NAME with a password from a prompt.
 
@@ -163,34 +276,21 @@ def add(
       stompring user add ada --password-stdin --replace < password
       stompring user add bob --role viewers --context prod
     """
-    if remote is not None:
-        _add_remote(remote, name, password_stdin, replace, granted)
+    accounts.check(name, granted)
+    # checked before the prompt, and by `save` again
+    if accounts.knows(name) and not replace:
+        raise _exists(name, accounts.where)
+    password = password_from_stdin() if password_stdin else _prompted_password(name)
+    accounts.save(name, password, granted, replace)
+    if as_json:
+        echo_json({"name": name, "saved": accounts.place, "rolesGranted": list(granted)})
         return
-    files = _files(config, users, roles)
-    file = files.users
-    if granted:
-        _check_member(name)
-        Roles(files.needed_roles)  # its errors are shown before the prompt
-    # checked before the prompt, and again under the lock
-    if file.exists() and name in Users(file).names() and not replace:
-        raise click.ClickException(
-            f"user {name!r} exists already in {file}; replace the password with --replace"
-        )
-    password = _password_from_stdin() if password_stdin else _prompted_password(name)
-    with edit_users(file) as edit:
-        if name in edit and not replace:
-            raise click.ClickException(
-                f"user {name!r} exists already in {file}; replace the password with --replace"
-            )
-        edit.put(name, password)
-    _report(f"user {name!r} saved in {file}", name=name, saved=str(file), rolesGranted=list(granted))
-    _grant(files, name, granted, report=not _wants_json())
+    click.echo(f"user {name!r} saved {accounts.where}")
+    _changed_roles(name, "granted to", granted)
 
 
-@user.command()
-@click.argument("name", callback=_name)
-@_where
-def rm(name: str, config: str | None, users: str | None, roles: str | None, remote: Remote | None) -> None:
+@command(user)
+def rm(name: str = NAME, accounts: Accounts = the_accounts, as_json: bool = JSON) -> None:
     """Remove the user NAME, and revoke all roles of the user.
 
     \b
@@ -198,38 +298,20 @@ def rm(name: str, config: str | None, users: str | None, roles: str | None, remo
       stompring user rm ada
       stompring user rm ada --server https://broker.example.com:8161 --user root
     """
-    if remote is not None:
-        remote.delete("users", name)
-        _report(f"user {name!r} removed from {remote.server}", name=name, removed=str(remote.server))
+    revoked = accounts.remove(name)
+    if as_json:
+        echo_json({"name": name, "removed": accounts.place})
         return
-    files = _files(config, users, roles)
-    file = files.users
-    Users(file)  # a missing file is an error; only add creates one
-    if files.roles is not None and files.roles.exists():
-        with files.edit_roles() as roles_edit:
-            revoked = roles_edit.revoke_all(name)
-        for role in revoked:
-            if not _wants_json():
-                click.echo(f"role {role!r} revoked from user {name!r}")
-    with edit_users(file) as edit:
-        try:
-            edit.remove(name)
-        except KeyError:
-            raise click.ClickException(f"no user {name!r} in {file}") from None
-    _report(f"user {name!r} removed from {file}", name=name, removed=str(file))
+    _changed_roles(name, "revoked from", revoked)
+    click.echo(f"user {name!r} removed from {accounts.place}")
 
 
-@user.command()
-@click.argument("name", callback=_name)
-@click.argument("granted", metavar="ROLE...", nargs=-1, required=True, callback=_roles)
-@_where
+@command(user)
 def grant(
-    name: str,
-    granted: tuple[str, ...],
-    config: str | None,
-    users: str | None,
-    roles: str | None,
-    remote: Remote | None,
+    name: str = NAME,
+    granted: tuple[str, ...] = ROLES,
+    accounts: Accounts = the_accounts,
+    as_json: bool = JSON,
 ) -> None:
     """Grant each ROLE to the user NAME. The roles file is created if there is none.
 
@@ -238,27 +320,16 @@ def grant(
       stompring user grant ada admins viewers
       stompring user grant ada viewers --context prod
     """
-    if remote is not None:
-        _grant_remote(remote, name, granted)
-        return
-    files = _files(config, users, roles)
-    _check_member(name)
-    if name not in Users(files.users).names():
-        raise click.ClickException(f"no user {name!r} in {files.users}")
-    _grant(files, name, granted)
+    accounts.grant(name, granted)
+    _changed_roles(name, "granted to", granted, as_json)
 
 
-@user.command()
-@click.argument("name", callback=_name)
-@click.argument("revoked", metavar="ROLE...", nargs=-1, required=True, callback=_roles)
-@_where
+@command(user)
 def revoke(
-    name: str,
-    revoked: tuple[str, ...],
-    config: str | None,
-    users: str | None,
-    roles: str | None,
-    remote: Remote | None,
+    name: str = NAME,
+    revoked: tuple[str, ...] = ROLES,
+    accounts: Accounts = the_accounts,
+    as_json: bool = JSON,
 ) -> None:
     """Revoke each ROLE from the user NAME.
 
@@ -267,22 +338,12 @@ def revoke(
       stompring user revoke ada admins viewers
       stompring user revoke ada viewers --context prod
     """
-    if remote is not None:
-        _revoke_remote(remote, name, revoked)
-        return
-    files = _files(config, users, roles)
-    with files.edit_roles() as edit:
-        for role in revoked:
-            if not edit.revoke(role, name):
-                raise click.ClickException(
-                    f"user {name!r} does not have the role {role!r}; no change was made"
-                )
-    _changed_roles(name, "revoked from", revoked)
+    accounts.revoke(name, revoked)
+    _changed_roles(name, "revoked from", revoked, as_json)
 
 
-@user.command("list")
-@_where
-def list_users(config: str | None, users: str | None, roles: str | None, remote: Remote | None) -> None:
+@command(user, "list")
+def list_users(accounts: Accounts = the_accounts, as_json: bool = JSON) -> None:
     """List all users. Of files one per line: name, tab, roles separated by commas.
 
     \b
@@ -290,141 +351,23 @@ def list_users(config: str | None, users: str | None, roles: str | None, remote:
       stompring user list
       stompring user list --context prod --json
     """
-    if remote is not None:
-        _list_remote(remote)
-        return
-    files = _files(config, users, roles)
-    known = Users(files.users)
-    by_user = None if files.roles is None else Roles(files.roles)
-    if _wants_json():
-        echo_json(
-            [
-                {"name": name, "roles": [] if by_user is None else sorted(by_user.of(name))}
-                for name in known.names()
-            ]
-        )
-        return
-    for name in known.names():
-        assigned = () if by_user is None else sorted(by_user.of(name))
-        click.echo("\t".join(filter(None, (name, ", ".join(assigned)))))
-    for name in filter(known.needs_rehash, known.names()):
-        click.echo(
-            f"password hash of {name!r} has outdated parameters; renew it with: stompring user add --replace {name}",
-            err=True,
-        )
+    accounts.show(as_json)
 
 
-def _wants_json() -> bool:
-    return click.get_current_context().obj is True
-
-
-def _report(text: str, **record: object) -> None:
-    """What has changed: a line for people, or a JSON object."""
-    if _wants_json():
-        echo_json(record)
-    else:
-        click.echo(text)
-
-
-def _changed_roles(name: str, verb: str, roles: tuple[str, ...]) -> None:
-    if _wants_json():
+def _changed_roles(name: str, verb: str, roles: Sequence[str], as_json: bool = False) -> None:
+    if as_json:
         echo_json({"name": name, f"roles{verb.split()[0].capitalize()}": list(roles)})
         return
     for role in roles:
         click.echo(f"role {role!r} {verb} user {name!r}")
 
 
-# ---- users of a running broker
-
-
-def _add_remote(
-    remote: Remote, name: str, password_stdin: bool, replacing: bool, granted: tuple[str, ...]
-) -> None:
-    known = _remote_user(remote, name)
-    if known is not None and not replacing:
-        raise click.ClickException(
-            f"user {name!r} exists already on {remote.server}; replace the password with --replace"
-        )
-    password = _password_from_stdin() if password_stdin else _prompted_password(name)
-    if known is None:
-        remote.post("users", body={"name": name, "password": password, "roles": sorted(set(granted))})
-    else:
-        changes: dict[str, Any] = {"password": password}
-        if granted:
-            changes["roles"] = sorted({*known["roles"], *granted})
-        remote.patch("users", name, body=changes)
-    _report(
-        f"user {name!r} saved on {remote.server}",
-        name=name,
-        saved=str(remote.server),
-        rolesGranted=list(granted),
-    )
-    if not _wants_json():
-        _changed_roles(name, "granted to", granted)
-
-
-def _remote_user(remote: Remote, name: str) -> Any:
-    try:
-        return remote.get("users", name)
-    except ApiError as fault:
-        if fault.http != 404:
-            raise
-        return None
-
-
-def _known_remote_user(remote: Remote, name: str) -> Any:
-    found = _remote_user(remote, name)
-    if found is None:
-        raise CommandFailed(f"no user {name!r} on {remote.server}", NOT_FOUND)
-    return found
-
-
-def _grant_remote(remote: Remote, name: str, granted: tuple[str, ...]) -> None:
-    found = _known_remote_user(remote, name)
-    remote.patch("users", name, body={"roles": sorted({*found["roles"], *granted})})
-    _changed_roles(name, "granted to", granted)
-
-
-def _revoke_remote(remote: Remote, name: str, revoked: tuple[str, ...]) -> None:
-    found = _known_remote_user(remote, name)
-    for role in revoked:
-        if role not in found["roles"]:
-            raise click.ClickException(f"user {name!r} does not have the role {role!r}; no change was made")
-    remote.patch("users", name, body={"roles": sorted(set(found["roles"]) - set(revoked))})
-    _changed_roles(name, "revoked from", revoked)
-
-
-def _list_remote(remote: Remote) -> None:
-    answer = remote.pages("users")
-    if _wants_json():
-        echo_json(answer)
-    else:
-        print_table(answer["data"], (Column("name", rank=0), Column("roles", rank=0)))
-
-
-def _check_member(name: str) -> None:
-    try:
-        check_member(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _grant(files: _Files, name: str, granted: tuple[str, ...], report: bool = True) -> None:
-    if not granted:
-        return
-    with files.edit_roles() as edit:
-        for role in granted:
-            edit.grant(role, name)
-    if report:
-        _changed_roles(name, "granted to", granted)
-
-
-def _files(config: str | None, users: str | None, roles: str | None) -> _Files:
+def _files(config: str | None, users: str | None, roles: str | None) -> FileAccounts:
     """The files named by the options, directly or by a broker.xml."""
     if config is not None and users is not None:
         raise click.UsageError("--config and --users are mutually exclusive")
     if users is not None:
-        return _Files(Path(users), None if roles is None else Path(roles))
+        return FileAccounts(Path(users), None if roles is None else Path(roles))
     configuration = read_broker_xml(output.existing(config))
     if configuration.users_file is None:
         raise ConfigurationError(
@@ -437,7 +380,7 @@ def _files(config: str | None, users: str | None, roles: str | None) -> _Files:
             f"security is disabled in {configuration.file}: the broker does not use these users yet", err=True
         )
     named = roles or configuration.roles_file or Path(configuration.users_file).with_name("roles.properties")
-    return _Files(Path(configuration.users_file), Path(named))
+    return FileAccounts(Path(configuration.users_file), Path(named))
 
 
 def _prompted_password(name: str) -> str:
@@ -446,16 +389,16 @@ def _prompted_password(name: str) -> str:
     )
 
 
-def _password_from_stdin() -> str:
+def password_from_stdin() -> str:
     """All of standard input without a final line end."""
     try:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
-        raise click.ClickException("the password on standard input is not UTF-8 text") from None
+        raise CommandFailed("the password on standard input is not UTF-8 text") from None
     try:
         return _checked(text.removesuffix("\n").removesuffix("\r"))
     except click.UsageError as error:
-        raise click.ClickException(f"on standard input: {error.message}") from None
+        raise CommandFailed(f"on standard input: {error.message}") from None
 
 
 def _checked(password: str) -> str:

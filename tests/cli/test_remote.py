@@ -134,6 +134,9 @@ def test_tls(broker, cli, directory):
         (b"", "closed the connection without an answer"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", "lost"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "is not the management API"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"9" * 5001, "is not the management API"),
+        (b"HTTP/1.1 200 OK\r\n\r\n\xff", "is not the management API"),
+        (b"9" * 5001, "does not answer in HTTP"),
     ],
 )
 def test_wrong_server(cli, answer, text):

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "cli.md"
 BEGIN, END = "<!-- reference; written by `make docs-reference` -->\n", "<!-- end -->\n"
 
 #: Options of every command on a running broker, described once.
-COMMON = ("server", "context", "user", "password_file", "ca", "as_json")
+COMMON = ("server", "context", "user", "password_file", "ca", "json")
 CONNECTING = frozenset(COMMON[:-1])
 
 #: Options of every command.

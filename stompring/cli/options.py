@@ -1,0 +1,208 @@
+"""Options and arguments of commands, declared once: as the default of the parameter that takes the value.
+
+    @command(queue)
+    def take(name: str, limit: int | None = option("N", "At most N messages.", min=1), remote: Remote = running):
+
+The name of the parameter is that of the option, its annotation gives the type: ``bool`` is a flag, ``tuple`` an option
+that can be repeated; an option without ``None`` and without a default is required. A parameter without a default is an
+argument. A default made by `provided` is a function: its parameters are options of the command, too, and the command
+gets its result.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .output import DURATION, FiniteRange
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An option or an argument. ``texts``: names that differ from that of the parameter, metavar and help."""
+
+    kind: type[click.Parameter] = click.Argument
+    texts: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """A function that makes a value for a command from options of its own; a generator also cleans up."""
+
+    function: Callable[..., Any]
+
+
+def option(*texts: str, **settings: Any) -> Any:
+    """An option: its names if they differ from that of the parameter, its metavar if it has one, and its help.
+
+    ``min``, ``max``, ``min_open`` are the range of a number, ``exists`` and ``dir_okay`` are for a path, ``check``
+    raises ValueError for a wrong value; other settings are those of click.
+    """
+    return Declared(click.Option, texts, settings)
+
+
+def argument(*metavar: str, **settings: Any) -> Any:
+    """An argument with a metavar that is not its name, or with settings of click."""
+    return Declared(click.Argument, metavar, settings)
+
+
+def provided(function: Callable[..., Any]) -> Any:
+    """The value that this function makes."""
+    return Provided(function)
+
+
+def command(
+    group: click.Group | None = None, name: str | None = None
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a function a command, of a group if one is given; its docstring is the help."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        parameters, call = _bound(function)
+
+        @wraps(function)
+        def called(**values: Any) -> None:
+            call(values)
+
+        called.__click_params__ = parameters[::-1]  # type: ignore[attr-defined]  # as click's own decorators leave it
+        return (click if group is None else group).command(name)(called)
+
+    return decorate
+
+
+def _bound(
+    function: Callable[..., Any],
+) -> tuple[list[click.Parameter], Callable[[Mapping[str, Any]], Any]]:
+    """The options and arguments of a function, and a function that calls it with their values."""
+    parameters: list[click.Parameter] = []
+    readers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
+    for name, each in inspect.signature(function).parameters.items():
+        if isinstance(each.default, Provided):
+            more, readers[name] = _bound(each.default.function)
+            parameters += more
+        else:
+            declared = each.default if isinstance(each.default, Declared) else Declared()
+            made = _parameter(name, each.annotation, declared)
+            parameters.append(made)
+            readers[name] = itemgetter(made.name)
+
+    def call(values: Mapping[str, Any]) -> Any:
+        given = {name: read(values) for name, read in readers.items()}
+        if inspect.isgeneratorfunction(function):
+            return click.get_current_context().with_resource(contextmanager(function)(**given))
+        return function(**given)
+
+    return parameters, call
+
+
+def _parameter(name: str, annotation: str, declared: Declared) -> click.Parameter:
+    several, optional = annotation.startswith("tuple["), annotation.endswith(" | None")
+    kind = annotation.removeprefix("tuple[").removesuffix(", ...]").removesuffix(" | None")
+    flags = [text for text in declared.texts if text.startswith("-")] or [f"--{name.replace('_', '-')}"]
+    *metavar, text = ["", *(text for text in declared.texts if not text.startswith("-"))][-2:]
+    settings = dict(declared.settings)
+    if check := settings.pop("check", None):
+        settings["callback"] = _checking(check)
+    if declared.kind is click.Argument:
+        settings.setdefault("required", not optional)
+        return click.Argument(
+            [name],
+            metavar=text or None,
+            nargs=-1 if several else 1,
+            **_typed(kind, text or name.upper(), settings),
+        )
+    shown = metavar[0] if metavar else ""
+    given = settings.get("default") is not None
+    settings = {
+        "show_default": given,
+        "multiple": several,
+        "is_flag": kind == "bool" or None,
+        "required": not (optional or several or given or kind == "bool"),
+        **settings,
+    }
+    return click.Option(flags, metavar=shown or None, help=text, **_typed(kind, shown, settings))
+
+
+def _checking(check: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            for each in value if isinstance(value, tuple) else () if value is None else (value,):
+                check(each)
+        except ValueError as fault:
+            raise click.BadParameter(str(fault)) from None
+        return value
+
+    return callback
+
+
+def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the type of click for an annotation."""
+    limits = {name: settings.pop(name) for name in ("min", "max", "min_open") if name in settings}
+    if "type" in settings or kind == "bool":
+        return settings
+    if kind == "Path":
+        # a metavar says what the path is, unless the command checks that itself
+        directory = settings.pop("dir_okay", metavar != "FILE")
+        settings["type"] = click.Path(
+            settings.pop("exists", False), metavar != "DIR", directory, path_type=Path
+        )
+    elif kind == "float":
+        settings["type"] = DURATION if metavar == "DURATION" else FiniteRange(**limits)
+    elif kind == "int":
+        settings["type"] = click.IntRange(**limits) if limits else int
+    return settings
+
+
+# ---- options of several commands
+
+JSON = option("--json", "Print JSON.")
+JSON_OBJECT = option("--json", "Print one JSON object.")
+JSON_FOR_TEXT = option("--json", "Print one JSON object in place of text.")
+
+HEADERS = option("-H", "--header", "NAME=VALUE", "A header. Repeatable.")
+
+YES = option("Do not ask for confirmation.")
+
+#: A path of a directory that is text for the command.
+DIRECTORY = click.Path(file_okay=False)
+
+
+@contextmanager
+def bad_value(name: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise these exceptions as `click.BadParameter` of an option."""
+    try:
+        yield
+    except kinds as reason:
+        raise click.BadParameter(getattr(reason, "text", str(reason)), param_hint=name) from None
+
+
+def header_pair(text: str, reserved: Collection[str] = ()) -> tuple[str, str]:
+    """Name and value of ``--header NAME=VALUE``. Raises `click.UsageError`, also for a name that the command sets."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
+    if name in reserved:
+        raise click.UsageError(f"--header {name} is set by this command")
+    return name, value
+
+
+def message_headers(
+    priority: int | None, delay: float | None, period: float | None, repeat: int | None, cron: str | None
+) -> dict[str, str]:
+    """The headers of a message for the options of its priority and schedule; times are seconds."""
+    given = {
+        "priority": priority,
+        "AMQ_SCHEDULED_DELAY": None if delay is None else round(delay * 1000),
+        "AMQ_SCHEDULED_PERIOD": None if period is None else round(period * 1000),
+        "AMQ_SCHEDULED_REPEAT": repeat,
+        "AMQ_SCHEDULED_CRON": cron,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
