@@ -600,10 +600,8 @@ class _Run:
         return f"batch {batch.number}: {share}{behind}"
 
     def _done(self, batch: Batch, seconds: float) -> None:
-        from stompring.pipeline.lake.views import Views
-
         self._show_batch(batch, seconds)
-        Views(self._work.lake).refresh()
+        self._work.lake.views.refresh()
 
     def _show_batch(self, batch: Batch, seconds: float) -> None:
         for name, count in batch.rows.items():
@@ -712,8 +710,6 @@ def compact(lake: str, target_size: int, as_json: bool) -> None:
     Examples:
       stompring lake compact --lake lake
     """
-    from stompring.pipeline.lake.views import Views
-
     found = existing_lake(lake)
     done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
 
@@ -725,7 +721,7 @@ def compact(lake: str, target_size: int, as_json: bool) -> None:
     with found.rewriting():
         for name, table in found.tables.items():
             compacted("tables", name, *table.compact(target_size))
-    for view in Views(found).materialized():
+    for view in found.views.materialized():
         compacted("views", view.name, *view.compact(target_size))
     if as_json:
         echo_json(done)
@@ -754,8 +750,6 @@ def vacuum(lake: str, hours: int, dry_run: bool, as_json: bool) -> None:
     Examples:
       stompring lake vacuum --lake lake --dry-run
     """
-    from stompring.pipeline.lake.views import Views
-
     found = existing_lake(lake)
     done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
 
@@ -769,7 +763,7 @@ def vacuum(lake: str, hours: int, dry_run: bool, as_json: bool) -> None:
             found.remove_copies()
         for name, table in found.tables.items():
             deleted("tables", name, table.vacuum(hours, dry_run=dry_run))
-        for view in Views(found).materialized():
+        for view in found.views.materialized():
             deleted("views", view.name, view.vacuum(hours, dry_run=dry_run))
     if as_json:
         echo_json({"dryRun": dry_run, **done})
@@ -912,10 +906,8 @@ def view(
       stompring lake view orders --lake lake --address 'orders.#' --infer
       stompring lake view orders --lake lake --drop
     """
-    from stompring.pipeline.lake.views import Views
-
     found = existing_lake(lake)
-    known = Views(found)
+    known = found.views
     if refresh or drop:
         if (refresh and drop) or address or where or header or json_schema or infer or avro or materialize:
             raise click.UsageError("--refresh and --drop take no other option than --lake")
@@ -969,7 +961,7 @@ def _definition(
                 f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
                 param_hint="--header",
             )
-        headers.append((key, HEADER_TYPES[type_]))
+        headers.append((key, type_))
     addresses = patterns(address)
     fields: list[dict[str, Any]] = []
     schema = None
@@ -1023,10 +1015,8 @@ def views(lake: str, as_json: bool) -> None:
     Examples:
       stompring lake views --lake lake
     """
-    from stompring.pipeline.lake.views import Views
-
     document: dict[str, Any] = {}
-    for each in Views(existing_lake(lake)).every():
+    for each in existing_lake(lake).views.every():
         one = each.definition
         document[each.name] = {
             "addresses": list(one.addresses),
@@ -1299,7 +1289,8 @@ def replay(
       stompring lake replay --lake lake --since 2026-07-01 --to localhost:61613 --dry-run
       stompring lake replay --lake lake --address 'orders.#' --to localhost:61613 --destination orders
     """
-    from stompring.pipeline.lake.replay import MessageSelection, Replay, ReplayPlan
+    from stompring.pipeline.lake.replay import Replay, ReplayPlan
+    from stompring.pipeline.lake.selection import MessageSelection
     from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 
@@ -1543,7 +1534,7 @@ def _error_text(fault: Exception) -> str | None:
     from stompring.pipeline.lake.delta import VersionNotFound
     from stompring.pipeline.lake.duckdb_query import QueryError
     from stompring.pipeline.lake.lake import LakeNotFound
-    from stompring.pipeline.lake.replay import InvalidCondition
+    from stompring.pipeline.lake.selection import InvalidCondition
     from stompring.pipeline.lake.views import InvalidSchema, ViewError
     from stompring.pipeline.options import OptionError
     from stompring.pipeline.session import ConnectorNotFound, JavaNotFound, is_spark_error
