@@ -97,7 +97,7 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
     )
     packs = task_ranges(ranges, TASK_BYTES)
     begun = time.process_time()
-    done = [ingest_ranges(job, pack) for pack in packs]
+    done = [ingest_ranges(job, None, pack) for pack in packs]
     seconds = time.process_time() - begun
     assert sum(each.rows["messages"] for each in done) == messages
     made = sum(len(some) for each in done for some in each.files.values())

@@ -44,7 +44,8 @@ from benchmarks.targets import verdict
 from stompring.pipeline.files import DataFiles, Range, read_files
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.replay import MessageSelection, Replay, ReplayPlan
+from stompring.pipeline.lake.replay import Replay, ReplayPlan
+from stompring.pipeline.lake.selection import MessageSelection
 from stompring.pipeline.options import TableScan
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions

@@ -80,7 +80,7 @@ def _error_text(fault: Exception) -> str | None:
     from stompring.pipeline.lake.delta import VersionNotFound
     from stompring.pipeline.lake.duckdb_query import QueryError
     from stompring.pipeline.lake.lake import LakeNotFound
-    from stompring.pipeline.lake.replay import InvalidCondition
+    from stompring.pipeline.lake.selection import InvalidCondition
     from stompring.pipeline.lake.views import InvalidSchema, ViewError
     from stompring.pipeline.options import OptionError
     from stompring.pipeline.session import ConnectorNotFound, JavaNotFound, is_spark_error
@@ -573,10 +573,8 @@ class _Run:
         return f"batch {batch.number}: {share}{behind}"
 
     def _done(self, batch: Batch, seconds: float) -> None:
-        from stompring.pipeline.lake.views import Views
-
         self._show_batch(batch, seconds)
-        Views(self._work.lake).refresh()
+        self._work.lake.views.refresh()
 
     def _show_batch(self, batch: Batch, seconds: float) -> None:
         for name, count in batch.rows.items():
@@ -676,8 +674,6 @@ def compact(
     Examples:
       stompring lake compact --lake lake
     """
-    from stompring.pipeline.lake.views import Views
-
     done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
 
     def compacted(kind: str, name: str, made: int, gone: int) -> None:
@@ -688,7 +684,7 @@ def compact(
     with found.rewriting():
         for name, table in found.tables.items():
             compacted("tables", name, *table.compact(target_size))
-    for view in Views(found).materialized():
+    for view in found.views.materialized():
         compacted("views", view.name, *view.compact(target_size))
     if as_json:
         echo_json(done)
@@ -716,8 +712,6 @@ def vacuum(
     Examples:
       stompring lake vacuum --lake lake --dry-run
     """
-    from stompring.pipeline.lake.views import Views
-
     done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
 
     def deleted(kind: str, name: str, gone: list[str]) -> None:
@@ -730,7 +724,7 @@ def vacuum(
             found.remove_copies()
         for name, table in found.tables.items():
             deleted("tables", name, table.vacuum(hours, dry_run=dry_run))
-        for view in Views(found).materialized():
+        for view in found.views.materialized():
             deleted("views", view.name, view.vacuum(hours, dry_run=dry_run))
     if as_json:
         echo_json({"dryRun": dry_run, **done})
@@ -851,7 +845,7 @@ class ViewColumns:
                     f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
                     param_hint="--header",
                 )
-            headers.append((key, HEADER_TYPES[type_]))
+            headers.append((key, type_))
         fields: list[dict[str, Any]] = []
         schema = None
         try:
@@ -895,9 +889,7 @@ def view(
       stompring lake view orders --lake lake --address 'orders.#' --infer
       stompring lake view orders --lake lake --drop
     """
-    from stompring.pipeline.lake.views import Views
-
-    known = Views(found)
+    known = found.views
     if refresh or drop:
         if (refresh and drop) or address or where or columns != NO_COLUMNS or materialize:
             raise click.UsageError("--refresh and --drop take no other option than --lake")
@@ -957,10 +949,8 @@ def views(found: Lake = existing_lake, as_json: bool = JSON_OBJECT, ignored: Non
     Examples:
       stompring lake views --lake lake
     """
-    from stompring.pipeline.lake.views import Views
-
     document: dict[str, Any] = {}
-    for each in Views(found).every():
+    for each in found.views.every():
         one = each.definition
         document[each.name] = {
             "addresses": list(one.addresses),
@@ -1178,7 +1168,8 @@ def replay(
       stompring lake replay --lake lake --since 2026-07-01 --to localhost:61613 --dry-run
       stompring lake replay --lake lake --address 'orders.#' --to localhost:61613 --destination orders
     """
-    from stompring.pipeline.lake.replay import MessageSelection, Replay, ReplayPlan
+    from stompring.pipeline.lake.replay import Replay, ReplayPlan
+    from stompring.pipeline.lake.selection import MessageSelection
     from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from stompring.settings.match import Pattern
 from stompring.settings.value_types import whole_number
@@ -20,8 +21,7 @@ STREAM_OPTIONS = (
 )
 ALL_OPTIONS = (*COMMON_OPTIONS, *STREAM_OPTIONS)
 
-_NAMES = {name.lower(): name for name in ALL_OPTIONS}
-_BOOLEANS = {"true": True, "false": False}
+T = TypeVar("T")
 
 
 class OptionError(ValueError):
@@ -33,6 +33,62 @@ class OptionError(ValueError):
 
     def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
         return OptionError, (self.option, self.text)
+
+
+class OptionReader:
+    """Options as Spark gives them, whose names are in any case, with what is said of those that cannot be."""
+
+    def __init__(self, given: Mapping[str, str], known: Sequence[str], ignored: Sequence[str] = ()) -> None:
+        """``known`` are names as they are documented, ``ignored`` those of Spark itself, in small letters."""
+        self._given = {name.lower(): text for name, text in given.items()}
+        names = {*map(str.lower, known), *ignored}
+        for name in given:
+            if name.lower() not in names:
+                raise OptionError(name, f"unknown option; options are {', '.join(known)}")
+
+    def given(self, name: str, default: T) -> str | T:
+        """The text of an option, be it empty."""
+        return self._given.get(name.lower(), default)
+
+    def text(self, name: str) -> str | None:
+        """None where it is not given, or empty."""
+        return self.given(name, None) or None
+
+    def required(self, name: str, what: str) -> str:
+        """One that must be given."""
+        text = self.text(name)
+        if text is None:
+            raise OptionError(name, f"is required: {what}")
+        return text
+
+    def flag(self, name: str, default: T) -> bool | T:
+        """``true`` or ``false``."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in ("true", "false"):
+            raise OptionError(name, f"must be true or false, not {text!r}")
+        return text.strip().lower() == "true"
+
+    def number(self, name: str, default: T, least: int = 1, what: str = "of at least 1") -> int | T:
+        """A whole number; ``what`` says in an error which one it must be."""
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            number = whole_number(text.strip())
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise OptionError(name, f"must be a whole number {what}, not {text!r}")
+        return number
+
+    def parsed(self, name: str, text: str, parse: Callable[[str], T]) -> T:
+        """What a function makes of it that raises `ValueError`."""
+        try:
+            return parse(text)
+        except ValueError as reason:
+            raise OptionError(name, str(reason)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,83 +142,59 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """From what was given to Spark. Opens nothing. Raises `OptionError`."""
-        options = _by_documented_name(given)
-        table = options.get("table", "messages").strip().lower()
+        options = OptionReader(given, ALL_OPTIONS)
+        table = options.given("table", "messages").strip().lower()
         if table not in TABLES:
             raise OptionError("table", f"must be one of {', '.join(TABLES)}, not {table!r}")
-        since, until = (read_time(name, options.get(name)) for name in ("since", "until"))
+        since, until = (read_time(name, options.given(name, None)) for name in ("since", "until"))
         if since is not None and until is not None and since >= until:
             raise OptionError("until", "must be later than since")
-        addresses = tuple(_items(options.get("addresses", "")))
-        if "addresses" in options and not addresses:
+        addresses = options.given("addresses", None)
+        patterns = tuple(items(addresses or ""))
+        if addresses is not None and not patterns:
             raise OptionError("addresses", "must name at least one address")
-        columns = _columns(table, options.get("columns"))
-        if not options.get("path"):
-            raise OptionError("path", "is required: the data directory of a broker")
-        retention = _directory("retention", options["retention"]) if options.get("retention") else None
-        copies = _boolean(options, "copies")
+        columns = _columns(table, options.given("columns", None))
+        root = options.required("path", "the data directory of a broker")
+        retention = options.text("retention")
+        if retention is not None:
+            retention = options.parsed("retention", retention, resolve_location)
+        copies = options.flag("copies", None)
         if copies is not None and table != "messages":
             raise OptionError("copies", f"applies to table messages, not to {table}")
-        wanted = TableScan(table, columns, addresses, since, until, copies)
-        return cls(_directory("path", options["path"]), wanted, retention, _streaming(options))
+        wanted = TableScan(table, columns, patterns, since, until, copies)
+        root = options.parsed("path", root, resolve_location)
+        return cls(root, wanted, retention, _streaming(options))
 
     @classmethod
     def of_batch(cls, given: Mapping[str, str]) -> Options:
         """From what was given to ``spark.read``, which takes no options of streams."""
-        for name in _by_documented_name(given):
-            if name in STREAM_OPTIONS:
+        options = OptionReader(given, ALL_OPTIONS)
+        for name in STREAM_OPTIONS:
+            if options.given(name, None) is not None:
                 raise OptionError(name, "is an option of spark.readStream only")
         return cls.of(given)
 
 
-def _by_documented_name(given: Mapping[str, str]) -> dict[str, str]:
-    """By their names as they are documented."""
-    options = {}
-    for name, text in given.items():
-        if name.lower() not in _NAMES:
-            raise OptionError(name, f"unknown option; options are {', '.join(ALL_OPTIONS)}")
-        options[_NAMES[name.lower()]] = text
-    return options
-
-
-def _streaming(options: Mapping[str, str]) -> StreamOptions:
-    starting = options.get("startingOffsets", "earliest").strip().lower()
+def _streaming(options: OptionReader) -> StreamOptions:
+    starting = options.given("startingOffsets", "earliest").strip().lower()
     if starting not in ("earliest", "latest"):
         raise OptionError("startingOffsets", f"must be earliest or latest, not {starting!r}")
-    most = (_limit(options, f"max{what}PerTrigger") for what in ("Bytes", "Files", "Rows"))
-    return StreamOptions(starting == "latest", _boolean(options, "failOnDataLoss") is not False, *most)
+    most = (
+        options.number(f"max{what}PerTrigger", None, what="greater than 0")
+        for what in ("Bytes", "Files", "Rows")
+    )
+    return StreamOptions(starting == "latest", options.flag("failOnDataLoss", True), *most)
 
 
-def _boolean(options: Mapping[str, str], name: str) -> bool | None:
-    text = options.get(name)
-    if text is None:
-        return None
-    if text.strip().lower() not in _BOOLEANS:
-        raise OptionError(name, f"must be true or false, not {text!r}")
-    return _BOOLEANS[text.strip().lower()]
-
-
-def _limit(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        most = whole_number(text.strip())
-    except ValueError:
-        most = 0
-    if most < 1:
-        raise OptionError(name, f"must be a whole number greater than 0, not {text!r}")
-    return most
-
-
-def _items(text: str) -> list[str]:
+def items(text: str) -> list[str]:
+    """What stands between commas, but for blanks."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _columns(table: str, text: str | None) -> tuple[str, ...]:
     if text is None:
         return tuple(TABLES[table])
-    names = tuple(_items(text))
+    names = tuple(items(text))
     if not names:
         raise OptionError("columns", "must name at least one column")
     for index, name in enumerate(names):
@@ -173,13 +205,6 @@ def _columns(table: str, text: str | None) -> tuple[str, ...]:
         if name in names[:index]:
             raise OptionError("columns", f"{name} is listed twice")
     return names
-
-
-def _directory(name: str, text: str) -> str:
-    try:
-        return resolve_location(text)
-    except ValueError as reason:
-        raise OptionError(name, str(reason)) from None
 
 
 def read_time(name: str, text: str | None) -> int | None:
@@ -198,5 +223,4 @@ def read_time(name: str, text: str | None) -> int | None:
         raise OptionError(name, f"must be {wanted}, not {text!r}") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    since_epoch = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

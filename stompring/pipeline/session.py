@@ -95,7 +95,7 @@ def fetched_jars() -> list[Path]:
 
 
 def _directory(hadoop: str) -> Path:
-    return download_directory() / f"hadoop-aws-{hadoop}"
+    return (_user_cache(os.environ) or Path.home() / ".cache" / "stompring") / f"hadoop-aws-{hadoop}"
 
 
 def spark_home() -> Path:
@@ -128,11 +128,6 @@ def excluded_packages(hadoop: str) -> list[str]:
     return [name for name in EXCLUDED if hadoop in SDKS or not name.startswith("software.")]
 
 
-def download_directory() -> Path:
-    """What can be fetched again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stompring"
-
-
 def manual_installation(hadoop: str) -> str:
     """How a user comes to the jars otherwise."""
     names = ",".join(packages(hadoop))
@@ -150,15 +145,11 @@ def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -
         workspace = Path(temporary)
         environment = {**os.environ, "JAVA_HOME": str(find_java(workspace / "java")), "SPARK_HOME": str(home)}
         words = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
-        words += [
-            "--packages",
-            ",".join(packages(hadoop)),
-            "--exclude-packages",
-            ",".join(excluded_packages(hadoop)),
-        ]
-        words += ["--conf", f"spark.jars.ivy={workspace / 'ivy'}"]
-        for name in REPOSITORY_SETTINGS:
-            words += ["--conf", f"{name}={given[name]}"] if given.get(name) else []
+        words += ["--packages", ",".join(packages(hadoop))]
+        words += ["--exclude-packages", ",".join(excluded_packages(hadoop))]
+        repositories = {name: given[name] for name in REPOSITORY_SETTINGS if given.get(name)}
+        for name, value in {"spark.jars.ivy": workspace / "ivy", **repositories}.items():
+            words += ["--conf", f"{name}={value}"]
         # a class that prints a line and ends: Spark fetches packages before it runs one
         words += ["--class", "org.apache.hadoop.util.VersionInfo", "spark-internal"]
         try:
@@ -228,15 +219,18 @@ def cache_directory(environment: Mapping[str, str] | None = None) -> Path | None
         return None
     if given:
         return Path(given)
-    base = environment.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(
-        base
-    ):  # as the XDG specification has it, an empty value and a relative path do not count
-        home = environment.get("HOME", "")
-        if not os.path.isabs(home):
-            return None
-        base = f"{home}/.cache"
-    return Path(base, "stompring")
+    return _user_cache(environment)
+
+
+def _user_cache(environment: Mapping[str, str]) -> Path | None:
+    """``stompring`` in the user's directory for what can be made again; None where there is no such directory.
+
+    As the XDG specification has it, an empty value and a relative path do not count.
+    """
+    base, home = environment.get("XDG_CACHE_HOME", ""), environment.get("HOME", "")
+    if os.path.isabs(base):
+        return Path(base, "stompring")
+    return Path(home, ".cache", "stompring") if os.path.isabs(home) else None
 
 
 class ClassArchive:
@@ -246,7 +240,7 @@ class ClassArchive:
         """``directory``: by default `cache_directory`; ``spark``: by default the directory that pyspark uses."""
         self._home = home
         self._directory = cache_directory() if directory is None else directory
-        self._spark = _spark_home() if spark is None else spark
+        self._spark = spark_home() if spark is None else spark
 
     @cached_property
     def path(self) -> Path | None:
@@ -359,12 +353,6 @@ class ClassArchive:
 def _remove(path: Path) -> None:
     for file in path.parent.glob(f"{path.stem}.*"):
         file.unlink(missing_ok=True)
-
-
-def _spark_home() -> Path:
-    from pyspark.find_spark_home import _find_spark_home
-
-    return Path(_find_spark_home())
 
 
 def _jvm(home: Path) -> Path:
@@ -549,10 +537,7 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
 
 def java_version(java: Path) -> int | None:
     """The version of a ``java``, None where it does not tell."""
-    version_text = _release_version(java)
-    if version_text is None:
-        version_text = _reported_version(java)
-    found = None if version_text is None else _VERSION.search(version_text)
+    found = _VERSION.search(_release_version(java) or _reported_version(java) or "")
     if found is None:
         return None
     return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8

@@ -46,7 +46,7 @@ from .files import (
     read_files,
     task_ranges,
 )
-from .options import OptionError, Options
+from .options import OptionError, Options, TableScan
 from .workers import defers_errors, reporting_errors, reports_errors
 
 log = logging.getLogger(__name__)
@@ -67,25 +67,16 @@ IDENTITY_KEY = "identity"
 Offset = dict[str, str]
 
 
-class StreamPartition(InputPartition):
-    """What one task reads. ``copies``: messages that the broker has written once more are rows too; ``below`` where it
-    is given: they alone, of messages with lower numbers.
+class ScanPartition(InputPartition):
+    """What one task reads: ranges of files, and which of their rows.
 
     ``identity`` is that of the data directory: files of another one are left out.
     """
 
-    def __init__(
-        self,
-        ranges: Sequence[Range],
-        copies: bool,
-        identity: bytes | None = None,
-        *,
-        below: int | None = None,
-    ) -> None:
+    def __init__(self, ranges: Sequence[Range], wanted: TableScan, identity: bytes | None) -> None:
         super().__init__(tuple(ranges))
-        self.copies = copies
+        self.wanted = wanted
         self.identity = identity
-        self.below = below
 
 
 class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -162,7 +153,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until = end_positions(self._files(), self._endings, {})
 
     @reports_errors
-    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[StreamPartition]:
+    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[ScanPartition]:
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
         files, wanted = self._files(), self._options.wanted
@@ -176,7 +167,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self._copies(since, until[COPIES_KEY], copied.offset) + parts
         return parts
 
-    def _copies(self, since: Positions, border: Position, below: int) -> list[StreamPartition]:
+    def _copies(self, since: Positions, border: Position, below: int) -> list[ScanPartition]:
         """Tasks for the messages below a number of which copies alone are left."""
         files = self._files()
         ranges, _ = ranges_between(files, (".journal",), since, {"journal": border})
@@ -188,12 +179,10 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ]
         return self._parts(found, True, below)
 
-    def read(self, partition: StreamPartition) -> Iterator[Any]:
+    def read(self, partition: ScanPartition) -> Iterator[Any]:
         """Record batches of one task's files."""
-        wanted = replace(self._options.wanted, copies=partition.copies, below=partition.below)
-        gone = self._lost
         files = DataFiles.of(self._options, partition.identity)
-        return reporting_errors(read_files(files, partition.value, wanted, gone))
+        return reporting_errors(read_files(files, partition.value, partition.wanted, self._lost))
 
     # ----
 
@@ -204,11 +193,12 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _parts(
         self, ranges: Sequence[tuple[Range, int]], copies: bool, below: int | None = None
-    ) -> list[StreamPartition]:
+    ) -> list[ScanPartition]:
         files, wanted = self._files(), self._options.wanted
         if wanted.addresses or wanted.since is not None or wanted.until is not None:
             ranges = [each for each in ranges if files.may_contain(each[0].name, wanted)]
-        return [StreamPartition(part, copies, self._identity, below=below) for part in task_ranges(ranges)]
+        wanted = replace(wanted, copies=copies, below=below)
+        return [ScanPartition(part, wanted, self._identity) for part in task_ranges(ranges)]
 
     def _offset(self, positions: Positions) -> Offset:
         offset = dump_positions(positions)
@@ -268,14 +258,6 @@ class StompringSource(DataSource):
         return StompringStreamReader(_with_schema(Options.of(self.options), schema))
 
 
-class BatchPartition(InputPartition):
-    """What one task reads. ``identity`` is that of the data directory: files of another one are left out."""
-
-    def __init__(self, ranges: Sequence[Range], identity: bytes | None = None) -> None:
-        super().__init__(tuple(ranges))
-        self.identity = identity
-
-
 class StompringReader(DataSourceReader):
     """Reads what some options ask for."""
 
@@ -283,17 +265,18 @@ class StompringReader(DataSourceReader):
         self._options = options
 
     @reports_errors
-    def partitions(self) -> Sequence[BatchPartition]:
+    def partitions(self) -> Sequence[ScanPartition]:
         """The files there are now; one task without any where there are none."""
         files = DataFiles.of(self._options)
         files.require()
         identity = files.identity()
-        return [BatchPartition(ranges, identity) for ranges in batch_tasks(self._options) or [()]]
+        wanted = self._options.wanted
+        return [ScanPartition(ranges, wanted, identity) for ranges in batch_tasks(self._options) or [()]]
 
-    def read(self, partition: BatchPartition) -> Iterator[Any]:
+    def read(self, partition: ScanPartition) -> Iterator[Any]:
         """Record batches of one task's files."""
         files = DataFiles.of(self._options, partition.identity)
-        return reporting_errors(read_files(files, partition.value, self._options.wanted))
+        return reporting_errors(read_files(files, partition.value, partition.wanted))
 
 
 def _with_schema(options: Options, schema: StructType) -> Options:

@@ -7,13 +7,14 @@ Spark's executors, so it is no more than its address until it is used.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -94,10 +95,7 @@ class S3Config:
         """The same with a region: where none is given the store of AWS is asked where the bucket is."""
         if self.region:
             return self
-        region = _region_of(bucket)
-        return S3Config(
-            self.endpoint, region, self.access_key, self.secret_key, self.session_token, self.path_style
-        )
+        return replace(self, region=_region_of(bucket))
 
     def environment(self) -> dict[str, str]:
         """As variables, for other processes."""
@@ -113,7 +111,7 @@ class S3Config:
 
     def for_delta(self) -> dict[str, str]:
         """Storage options of delta-rs. Commits are conditional writes: of two of one version one fails."""
-        found = {f"{name.lower()}": value for name, value in self.environment().items()}
+        found = {name.lower(): value for name, value in self.environment().items()}
         found |= {
             "aws_conditional_put": "etag",
             "aws_virtual_hosted_style_request": str(not self.path_style).lower(),
@@ -173,8 +171,6 @@ def _aws_profile(environment: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _region_of(bucket: str) -> str:
-    from pyarrow import fs
-
     try:
         return str(fs.resolve_s3_region(bucket))
     except OSError as fault:
@@ -185,8 +181,6 @@ def _region_of(bucket: str) -> str:
 
 @lru_cache(maxsize=4)
 def _arrow(config: S3Config) -> Any:
-    from pyarrow import fs
-
     scheme, _, host = (config.endpoint or "https://").partition("://")
     return fs.S3FileSystem(
         access_key=config.access_key,
@@ -199,6 +193,13 @@ def _arrow(config: S3Config) -> Any:
         connect_timeout=CONNECT_TIMEOUT,
         request_timeout=REQUEST_TIMEOUT,
     )
+
+
+class Entry(NamedTuple):
+    """A file: its path below the folder, with slashes, and how large it is."""
+
+    name: str
+    size: int
 
 
 class ObjectInfo(NamedTuple):
@@ -234,7 +235,7 @@ class ObjectStore:
             return None
         return ObjectInfo(name, int(result["size"]), str(result["e_tag"]))
 
-    def listed(self, name: str = "", *, deep: bool = True) -> Iterator[ObjectInfo]:
+    def listed(self, name: str = "", *, deep: bool = True) -> Iterator[Entry]:
         """The objects below a name, as below a directory; not ``deep``: without those in directories in it."""
         import obstore
 
@@ -246,7 +247,7 @@ class ObjectStore:
                 found = iter(obstore.list_with_delimiter(self._store, base)["objects"])
             for one in found:
                 below = str(one["path"])[len(self._prefix) :].lstrip("/")
-                yield ObjectInfo(below, int(one["size"]), str(one["e_tag"]))
+                yield Entry(below, int(one["size"]))
 
     def read(self, name: str) -> tuple[bytes, str]:
         """An object, and the tag of its version. Raises `FileNotFoundError` too."""
@@ -351,20 +352,20 @@ def _store(bucket: str, config: S3Config) -> Any:
 SCHEMES = (SCHEME, "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
 
-class Entry(NamedTuple):
-    """A file: its path below the folder, with slashes, and how large it is."""
-
-    name: str
-    size: int
+def local_path(text: str) -> str | None:
+    """A path made absolute, or that of a ``file:`` URL; None for another URL."""
+    parts = urlsplit(text)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    return None if "://" in text else str(Path(text).absolute())
 
 
 def resolve_location(text: str) -> str:
     """A path made absolute, or a URL as it is (``s3a:`` as ``s3:``). Raises `ValueError` for what is neither."""
+    local = local_path(text)
+    if local is not None:
+        return local
     parts = urlsplit(text)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return unquote(parts.path)
-    if "://" not in text:
-        return str(Path(text).absolute())
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
         raise ValueError(f"must be a local directory, or a URL that begins with file:, {known}, not {text!r}")
@@ -436,18 +437,22 @@ class Folder:
         """Whether there is something of this name."""
         if self.objects is not None:
             return self.objects.head(name) is not None or any(self.objects.listed(name))
-        return bool(self.system.get_file_info(self.path(name)).type != fs.FileType.NotFound)
+        return bool(self._info(name).type != fs.FileType.NotFound)
 
     def is_directory(self) -> bool:
         """Whether there is such a directory. Object stores have one where there is something in it."""
         if self.objects is not None:
             return any(self.objects.listed())
-        return bool(self.system.get_file_info(self.path()).type == fs.FileType.Directory)
+        return bool(self._info().type == fs.FileType.Directory)
+
+    def _info(self, name: str = "") -> Any:
+        """What the file system of Arrow has of a name."""
+        return self.system.get_file_info(self.path(name))
 
     def entries(self, name: str = "", *, deep: bool = False) -> Iterator[Entry]:
         """The files in one directory below it, none where there is no such directory; ``deep``: and in all below."""
         if self.objects is not None:
-            yield from (Entry(one.name, one.size) for one in self.objects.listed(name, deep=deep))
+            yield from self.objects.listed(name, deep=deep)
             return
         base = self.path(name)
         found = self.system.get_file_info(fs.FileSelector(base, recursive=deep, allow_not_found=True))
@@ -461,8 +466,8 @@ class Folder:
         if self.objects is not None:
             found = self.objects.head(name)
             return None if found is None else found.size
-        info = self.system.get_file_info(self.path(name))
-        return None if info.type == fs.FileType.NotFound else int(info.size)
+        bytes_: int | None = self._info(name).size
+        return bytes_
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """A file from some byte on, to its end or so many bytes. Raises `FileNotFoundError` too."""
@@ -475,6 +480,13 @@ class Folder:
         with self.system.open_input_file(self.path(name)) as remote:
             remote.seek(start)
             return bytes(remote.read(size))
+
+    def load(self, name: str) -> Any:
+        """What a file of JSON has, None where there is no such file. Raises `ValueError` too."""
+        try:
+            return json.loads(self.read(name))
+        except FileNotFoundError:
+            return None
 
     def write(self, name: str, data: bytes) -> None:
         """A whole file, in place of what there was: never half of it, and on this machine's disks when this returns."""
@@ -535,7 +547,7 @@ class Folder:
         elif self.exists(name):
             self.system.delete_file(self.path(name))
 
-    def remove_all(self, name: str) -> None:
+    def remove_all(self, name: str = "") -> None:
         """A directory and all in it, if it is there."""
         if self.objects is not None:
             self.objects.remove(*(one.name for one in self.objects.listed(name)))

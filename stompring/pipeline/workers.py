@@ -60,15 +60,8 @@ def error_reporting() -> Iterator[None]:
         raise _WorkerError(str(fault)) from None
 
 
-def reports_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """`error_reporting` around a function that Spark calls."""
-
-    @wraps(function)
-    def called(*arguments: P.args, **keywords: P.kwargs) -> T:
-        with error_reporting():
-            return function(*arguments, **keywords)
-
-    return called
+#: `error_reporting` around a function that Spark calls.
+reports_errors = error_reporting()
 
 
 def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
@@ -90,32 +83,15 @@ def defers_errors(function: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def _failing_reader(fault: Exception) -> Any:
+    """A stream that cannot be read."""
     from pyspark.sql.datasource import DataSourceStreamReader
 
-    class Refused(DataSourceStreamReader):
-        """A stream that cannot be read."""
+    @reports_errors
+    def fail(*_: Any) -> Any:
+        raise fault
 
-        @reports_errors
-        def initialOffset(self) -> Any:  # noqa: N802 - Spark's name
-            """Nowhere."""
-            raise fault
-
-        @reports_errors
-        def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802 - Spark's name
-            """Nowhere."""
-            raise fault
-
-        @reports_errors
-        def partitions(self, start: Any, end: Any) -> Any:
-            """None."""
-            raise fault
-
-        @reports_errors
-        def read(self, partition: Any) -> Any:
-            """Nothing."""
-            raise fault
-
-    return Refused()
+    names = ("initialOffset", "latestOffset", "partitions", "read")
+    return type("Refused", (DataSourceStreamReader,), dict.fromkeys(names, fail))()
 
 
 def reporting_errors(items: Iterator[Any]) -> Iterator[Any]:

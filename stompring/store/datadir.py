@@ -395,14 +395,6 @@ def record_ingested(
         _replace(directory / INGESTED, _document(lakes))
 
 
-def forget_lake(directory: Path, lake: str) -> None:
-    """A lake is not ingested into any more: what it lacks is not reported."""
-    with _locked(directory / INGESTED_LOCK, wait=True):
-        lakes = read_ingested(directory)
-        if lakes.pop(lake, None) is not None:
-            _replace(directory / INGESTED, _document(lakes))
-
-
 @contextmanager
 def ingesting(directory: Path, lake: str) -> Iterator[None]:
     """While one process ingests into a lake no other does. Raises `Busy`. The lock ends with the process."""

@@ -7,7 +7,7 @@ executors write files, and a commit in the driver makes them part of a table.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompring.pipeline.arrays import TABLES, TYPES, distinct, indices, milliseconds, nulls, strings
+from stompring.pipeline.arrays import TABLES, arrow_schema, distinct, indices, milliseconds, nulls, strings
 from stompring.pipeline.events import grouped_event_batches
 from stompring.pipeline.files import DataFiles, Range, sample_batches
 from stompring.pipeline.messages import Messages, grouped_batches, message_batches
@@ -81,7 +81,7 @@ class TableWriter:
         self._table = table
         self._buckets = buckets
         self._batch = batch
-        self._schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()])
+        self._schema = arrow_schema(table, tuple(TABLES[table]))
         self._open: dict[_Key, FileWriter] = {}
         self._crcs: dict[str | None, int] = {}
 
@@ -92,7 +92,7 @@ class TableWriter:
 
     def grouped(self, batch: Any) -> Iterator[tuple[int, Any]]:
         """The rows of a record batch with all columns of the table, those of each file, and before them its number."""
-        days = _integers(batch.column(TIME_COLUMNS[self._table]), np.int64) // DAY
+        days = integers_of(batch.column(TIME_COLUMNS[self._table]), np.int64) // DAY
         codes = days * self._buckets + self._buckets_of(batch.column("address"))
         for code in np.unique(codes).tolist():
             which = np.flatnonzero(codes == code)
@@ -121,7 +121,7 @@ class TableWriter:
     def _buckets_of(self, addresses: Any) -> Any:
         codes = addresses.dictionary_encode(null_encoding="encode")
         known = [self._bucket(name) for name in codes.dictionary.to_pylist()]
-        return np.array(known, np.int64)[_integers(codes.indices, np.int32)]
+        return np.array(known, np.int64)[integers_of(codes.indices, np.int32)]
 
     def _bucket(self, address: str | None) -> int:
         if address not in self._crcs:
@@ -179,8 +179,7 @@ class FileWriter:
             )
         if self._batches:
             rows = pa.Table.from_batches(self._batches, self._schema)
-            broker = strings([self._broker.encode()]).take(indices(np.zeros(rows.num_rows, np.int64)))
-            self._writer.write_table(rows.append_column(BROKER, broker))
+            self._writer.write_table(rows.append_column(BROKER, _repeated(self._broker, rows.num_rows)))
         self._batches, self.waiting = [], 0
 
     def close(self) -> NewFile:
@@ -223,7 +222,7 @@ def bucket_of(address: str | None, buckets: int) -> int:
     return crc32((address or "").encode()) % buckets
 
 
-def _integers(column: Any, type_: Any) -> Any:
+def integers_of(column: Any, type_: Any) -> Any:
     """The values of a column without nulls (times in microseconds), not copied."""
     data = column.buffers()[1]
     if data is None:
@@ -342,14 +341,6 @@ class TaskOutput:
         return cls(files, document["rows"], faults, document["copies"], document["copied"], document["read"])
 
 
-def ingest_ranges(job: BatchJob, ranges: Sequence[Range]) -> TaskOutput:
-    """Write the rows of some ranges to files that no commit names yet."""
-    task = _Task(job)
-    for one in ranges:
-        task.read(one)
-    return task.close()
-
-
 class _Task:
     """The tables' files that are open, and what is to be told of them."""
 
@@ -374,35 +365,25 @@ class _Task:
             return
         self.done.read += (len(data) if one.stop < 0 else one.stop) - one.start
         records = Records(data, one.start, one.stop)
-        if one.name.endswith(".samples"):
-            self.put_samples(records)
-        else:
-            self.put_messages(records)
-            if "messages" in self.parts or "events" in self.parts:  # both need them
-                self.copies += message_batches(records, FULL_SCANS["messages"], copies=True)
-            self.put_events(records)
+        tables = ("samples",) if one.name.endswith(".samples") else ("messages", "events")
+        for table in filter(self.parts.__contains__, tables):
+            for group, batch in self.batches(table, records):
+                self.parts[table].add_group(group, batch)
+                self.done.rows[table] = self.done.rows.get(table, 0) + batch.num_rows
+        if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):  # both need them
+            self.copies += message_batches(records, FULL_SCANS["messages"], copies=True)
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
 
-    def put_messages(self, records: Records) -> None:
-        if parts := self.parts.get("messages"):
-            self.put(
-                "messages", grouped_batches(records, FULL_SCANS["messages"], parts.of_messages, copies=False)
-            )
-
-    def put_events(self, records: Records) -> None:
-        if parts := self.parts.get("events"):
-            resolve = self.files.page_messages
-            self.put("events", grouped_event_batches(records, FULL_SCANS["events"], parts.groups, resolve))
-
-    def put_samples(self, records: Records) -> None:
-        if parts := self.parts.get("samples"):
-            for batch in sample_batches(records, FULL_SCANS["samples"]):
-                self.put("samples", parts.grouped(batch))
-
-    def put(self, table: str, batches: Iterable[tuple[int, Any]]) -> None:
-        for group, batch in batches:
-            self.parts[table].add_group(group, batch)
-            self.done.rows[table] = self.done.rows.get(table, 0) + batch.num_rows
+    def batches(self, table: str, records: Records) -> Iterator[tuple[int, Any]]:
+        """Rows of a table, and before them the number of their file."""
+        parts, wanted = self.parts[table], FULL_SCANS[table]
+        if table == "messages":
+            yield from grouped_batches(records, wanted, parts.of_messages, copies=False)
+        elif table == "events":
+            yield from grouped_event_batches(records, wanted, parts.groups, self.files.page_messages)
+        else:
+            for batch in sample_batches(records, wanted):
+                yield from parts.grouped(batch)
 
     def close(self) -> TaskOutput:
         self.done.files = {name: part.close() for name, part in self.parts.items()}
@@ -426,7 +407,7 @@ def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[TaskOutput]:
         for name in job.tables
         if name != "samples"
     }
-    schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES["messages"].items()])
+    schema = arrow_schema("messages", tuple(TABLES["messages"]))
     for batch in batches:
         for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
             for name, part in parts.items():
@@ -447,15 +428,15 @@ def _added(messages: Any) -> Any:
         if name in same:
             columns.append(messages.column(same[name]))
         elif name == "event":
-            columns.append(strings([b"added"]).take(_zeros(count)))
+            columns.append(_repeated("added", count))
         else:
             columns.append(nulls(type_, count))
-    schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES["events"].items()])
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema("events", tuple(TABLES["events"])))
 
 
-def _zeros(count: int) -> Any:
-    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(np.zeros(count, np.int64))])
+def _repeated(text: str, count: int) -> Any:
+    """A column of one text."""
+    return strings([text.encode()]).take(indices(np.zeros(count, np.int64)))
 
 
 # ---- what Spark calls. Here, so that a process of its executors imports no more than it needs
@@ -486,23 +467,20 @@ class BatchProgress:
         return int(self._rows.value)
 
 
-class IngestRanges:
-    """Called in tasks."""
-
-    def __init__(self, job: BatchJob, batch_progress: BatchProgress | None) -> None:
-        self.job = job
-        self.batch_progress = batch_progress
-
-    @reports_errors
-    def __call__(self, ranges: Any) -> TaskOutput:
-        done = ingest_ranges(self.job, ranges)
-        if self.batch_progress is not None:
-            self.batch_progress.add(done)
-        return done
+@reports_errors
+def ingest_ranges(job: BatchJob, batch_progress: BatchProgress | None, ranges: Iterable[Range]) -> TaskOutput:
+    """Write the rows of some ranges to files that no commit names yet. Called in tasks."""
+    task = _Task(job)
+    for one in ranges:
+        task.read(one)
+    done = task.close()
+    if batch_progress is not None:
+        batch_progress.add(done)
+    return done
 
 
 class WriteCopies:
-    """The same, for copies of messages."""
+    """Called in tasks, with copies of messages."""
 
     def __init__(self, job: BatchJob) -> None:
         self.job = job

@@ -27,7 +27,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, StructType
 from deltalake.transaction import AddAction, Transaction
 
-from stompring.pipeline.arrays import TABLES, TYPES
+from stompring.pipeline import arrays
+from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.files import Positions, load_positions
 from stompring.pipeline.storage import Folder, sync_directory, sync_file
@@ -143,45 +144,135 @@ BATCH_KEY, BROKER_KEY, ROWS_KEY, END_KEY = (
 
 def arrow_schema(table: str) -> Any:
     """The columns of a lake's table."""
-    fields = [pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()]
-    fields += [pa.field(BROKER, pa.string()), pa.field(DATE, pa.date32()), pa.field(BUCKET, pa.int32())]
-    return pa.schema(fields)
+    more = [pa.field(BROKER, pa.string()), pa.field(DATE, pa.date32()), pa.field(BUCKET, pa.int32())]
+    return pa.schema([*arrays.arrow_schema(table, tuple(TABLES[table])), *more])
 
 
-class LakeTable:
-    """See the module. ``name`` is one of `TABLES`."""
+class Table:
+    """A Delta table in a folder. Methods raise what delta-rs raises."""
 
-    def __init__(self, lake: Folder, name: str) -> None:
+    def __init__(self, folder: Folder, name: str) -> None:
+        self.folder = folder
         self.name = name
-        self.folder = lake.folder(name)
 
     def exists(self) -> bool:
         """Whether it was made."""
         return bool(DeltaTable.is_deltatable(self.folder.where, self.folder.storage_options))
 
-    def create(self, buckets: int = BUCKETS) -> None:
+    def _create(self, schema: Any, **more: Any) -> None:
         """Make it, without rows, if it is not there."""
         if self.folder.local is not None:
             self.folder.local.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            self.folder.where,
+            Schema.from_arrow(schema),
+            mode="ignore",
+            name=self.name,
+            storage_options=self.folder.storage_options,
+            **more,
+        )
+
+    def open(self, version: int | None = None) -> Any:
+        """The table as it is now, or was at a version."""
+        return DeltaTable(self.folder.where, version=version, storage_options=self.folder.storage_options)
+
+    def sync_log(self) -> None:
+        """Let the last commits be safe from a power cut."""
+        if self.folder.local is not None:
+            log = self.folder.local / "_delta_log"
+            for path in sorted(log.glob("*.json"))[-2:]:
+                sync_file(path)
+            sync_directory(log)
+
+    def actions(self, version: int | None = None) -> Any:
+        """What its log has of each of its files, as a table of Arrow."""
+        return pa.table(self.open(version).get_add_actions(flatten=True))
+
+    # ---- reading
+
+    def files(self, version: int | None = None) -> list[str]:
+        """All Parquet files of it, as Spark takes them."""
+        return [spark_url(uri) for uri in self.open(version).file_uris()]
+
+    def _frame(self, spark: Any, schema: Any, version: int | None = None) -> Any:
+        """It as a DataFrame with the columns of a schema of Arrow."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        columns, files = from_arrow_schema(schema), self.files(version)
+        if not files:
+            return spark.createDataFrame([], columns)
+        return spark.read.schema(columns).option("basePath", spark_url(self.folder.where)).parquet(*files)
+
+    def dataset(self, version: int | None = None) -> Any:
+        """It as a data set of Arrow, with the columns that its files have, and a filter by partitions, ids and times.
+
+        Not `DeltaTable.to_pyarrow_dataset`: in deltalake 1.6 a file has no row for any filter on a column that its
+        statistics leave out while they have others.
+        """
+        table = self.open(version)
+        schema = pa.schema(table.schema().to_arrow())
+        file_format = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
+        )
+        fragments = [
+            file_format.make_fragment(
+                self.folder.path(unquote(file["path"])),
+                filesystem=self.folder.system,
+                partition_expression=_partition_expression(file, schema),
+            )
+            for file in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        ]
+        return ds.FileSystemDataset(fragments, schema, file_format, self.folder.system)
+
+    # ---- upkeep
+
+    def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
+        """Put small files together, of one day or of all; how many were made, and how many are of no use any more.
+
+        For who is `Lake.rewriting`: of two at once that began at one version delta-rs takes both, with each row twice.
+        """
+        table = self.open()
+        filters = None if date is None else [(DATE, "=", date)]
+        result = table.optimize.compact(filters, target_size=target_size)
+        for path in table.file_uris() if self.folder.local is not None else []:
+            sync_file(Path(path))
+        self.sync_log()
+        return int(result["numFilesAdded"]), int(result["numFilesRemoved"])
+
+    def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
+        """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths.
+
+        ``keep`` are versions of which all files stay.
+        """
+        found: list[str] = self.open().vacuum(
+            retention_hours=hours,
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            full=True,
+            keep_versions=list(keep) or None,
+        )
+        return found
+
+
+class LakeTable(Table):
+    """See the module. ``name`` is one of `TABLES`."""
+
+    def __init__(self, lake: Folder, name: str) -> None:
+        super().__init__(lake.folder(name), name)
+
+    def create(self, buckets: int = BUCKETS) -> None:
+        """Make it, without rows, if it is not there."""
         try:
-            DeltaTable.create(
-                self.folder.where,
-                Schema.from_arrow(arrow_schema(self.name)),
-                mode="ignore",
+            self._create(
+                arrow_schema(self.name),
                 partition_by=[DATE, BUCKET],
-                name=self.name,
                 configuration={BUCKETS_SETTING: str(buckets), CHANGES_SETTING: "true"},
-                storage_options=self.folder.storage_options,
                 raise_if_key_not_exists=False,
             )
         except CommitFailedError:  # another process has made it meanwhile
             if not self.exists():
                 raise
         self.sync_log()
-
-    def open(self, version: int | None = None) -> Any:
-        """The table as it is now, or was at a version."""
-        return DeltaTable(self.folder.where, version=version, storage_options=self.folder.storage_options)
 
     @property
     def buckets(self) -> int:
@@ -231,31 +322,9 @@ class LakeTable:
         self.sync_log()
         return True
 
-    def sync_log(self) -> None:
-        """Let the last commits be safe from a power cut."""
-        sync_log(self.folder)
-
-    def files(self, version: int | None = None) -> list[str]:
-        """All Parquet files of it, as Spark takes them."""
-        return [spark_url(uri) for uri in self.open(version).file_uris()]
-
-    def frame(self, spark: Any, columns: Sequence[str] = (), version: int | None = None) -> Any:
-        """It as a DataFrame, as it is at this moment."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        schema = from_arrow_schema(arrow_schema(self.name))
-        table: Any = self.open(version) if self.exists() else None
-        files = [spark_url(uri) for uri in table.file_uris()] if table is not None else []
-        if not files:
-            frame = spark.createDataFrame([], schema)
-        else:
-            reader = spark.read.schema(schema).option("basePath", spark_url(self.folder.where))
-            frame = reader.parquet(*files)
-        return frame.select(*columns) if columns else frame
-
-    def dataset(self, version: int | None = None) -> Any:
-        """It as a data set of Arrow, with the columns that its files have."""
-        return dataset(self.open(version), self.folder)
+    def frame(self, spark: Any, version: int | None = None) -> Any:
+        """It as a DataFrame, as it is at this moment or was at a version."""
+        return self._frame(spark, arrow_schema(self.name), version)
 
     def batches(self, columns: Sequence[str], version: int | None = None) -> Iterator[Any]:
         """Some columns of it, as they are read."""
@@ -263,22 +332,20 @@ class LakeTable:
 
     def bytes(self) -> int:
         """The size of its files."""
-        return int(sum(pa.table(self.open().get_add_actions()).column("size_bytes").to_pylist()))
+        return int(sum(self.actions().column("size_bytes").to_pylist()))
 
     # ---- versions
 
     def has_missing_files(self, version: int) -> bool:
         """Whether files of a version were deleted."""
-        actions = pa.table(self.open(version).get_add_actions())
+        paths = self.actions(version).column("path").to_pylist()
         there = {entry.name for entry in self.folder.entries(deep=True)}
-        return any(unquote(path) not in there for path in actions.column("path").to_pylist())
+        return any(unquote(path) not in there for path in paths)
 
     def restore(self, version: int) -> None:
         """Let it be as it was at a version: one more commit. Raises what delta-rs raises."""
         self.open().restore(version)
         self.sync_log()
-
-    # ---- upkeep
 
     def about(self, version: int | None = None) -> dict[str, Any]:
         """Its rows, files, bytes, version and columns: as its log has them, now or at a version."""
@@ -292,50 +359,6 @@ class LakeTable:
             "buckets": self.buckets,
             "columns": {field.name: ddl_name(field.type) for field in table.schema().fields},
         }
-
-    def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
-        """Put small files together, of one day or of all; how many were made, and how many are of no use any more.
-
-        For who is `Lake.rewriting`: of two at once that began at one version delta-rs takes both, with each row twice.
-        """
-        return compact(self.open(), self.folder, target_size, None if date is None else [(DATE, "=", date)])
-
-    def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
-        """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths.
-
-        ``keep`` are versions of which all files stay.
-        """
-        return vacuum(self.open(), hours, dry_run=dry_run, keep=keep)
-
-
-def sync_log(folder: Folder) -> None:
-    """Let the last commits to the table of a folder be safe from a power cut."""
-    if folder.local is not None:
-        log = folder.local / "_delta_log"
-        for path in sorted(log.glob("*.json"))[-2:]:
-            sync_file(path)
-        sync_directory(log)
-
-
-def compact(table: Any, folder: Folder, target_size: int, filters: Any = None) -> tuple[int, int]:
-    """Put small files of a table together: how many were made, and how many are of no use any more."""
-    result = table.optimize.compact(filters, target_size=target_size)
-    for path in table.file_uris() if folder.local is not None else []:
-        sync_file(Path(path))
-    sync_log(folder)
-    return int(result["numFilesAdded"]), int(result["numFilesRemoved"])
-
-
-def vacuum(table: Any, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
-    """See `LakeTable.vacuum`."""
-    found: list[str] = table.vacuum(
-        retention_hours=hours,
-        dry_run=dry_run,
-        enforce_retention_duration=False,
-        full=True,
-        keep_versions=list(keep) or None,
-    )
-    return found
 
 
 def is_delta_error(fault: Exception) -> bool:
@@ -361,27 +384,6 @@ def ddl_name(kind: Any) -> str:
     if isinstance(kind, StructType):
         return f"STRUCT<{','.join(f'{field.name}:{ddl_name(field.type)}' for field in kind.fields)}>"
     return _SQL.get(kind.type) or str(kind.type).upper()
-
-
-def dataset(table: Any, folder: Folder) -> Any:
-    """A table of delta-rs as a data set of Arrow, whose files are left out by partition columns, ids and times.
-
-    Not `DeltaTable.to_pyarrow_dataset`: in deltalake 1.6 a file has no row for any filter on a column that its
-    statistics leave out while they have others.
-    """
-    schema = pa.schema(table.schema().to_arrow())
-    file_format = ds.ParquetFileFormat(
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
-    )
-    fragments = [
-        file_format.make_fragment(
-            folder.path(unquote(file["path"])),
-            filesystem=folder.system,
-            partition_expression=_partition_expression(file, schema),
-        )
-        for file in pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    ]
-    return ds.FileSystemDataset(fragments, schema, file_format, folder.system)
 
 
 def _partition_expression(file: Mapping[str, Any], schema: Any) -> Any:
@@ -445,19 +447,14 @@ def commits(table: LakeTable) -> dict[int, Commit]:
 
 
 def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
+    common = table, int(entry["version"]), int(entry["timestamp"])
+    if BATCH_KEY in entry:
+        end = load_positions(json.loads(entry[END_KEY]))
+        batch, rows = int(entry[BATCH_KEY]), int(entry[ROWS_KEY])
+        return Commit(*common, "ingest", batch, entry[BROKER_KEY], rows, end=end)
     operation = str(entry.get("operation", ""))
-    result = "ingest" if BATCH_KEY in entry else _OPERATIONS.get(operation, operation.lower())
-    commit = Commit(table, int(entry["version"]), int(entry["timestamp"]), result)
-    if operation == "RESTORE":
-        return commit._replace(restored=int(entry["operationParameters"]["version"]))
-    if BATCH_KEY not in entry:
-        return commit
-    return commit._replace(
-        batch=int(entry[BATCH_KEY]),
-        broker=entry[BROKER_KEY],
-        rows=int(entry[ROWS_KEY]),
-        end=load_positions(json.loads(entry[END_KEY])),
-    )
+    restored = int(entry["operationParameters"]["version"]) if operation == "RESTORE" else None
+    return Commit(*common, _OPERATIONS.get(operation, operation.lower()), restored=restored)
 
 
 def iso_time(time: int) -> str:

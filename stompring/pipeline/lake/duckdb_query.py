@@ -11,7 +11,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
@@ -20,10 +20,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompring.pipeline.storage import Folder
-
 from .data_files import BUCKET, DATE
-from .delta import dataset
+from .delta import Table
 from .lake import Lake
 
 #: Rows of a result that are in memory at a time.
@@ -53,10 +51,10 @@ class Result:
 
     def objects(self) -> Iterator[dict[str, Any]]:
         """For JSON, in the form of Spark's ``to_json``: without nulls, bodies in Base64, times in ISO 8601."""
-        types = dict(zip(self.columns, (field.type for field in self._reader.schema), strict=True))
+        types = [field.type for field in self._reader.schema]
         for row in self.rows():
-            pairs = zip(self.columns, row, strict=True)
-            yield {name: _json(types[name], value) for name, value in pairs if value is not None}
+            cells = zip(self.columns, types, row, strict=True)
+            yield {name: _json(type_, value) for name, type_, value in cells if value is not None}
 
     def _batches(self) -> Iterator[Any]:
         try:
@@ -75,8 +73,6 @@ def query(
 
     Raises `LakeNotFound`, and `QueryError` for what is no query.
     """
-    from .views import Views
-
     lake.require()
     with tempfile.TemporaryDirectory(prefix="stompring-duckdb-") as directory:
         settings: dict[str, str | bool | int | float | list[str]] = {
@@ -89,12 +85,12 @@ def query(
             at = versions or {}
             try:
                 for name, table in lake.tables.items():
-                    _add_table(connection, name, table.open(at.get(name)), table.folder)
-                for view in Views(lake).every():
-                    if view.definition.materialized and "messages" not in at:
-                        _add_table(connection, view.name, view.open(), view.folder)
+                    _add_table(connection, table, at.get(name))
+                for view in lake.views.every():
+                    if view.is_stored(at.get("messages")):
+                        _add_table(connection, view, None)
                     else:
-                        connection.register(view.name, view.source(at.get("messages")))
+                        connection.register(view.name, view.stream(at.get("messages")))
                 relation = connection.sql(text)
                 if relation is None:
                     raise QueryError("the statement returns no rows: only queries are supported")
@@ -120,17 +116,18 @@ _PARTITION_TYPES = {DATE: "date", BUCKET: "integer"}
 _UNSUPPORTED_CHARACTERS = "*?[="
 
 
-def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
-    """Let queries know a Delta table by a name."""
+def _add_table(connection: Any, known: Table, version: int | None) -> None:
+    """Let queries know a Delta table by its name."""
+    folder, table = known.folder, known.open(version)
     partitions = table.metadata().partition_columns
-    paths = pa.table(table.get_add_actions()).column("path").to_pylist()
+    paths = known.actions(version).column("path").to_pylist()
     if (
         folder.local is None
         or not paths
         or any(sign in str(folder.local) for sign in _UNSUPPORTED_CHARACTERS)
     ):
-        source = f"files of {name}"
-        connection.register(source, dataset(table, folder))
+        source = f"files of {known.name}"
+        connection.register(source, known.dataset(version))
         rows = _quoted(source)
     else:
         files = ", ".join(_literal(folder.path(unquote(path))) for path in paths)
@@ -138,7 +135,7 @@ def _add_table(connection: Any, name: str, table: Any, folder: Folder) -> None:
         hive = f", hive_partitioning = true, hive_types = {{{types}}}" if partitions else ""
         rows = f"read_parquet([{files}]{hive})"
     shown = [_quoted(field.name) for field in table.schema().fields]
-    connection.execute(f"create view {_quoted(name)} as select {', '.join(shown)} from {rows}")  # nosec B608
+    connection.execute(f"create view {_quoted(known.name)} as select {', '.join(shown)} from {rows}")  # nosec B608
 
 
 def _quoted(text: str) -> str:
@@ -198,8 +195,4 @@ def _json(type_: Any, value: Any) -> Any:
         return str(value) if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, Decimal):
         return float(value)
-    return value if isinstance(value, (str, int, float, bool)) or value is None else _text(value)
-
-
-def _text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, date) else str(value)
+    return value if isinstance(value, (str, int, float)) or value is None else str(value)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -24,9 +24,10 @@ from stompring.pipeline.arrays import ENDINGS, TABLES
 from stompring.pipeline.backlog import DirectoryReplaced, Limit, MissingFiles, end_positions, ranges_between
 from stompring.pipeline.files import DataFiles, Positions, dump_positions, task_ranges
 from stompring.pipeline.options import OptionError
+from stompring.pipeline.storage import Folder
 from stompring.store.datadir import Busy, record_ingested
 
-from .data_files import BatchJob, BatchProgress, IngestRanges, TaskOutput, WriteCopies
+from .data_files import BatchJob, BatchProgress, TaskOutput, WriteCopies, ingest_ranges
 from .delta import DEFAULT_BROKER, Broker, spark_url
 from .lake import Intent, IntentLog, Lake, LakeNotFound
 from .maintenance import Maintenance
@@ -135,7 +136,7 @@ class Ingest:
         job = self._job(intent)
         ranges, lost = ranges_between(self.files, FILES, intent.start, intent.end)
         parts = task_ranges(ranges, self._task_bytes(sum(size for _, size in ranges)))
-        self.lake.folder.remove_all(_relative_path(job.copies, self.lake))  # of a run that was killed
+        Folder(job.copies).remove_all()  # of a run that was killed
         done = TaskOutput()
         self.batch_progress = BatchProgress(self.spark, intent.number, sum(size for _, size in ranges))
         for each in self._run(job, parts):
@@ -148,7 +149,7 @@ class Ingest:
             self.lake.check_lock()
             made = done.files.get(name, [])
             self.lake.tables[name].commit(made, self._broker.writer, intent.number, self._broker.name, end)
-        self.lake.folder.remove_all(_relative_path(job.copies, self.lake))
+        Folder(job.copies).remove_all()
         self._last_batch = intent.number
         self._mark(intent)
         self.batch_progress = None
@@ -179,7 +180,9 @@ class Ingest:
         context = self.spark.sparkContext
         context.setJobDescription(f"stompring: batch {job.batch}")
         found: list[TaskOutput] = (
-            context.parallelize(parts, len(parts)).map(IngestRanges(job, self.batch_progress)).collect()
+            context.parallelize(parts, len(parts))
+            .map(partial(ingest_ranges, job, self.batch_progress))
+            .collect()
         )
         return found
 
@@ -234,10 +237,6 @@ def _latest(done: TaskOutput) -> int:
     return max((int(datetime.fromisoformat(time).timestamp() * 1000) for time in times), default=0)
 
 
-def _relative_path(where: str, lake: Lake) -> str:
-    return where.removeprefix(f"{lake.folder.where}/")
-
-
 class IngestMetrics:
     """One registry of its own: nothing of the process is in it."""
 
@@ -252,7 +251,7 @@ class IngestMetrics:
         self._faults = self._counter("faults", "Unreadable places in broker files.")
         self._lost = self._counter("lost_files", "Broker files deleted before they were ingested.")
         self._batches = self._counter("batches", "Batches committed.")
-        self._failures = self._counter("failures", "Ingest attempts that failed and were retried.")
+        self.failures = self._counter("failures", "Ingest attempts that failed and were retried.")
         self._seconds = self._gauge("last_batch_seconds", "Duration of the last batch.")
         self._at = self._gauge("last_batch_timestamp_seconds", "Time of the last commit.")
         self._files = self._gauge("table_files", "Data files of a table.", "table")
@@ -286,10 +285,6 @@ class IngestMetrics:
         self._lag.set(seconds)
         self._left.set(left)
 
-    def failed(self) -> None:
-        """An attempt came to nothing."""
-        self._failures.inc()
-
     def table(self, name: str, files: int) -> None:
         """How many files a table has."""
         self._files.labels(name).set(files)
@@ -322,7 +317,6 @@ class ContinuousIngest:
     left: int = 0  # bytes, likewise
     first_pause: float = FIRST_PAUSE
     _failed: int = 0
-    _reported: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def run(self) -> None:
         """Go on until `stop`. Raises what the last attempt raised."""
@@ -360,25 +354,22 @@ class ContinuousIngest:
 
     def _maintain(self) -> None:
         """Upkeep that fails is left for the next time: it holds up no batch."""
+        done = self.upkeep.done
+        compacted, vacuumed = done.compacted.copy(), done.vacuumed.copy()
         try:
             self.upkeep.run_due()
         except Exception as fault:  # delta-rs has exceptions of many kinds, and none of them matters here
             log.warning("maintenance of %s failed: %s; retrying after the next batch", self.work.lake, fault)
-        done = self.upkeep.done
         for name, table in self.work.lake.tables.items():
             self.metrics.table(name, len(table.files()))
-            compacted, vacuumed = done.compacted[name], done.vacuumed[name]
             self.metrics.upkeep(
-                name,
-                compacted - self._reported[name, "compacted"],
-                vacuumed - self._reported[name, "vacuumed"],
+                name, done.compacted[name] - compacted[name], done.vacuumed[name] - vacuumed[name]
             )
-            self._reported[name, "compacted"], self._reported[name, "vacuumed"] = compacted, vacuumed
 
     def _after(self, fault: Exception) -> float:
         """Seconds until the next attempt. Raises where there is none."""
         self._failed += 1
-        self.metrics.failed()
+        self.metrics.failures.inc()
         if self._failed >= self.attempts or not self.work.has_spark():
             raise fault
         pause = min(self.first_pause * 2.0 ** (self._failed - 1), LONGEST_PAUSE)

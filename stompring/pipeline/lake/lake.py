@@ -47,6 +47,7 @@ from stompring.store.datadir import Busy, ingesting, read_ingested, record_inges
 
 from .data_files import BROKER
 from .delta import BUCKETS, Broker, LakeTable, UnknownBroker, identified_broker, ingested_until, versions_at
+from .views import Views
 
 log = logging.getLogger(__name__)
 
@@ -105,26 +106,29 @@ class Lease:
     def acquire(self) -> None:
         """Take it, at once or when its owner is dead. Raises `Busy`."""
         while True:
-            began = self._clock()
-            try:
-                self._tag = self._objects.create(self._name, self._document())
-                self._renewed = began
+            with suppress(FileExistsError):
+                self._put(None)
                 return
-            except FileExistsError:
-                pass
             try:
                 data, tag = self._objects.read(self._name)
             except FileNotFoundError:
                 continue
             if not self._is_mine(data):
                 self._wait_for_end(data, tag)
-            began = self._clock()
             try:
-                self._tag = self._objects.replace(self._name, self._document(), tag)
+                self._put(tag)
             except FileExistsError:
                 raise self._busy() from None
-            self._renewed = began
             return
+
+    def _put(self, tag: str | None) -> None:
+        """Write it, in place of the version with a tag, None for a new one. Raises `FileExistsError`."""
+        began, data = self._clock(), json.dumps(self._about).encode()
+        if tag is None:
+            self._tag = self._objects.create(self._name, data)
+        else:
+            self._tag = self._objects.replace(self._name, data, tag)
+        self._renewed = began
 
     def _wait_for_end(self, data: bytes, tag: str) -> None:
         """Until the version with this tag was there so long that its owner must be dead. Raises `Busy`."""
@@ -164,7 +168,7 @@ class Lease:
                 return
             self._about["owner"] = None
             try:
-                self._objects.replace(self._name, self._document(), self._tag)
+                self._put(self._tag)
             except OSError as fault:
                 log.warning("cannot release the lease: %s; the next ingest waits until it expires", fault)
 
@@ -185,17 +189,13 @@ class Lease:
         self._about["renewal"] += 1  # so that each version has a tag of its own
         began = self._clock()
         try:
-            self._tag = self._objects.replace(self._name, self._document(), self._tag)
+            self._put(self._tag)
         except FileExistsError:
             data, tag = self._objects.read(self._name)
             if not self._is_mine(data):
                 self._lost = f"lost the lease: {_owner_of(_parsed(data))} took it over"
                 return
-            self._tag = tag  # it was written, and the answer was lost on its way
-        self._renewed = began
-
-    def _document(self) -> bytes:
-        return json.dumps(self._about).encode()
+            self._tag, self._renewed = tag, began  # it was written, and the answer was lost on its way
 
     def _is_mine(self, data: bytes) -> bool:
         return bool(_parsed(data).get("owner") == self._about["owner"])
@@ -313,7 +313,7 @@ def _messages(files: DataFiles, name: str) -> set[tuple[Any, ...]]:
 def _known(table: LakeTable, broker: str, least: int, most: int) -> set[tuple[Any, ...]]:
     number = ds.field("message_id")
     condition = (ds.field(BROKER) == broker) & (number >= least) & (number <= most)
-    return _rows(table.open().to_pyarrow_dataset().to_table(list(_COLUMNS), filter=condition))
+    return _rows(table.dataset().to_table(list(_COLUMNS), filter=condition))
 
 
 def _rows(messages: Any) -> set[tuple[Any, ...]]:
@@ -340,11 +340,12 @@ class Lake:
     """See the module. Opens nothing until it is asked."""
 
     def __init__(self, where: str) -> None:
-        """``where`` as `folder.resolved` gives it."""
+        """``where`` as `storage.resolve_location` gives it."""
         self.folder = Folder(where)
         self.state = self.folder.folder(STATE)
         self._check: Callable[[], None] | None = None
         self.tables: Mapping[str, LakeTable] = {name: LakeTable(self.folder, name) for name in TABLES}
+        self.views = Views(self.folder, self.state, self.tables["messages"], self.rewriting)
 
     def __str__(self) -> str:
         return self.folder.where
@@ -367,15 +368,15 @@ class Lake:
     def _about(self) -> dict[str, Any]:
         """What ``lake.json`` says. Raises `LakeNotFound`."""
         location = f"{self.state}/{_LAKE_FILE}"
-        if not self.state.exists(_LAKE_FILE):
+        try:
+            about = self.state.load(_LAKE_FILE)
+            version, _ = (None, "") if about is None else (int(about["version"]), str(about["id"]))
+        except (ValueError, KeyError, TypeError) as fault:
+            raise LakeNotFound(f"{location} is damaged: {fault!r}") from None
+        if version is None:
             raise LakeNotFound(
                 f"{self} is not a lake ({location} is missing): create one with 'stompring lake ingest'"
             )
-        try:
-            about = json.loads(self.state.read(_LAKE_FILE))
-            version, _ = int(about["version"]), str(about["id"])
-        except (ValueError, KeyError, TypeError) as fault:
-            raise LakeNotFound(f"{location} is damaged: {fault!r}") from None
         if version != VERSION:
             advice = (
                 "use a newer stompring"
@@ -387,9 +388,6 @@ class Lake:
                 f"the lake {self} has version {version}, this stompring supports version {VERSION}: {advice}"
             )
         return dict(about)
-
-    def _write(self, identifier: str, brokers: Mapping[str, Broker]) -> None:
-        self.state.write(_LAKE_FILE, _document(identifier, brokers))
 
     @cached_property
     def id(self) -> str:
@@ -442,7 +440,7 @@ class Lake:
         if known is not None and known.identity is None and broker != known:
             check_content(self.tables["messages"], name, files, self._ingested(known))
         if broker != known:
-            self._write(self.id, {**brokers, name: broker})
+            self.state.write(_LAKE_FILE, _document(self.id, {**brokers, name: broker}))
         if known is not None and known.data not in (None, broker.data):
             log.info("data directory of broker %s moved from %s to %s", name, known.data, broker.data)
         return broker
@@ -454,17 +452,11 @@ class Lake:
         ``seconds`` is how long the lease holds when its owner is killed. Where there is neither, a second process is
         found out later, when it begins a batch that this one has begun.
         """
-        if self.state.local is not None:
-            with ingesting(self.state.local, "lake"):
+        with self._exclusive("lake", _LEASE_NAME, seconds) as self._check:
+            try:
                 yield
-        elif self.state.objects is not None:
-            with Lease(self.state.objects, seconds).acquired() as self._check:
-                try:
-                    yield
-                finally:
-                    self._check = None
-        else:
-            yield
+            finally:
+                self._check = None
 
     @contextmanager
     def rewriting(self) -> Iterator[None]:
@@ -472,14 +464,20 @@ class Lake:
 
         An ingest goes on meanwhile: it only adds files.
         """
-        if self.state.local is not None:
-            with ingesting(self.state.local, "rewrite"):
-                yield
-        elif self.state.objects is not None:
-            with Lease(self.state.objects, name="rewrite.lease").acquired():
-                yield
-        else:
+        with self._exclusive("rewrite", "rewrite.lease", LEASE_SECONDS):
             yield
+
+    @contextmanager
+    def _exclusive(self, lock: str, lease: str, seconds: float) -> Iterator[Callable[[], None] | None]:
+        """While this process has a lock or a lease; gives what checks that it still has the lease."""
+        if self.state.local is not None:
+            with ingesting(self.state.local, lock):
+                yield None
+        elif self.state.objects is not None:
+            with Lease(self.state.objects, seconds, lease).acquired() as check:
+                yield check
+        else:
+            yield None
 
     def check_lock(self) -> None:
         """Raises `LeaseLost` where this process holds it no more."""
@@ -493,7 +491,7 @@ class Lake:
         for broker in brokers.values():
             state = self.state_folder(broker)
             names = sorted(one.name for one in state.entries("losses"))
-            lines = [line for name in names for line in json.loads(state.read(name))]
+            lines = [line for name in names for line in state.load(name) or ()]
             found += lines if len(brokers) == 1 else [f"{broker.name}: {line}" for line in lines]
         return found
 
@@ -533,9 +531,9 @@ class Lake:
 
     def complete_restore(self) -> None:
         """Do what is left of a restore that was cut short: for who has `locked` the lake."""
-        if not self.state.exists(_RESTORE_FILE):
+        plan = self.state.load(_RESTORE_FILE)
+        if plan is None:
             return
-        plan = json.loads(self.state.read(_RESTORE_FILE))
         with self.rewriting():
             for name in sorted(plan["tables"]):
                 self.check_lock()
@@ -567,27 +565,17 @@ class Lake:
 
     # ---- reading
 
-    def frames(
-        self, spark: Any, *, broker: str | None = None, versions: Mapping[str, int] | None = None
-    ) -> dict[str, Any]:
-        """A DataFrame for each table, as it is at this moment or was at some versions; of all brokers, or of one.
-
-        Raises `LakeNotFound`.
-        """
+    def frames(self, spark: Any, *, versions: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """A DataFrame for each table, as it is at this moment or was at some versions. Raises `LakeNotFound`."""
         self.require()
         at = versions or {}
-        frames = {name: table.frame(spark, version=at.get(name)) for name, table in self.tables.items()}
-        if broker is None:
-            return frames
-        return {name: frame.where(frame.broker == broker) for name, frame in frames.items()}
+        return {name: table.frame(spark, at.get(name)) for name, table in self.tables.items()}
 
     def register(self, spark: Any, versions: Mapping[str, int] | None = None) -> None:
         """Let SQL know the tables and views by their names."""
-        from .views import Views  # they are made of a lake
-
         for name, frame in self.frames(spark, versions=versions).items():
             frame.createOrReplaceTempView(name)
-        for view in Views(self).every():
+        for view in self.views.every():
             view.frame(spark, (versions or {}).get("messages")).createOrReplaceTempView(view.name)
 
 

@@ -6,19 +6,15 @@ as it was before or as it is after. Files that an incomplete replay reads are no
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
-from .data_files import DATE
+from .data_files import BUCKET, DATE
 from .delta import LakeTable
 from .lake import Lake
-from .views import Views
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +53,7 @@ class Maintenance:
                         made, gone = table.compact(TARGET_BYTES, date)
                     self.done.compacted[name] += gone
                     log.info("%s of %s: compacted %d files into %d", name, date, gone, made)
-            for view in Views(self.lake).materialized():
+            for view in self.lake.views.materialized():
                 if view.small_files(TARGET_BYTES // 2) > self.small_files:
                     made, gone = view.compact(TARGET_BYTES)
                     self.done.compacted[view.name] += gone
@@ -71,22 +67,18 @@ class Maintenance:
                 self.done.vacuumed[name] += gone
                 if gone:
                     log.info("%s: vacuumed %d files unreferenced for %d hours", name, gone, self.hours)
-            for view in Views(self.lake).materialized():
+            for view in self.lake.views.materialized():
                 self.done.vacuumed[view.name] += len(view.vacuum(self.hours, dry_run=False))
 
 
 def days_to_compact(table: LakeTable, most: int) -> list[str]:
     """The days of which some partition has more small files than that."""
-    files = pa.table(table.open().get_add_actions(flatten=True)).to_pylist()
     counts = Counter(
-        tuple(str(value) for name, value in file.items() if name.startswith("partition."))
-        for file in files
+        (str(file[f"partition.{DATE}"]), file[f"partition.{BUCKET}"])
+        for file in table.actions().to_pylist()
         if file["size_bytes"] < TARGET_BYTES // 2
     )
-    full = {key for key, count in counts.items() if count > most}
-    names = [name for name in (files[0] if files else {}) if name.startswith("partition.")]
-    index = names.index(f"partition.{DATE}") if full else 0
-    return sorted({key[index] for key in full})
+    return sorted({day for (day, _), count in counts.items() if count > most})
 
 
 def needed_versions(lake: Lake) -> Iterator[int]:
@@ -94,4 +86,4 @@ def needed_versions(lake: Lake) -> Iterator[int]:
     plans = [one.name for one in lake.state.entries("replays", deep=True) if one.name.endswith("/plan.json")]
     for name in plans:
         if not lake.state.exists(f"{name.rpartition('/')[0]}/complete.json"):
-            yield int(json.loads(lake.state.read(name))["tableVersion"])
+            yield int(lake.state.load(name)["tableVersion"])

@@ -1,8 +1,4 @@
-"""Replay of messages of a lake to a broker, and their selection.
-
-Selection of messages of a lake: by SQL or a selector, times and addresses.
-
-Replay of messages of a lake to a broker: in order for each address, with receipts, each message once.
+"""Replay of messages of a lake to a broker: in order for each address, with receipts, each message once.
 
 Its arguments identify a replay. Its state has the version of the table and the number of parts, so that a killed run
 is resumed: each part after the last message with a known receipt. Messages sent after that are sent again with the
@@ -12,12 +8,10 @@ same duplicate id, and the broker drops them.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -28,139 +22,15 @@ import pyarrow as pa
 from stompring.pipeline.arrays import INT, LONG, indices, integers, strings
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import SendEncoder, data_of, header_lines
+from stompring.pipeline.stomp.sink import SendEncoder, data_of, digits, header_lines
 from stompring.pipeline.storage import Folder
 from stompring.pipeline.workers import reporting_errors
-from stompring.selector import InvalidSelector, compile_selector
 from stompring.stomp.frames import header_line
 
+from .data_files import integers_of
 from .delta import DEFAULT_BROKER
 from .lake import Lake
-
-log = logging.getLogger(__name__)
-
-
-class InvalidCondition(ValueError):
-    """A condition is neither SQL over the columns nor a selector; the text tells both reasons."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageSelection:
-    """``where`` is a condition in SQL over the columns of ``messages``, or a selector as for a queue's filter.
-
-    It is SQL where all its names are columns, else a selector. ``since`` <= timestamp < ``until``, epoch ms.
-    ``addresses`` are patterns with ``*`` and ``#``.
-    """
-
-    where: str | None = None
-    since: int | None = None
-    until: int | None = None
-    addresses: tuple[str, ...] = ()
-
-    def of(self, messages: Any) -> Any:
-        """The rows of a DataFrame that are meant. Raises `InvalidCondition`."""
-        from pyspark.sql.functions import col, concat, lit
-
-        for limit, sign in ((self.since, "__ge__"), (self.until, "__lt__")):
-            if limit is not None:
-                moment = lit(datetime.fromtimestamp(limit / 1000, UTC))
-                messages = messages.where(getattr(col("timestamp"), sign)(moment))
-        if self.addresses:
-            messages = messages.where(concat(col("address"), lit(".")).rlike(address_regex(self.addresses)))
-        return messages if self.where is None else _where(messages, self.where)
-
-
-def address_regex(addresses: tuple[str, ...]) -> str:
-    """A regular expression of Java for addresses that match one of some patterns, each with a dot behind its end."""
-    return f"^(?:{'|'.join(map(_pattern_regex, addresses))})$"
-
-
-def _pattern_regex(address: str) -> str:
-    """``*`` is one word, ``#`` any number of them, as in address-settings (`Pattern`)."""
-    some = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
-    return "".join(some.get(word, "".join(map(_literal, word)) + r"\.") for word in address.split("."))
-
-
-def _literal(letter: str) -> str:
-    return letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}"
-
-
-def _where(messages: Any, text: str) -> Any:
-    from pyspark.errors import AnalysisException, ParseException
-
-    try:
-        selected = messages.where(text)
-        selected.schema  # noqa: B018 - Spark looks at the names now
-        return selected
-    except (AnalysisException, ParseException) as reason:
-        sql = str(reason).partition("\n")[0]
-    try:
-        compile_selector(text)
-    except InvalidSelector as reason:
-        raise InvalidCondition(
-            f"condition {text!r} is neither SQL ({sql}) nor a selector ({reason})"
-        ) from None
-    log.info("condition %r is evaluated as a selector", text)
-    return messages.mapInArrow(_SelectorFilter(text), messages.schema)
-
-
-class _SelectorFilter:
-    """Lets through what a selector is true for. Called in tasks."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        matches = compile_selector(self.text).matches
-        for batch in batches:
-            rows = batch.to_pylist()
-            found = np.flatnonzero([matches(SelectableRow(row)) for row in rows])
-            if len(found):
-                yield batch if len(found) == len(rows) else batch.take(indices(found))
-
-
-class SelectableRow:
-    """A row as a selector sees a message."""
-
-    def __init__(self, row: Mapping[str, Any]) -> None:
-        self._row = row
-        self._headers = dict(row["headers"] or ())
-
-    def get_property(self, name: str) -> str | int | float | bool | None:
-        """A header, or what the broker calls by a name of its own."""
-        if name in _SYSTEM:
-            found: str | int | None = _SYSTEM[name](self._row, self._headers)
-            return found
-        return self._headers.get(name)
-
-    def get_body(self) -> bytes:
-        """The body."""
-        return bytes(self._row["body"] or b"")
-
-
-def _milliseconds(time: datetime | None) -> int:
-    return 0 if time is None else round(time.timestamp() * 1000)
-
-
-_SYSTEM: dict[str, Any] = {
-    "AMQPriority": lambda row, _: row["priority"],
-    "AMQTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
-    "AMQDurable": lambda row, _: "DURABLE" if row["durable"] else "NON_DURABLE",
-    "AMQExpiration": lambda row, _: _milliseconds(row["expires"]),
-    "AMQSize": lambda row, _: len(row["body"] or b""),
-    "AMQAddress": lambda row, _: row["address"],
-    "AMQGroupID": lambda _, headers: headers.get("JMSXGroupID"),
-    "AMQUserID": lambda row, _: row["user"],
-    "JMSPriority": lambda row, _: row["priority"],
-    "JMSTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
-    "JMSExpiration": lambda row, _: _milliseconds(row["expires"]),
-    "JMSDeliveryMode": lambda row, _: "PERSISTENT" if row["durable"] else "NON_PERSISTENT",
-    "JMSMessageID": lambda row, _: str(row["message_id"]),
-    "JMSCorrelationID": lambda _, headers: headers.get("correlation-id"),
-    "JMSType": lambda _, headers: headers.get("type"),
-    "JMSReplyTo": lambda _, headers: headers.get("reply-to"),
-}
-
+from .selection import MessageSelection
 
 #: Messages for which one receipt is asked, and groups of them that may be on their way.
 RECEIPT_MESSAGES, IN_FLIGHT = 1000, 4
@@ -210,9 +80,9 @@ class Replay:
         self._spark = spark
         self._lake = lake
         self._state = lake.state.folder(f"replays/{plan.id}")
-        self.resumed = self._state.exists("plan.json")
+        document = self._state.load("plan.json")
+        self.resumed = document is not None
         if self.resumed:
-            document = json.loads(self._state.read("plan.json"))
             plan = replace(plan, version=int(document["tableVersion"]), parts=int(document["parts"]))
         else:
             plan = replace(plan, version=int(lake.tables["messages"].open(plan.at).version()))
@@ -227,38 +97,38 @@ class Replay:
 
     def summary(self) -> list[Any]:
         """By address: how many messages, their bytes, the first and the last time."""
-        from pyspark.sql.functions import count, length
-        from pyspark.sql.functions import max as most
-        from pyspark.sql.functions import min as least
-        from pyspark.sql.functions import sum as total
+        from pyspark.sql import functions as F
 
-        once = self.selected().select("address", "message_id", "timestamp", length("body").alias("size"))
-        once = once.dropDuplicates(["message_id"])
-        rows = once.groupBy("address").agg(
-            count("*").alias("messages"),
-            total("size").alias("bytes"),
-            least("timestamp").alias("first"),
-            most("timestamp").alias("last"),
+        once = self.selected().select("address", "message_id", "timestamp", F.length("body").alias("size"))
+        rows = (
+            once.dropDuplicates(["message_id"])
+            .groupBy("address")
+            .agg(
+                F.count("*").alias("messages"),
+                F.sum("size").alias("bytes"),
+                F.min("timestamp").alias("first"),
+                F.max("timestamp").alias("last"),
+            )
         )
         found: list[Any] = rows.orderBy("address").collect()
         return found
 
     def run(self, options: SinkOptions, rate: float | None = None) -> tuple[int, int]:
         """Send them: how many were sent, and how many had been by an earlier run. ``rate`` is messages a second."""
-        from pyspark.sql.functions import col
+        from pyspark.sql.functions import col, concat, lit
 
         plan = self.plan
         selected = self.selected()
         if not self.resumed:
             about = {"version": 1, "tableVersion": plan.version, "parts": plan.parts, "to": plan.to}
             self._state.write("plan.json", json.dumps(about).encode())
-        rows = selected.select("message_id", "timestamp", "address", "priority", "headers", "body")
-        rows = rows.repartition(plan.parts, col("address")).sortWithinPartitions("message_id")
-        prefix = f"{self._lake.id[:12]}-{plan.id}"
-        sender = _Sender(
-            self._state, options, plan.destination, prefix, None if rate is None else rate / plan.parts
-        )
-        found = rows.mapInArrow(sender, _RESULT).collect()
+        prefix = f"{self._lake.id[:12]}-{plan.id}-"
+        columns = ["message_id", "timestamp", "priority", "headers", "body"]
+        columns += [concat(lit(prefix), col("message_id")).alias("dedup_id")]
+        columns += [] if plan.destination is not None else [col("address").alias("destination")]
+        rows = selected.repartition(plan.parts, col("address")).sortWithinPartitions("message_id")
+        sender = _Sender(self._state, options, None if rate is None else rate / plan.parts)
+        found = rows.select(*columns).mapInArrow(sender, _RESULT).collect()
         sent, skipped = sum(row.sent for row in found), sum(row.skipped for row in found)
         self._state.write("complete.json", json.dumps({"sent": sent + skipped}).encode())
         return sent, skipped
@@ -266,9 +136,8 @@ class Replay:
     @property
     def complete(self) -> int | None:
         """How many messages it had sent when it came to its end, None where it has not."""
-        if not self._state.exists("complete.json"):
-            return None
-        return int(json.loads(self._state.read("complete.json"))["sent"])
+        document = self._state.load("complete.json")
+        return None if document is None else int(document["sent"])
 
     def sent(self) -> int:
         """How many messages have been sent by now, as far as it is noted."""
@@ -277,24 +146,17 @@ class Replay:
 
 def _checkpoint_of(state: Folder, part: int) -> tuple[int, int]:
     """The number of the last message of a part of which a receipt is known, and how many there were."""
-    name = f"part-{part}.json"
-    if not state.exists(name):
-        return -1, 0
-    document = json.loads(state.read(name))
-    return int(document["message"]), int(document["sent"])
+    document = state.load(f"part-{part}.json")
+    return (-1, 0) if document is None else (int(document["message"]), int(document["sent"]))
 
 
+@dataclass(frozen=True, slots=True)
 class _Sender:
     """Sends the rows of one part. Called in tasks."""
 
-    def __init__(
-        self, state: Folder, options: SinkOptions, destination: str | None, prefix: str, rate: float | None
-    ) -> None:
-        self._state = state
-        self._options = options
-        self._destination = destination
-        self._prefix = prefix
-        self._rate = rate
+    state: Folder
+    options: SinkOptions
+    rate: float | None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         yield from reporting_errors(self._result(batches))
@@ -312,12 +174,12 @@ class _Sender:
         yield pa.RecordBatch.from_arrays(row, ["part", "sent", "skipped"])
 
     def _send(self, part: int, batches: Iterator[Any]) -> tuple[int, int]:
-        last, before = _checkpoint_of(self._state, part)
+        last, before = _checkpoint_of(self.state, part)
         coming = (batch for batch in _new_rows(batches, last) if len(batch))
         first = next(coming, None)
         if first is None:
             return 0, before
-        with Connection(self._options.endpoint) as connection:
+        with Connection(self.options.endpoint) as connection:
             sending = _PartSender(self, part, connection, before)
             sending.send(first)
             for batch in coming:
@@ -331,8 +193,7 @@ def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
     for batch in batches:
         if not len(batch):
             continue
-        found = np.frombuffer(batch.column(0).buffers()[1], np.int64)
-        found = found[batch.column(0).offset : batch.column(0).offset + len(batch)]
+        found = integers_of(batch.column(0), np.int64)
         new = (found > last) & (np.diff(found, prepend=last) > 0)
         last = max(last, int(found[-1]))
         yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
@@ -346,15 +207,15 @@ class _PartSender:
         self._sender = sender
         self._part = part
         self._connection = connection
-        self._sends = SendEncoder(sender._options, None, OMITTED_HEADERS)
+        self._sends = SendEncoder(sender.options, None, OMITTED_HEADERS)
         self._waiting: deque[tuple[int, int]] = deque()  # number of the last message, and count, of groups
         self._began, self._begun_with = time.monotonic(), count
         self._checkpoint, self._checkpoint_at = count, self._began
-        rate = sender._rate
+        rate = sender.rate
         self._group = RECEIPT_MESSAGES if rate is None else max(1, min(RECEIPT_MESSAGES, int(rate / 10)))
 
     def send(self, batch: Any) -> None:
-        numbers_ = np.frombuffer(batch.column(0).buffers()[1], np.int64)[batch.column(0).offset :]
+        numbers_ = integers_of(batch.column(0), np.int64)
         at = 0
         while at < len(batch):
             count = SendEncoder.fitting(batch, at)
@@ -370,8 +231,7 @@ class _PartSender:
         which = np.zeros(len(rows), np.int64)
         which[np.array(ends) - 1] = np.arange(1, len(ends) + 1)
         request = receipts.cast(pa.binary()).take(indices(which))
-        columns = _frames(rows, self._sender._destination, self._sender._prefix)
-        frames = self._sends.frames(columns, 0, lines=[*_origin(rows), request])
+        frames = self._sends.frames(rows, 0, lines=[*_origin(rows), request])
         for group, (at, end) in enumerate(pairwise([0, *ends]), 1):
             self._connection.send(data_of(frames.slice(at, end - at)))
             self.count += end - at
@@ -399,32 +259,15 @@ class _PartSender:
             or now - self._checkpoint_at >= CHECKPOINT_SECONDS
         ):
             document = json.dumps({"message": known[0], "sent": known[1]}).encode()
-            self._sender._state.write(f"part-{self._part}.json", document)
+            self._sender.state.write(f"part-{self._part}.json", document)
             self._checkpoint, self._checkpoint_at = known[1], now
 
     def _pace(self) -> None:
-        rate = self._sender._rate
+        rate = self._sender.rate
         if rate is not None:
             ahead = (self.count - self._begun_with) / rate - (time.monotonic() - self._began)
             if ahead > 0:
                 time.sleep(ahead)
-
-
-def _frames(batch: Any, destination: str | None, prefix: str) -> Any:
-    """The columns that a SEND is made of."""
-    import pyarrow.compute as pc
-
-    columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
-    ids = columns["message_id"].cast(pa.string())
-    made = {
-        "body": columns["body"],
-        "headers": columns["headers"],
-        "priority": columns["priority"],
-        "dedup_id": pc.binary_join_element_wise(f"{prefix}-", ids, ""),
-    }
-    if destination is None:
-        made["destination"] = columns["address"]
-    return pa.RecordBatch.from_arrays(list(made.values()), list(made))
 
 
 def _origin(rows: Any) -> list[Any]:
@@ -433,4 +276,4 @@ def _origin(rows: Any) -> list[Any]:
     number = rows.column(rows.schema.get_field_index("message_id"))
     milliseconds_ = sent.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     named = ((b"original-timestamp", milliseconds_), (b"original-message-id", number))
-    return [header_lines(name, values.cast(pa.string()).cast(pa.binary())) for name, values in named]
+    return [header_lines(name, digits(values)) for name, values in named]

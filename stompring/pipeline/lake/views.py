@@ -22,9 +22,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
+from functools import cache
+from itertools import chain
 from time import time
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -32,7 +34,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, Schema
 from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.arrays import TABLES
@@ -42,45 +44,13 @@ from stompring.selector import InvalidSelector, compile_selector
 from stompring.store.datadir import ingesting
 
 from .data_files import BROKER, stats_of
-from .delta import LakeTable, compact, dataset, spark_url, sync_log, vacuum
-from .lake import Lake
-from .replay import SelectableRow
-
-#: What is in a column of one value, by Arrow. ``json`` is a string: any value, as JSON where it is none.
-SCALARS: Mapping[str, Any] = {
-    "string": pa.string(),
-    "json": pa.string(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
-
-#: The same, as Spark's DDL names them.
-_DDL = {
-    "string": "STRING",
-    "json": "STRING",
-    "int": "INT",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "binary": "BINARY",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP",
-}
+from .delta import LakeTable, Table, arrow_schema, ddl_name
+from .selection import SelectableRow, address_condition, rows_where
 
 Type = Any
 
 DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)?")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
-
-#: Least and greatest of whole numbers.
-_RANGES = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
 
 
 class TypeMismatch(ValueError):
@@ -90,7 +60,7 @@ class TypeMismatch(ValueError):
 def arrow_type(type_: Type) -> Any:
     """A type, as Arrow has it."""
     if isinstance(type_, str):
-        return SCALARS[type_]
+        return SCALARS[type_][0]
     ((kind, inner),) = type_.items()
     if kind == "array":
         return pa.list_(arrow_type(inner))
@@ -101,24 +71,10 @@ def arrow_type(type_: Type) -> Any:
     return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in inner])
 
 
-def ddl_type(type_: Type) -> str:
-    """A type, as Spark's DDL has it."""
-    if isinstance(type_, str):
-        return _DDL[type_]
-    ((kind, inner),) = type_.items()
-    if kind == "array":
-        return f"ARRAY<{ddl_type(inner)}>"
-    if kind == "map":
-        return f"MAP<STRING,{ddl_type(inner)}>"
-    if kind == "decimal":
-        return f"DECIMAL({inner[0]},{inner[1]})"
-    return f"STRUCT<{','.join(field['name'] + ':' + ddl_type(field['type']) for field in inner)}>"
-
-
 def convert(type_: Type, value: Any, pointer: str) -> Any:
     """A value of JSON or Avro, as Arrow takes it. Raises `TypeMismatch`."""
     if isinstance(type_, str):
-        return _SCALAR[type_](value, pointer)
+        return SCALARS[type_][1](value, pointer)
     ((kind, inner),) = type_.items()
     if kind == "array":
         if not isinstance(value, list):
@@ -177,16 +133,14 @@ def _json_text(value: Any, pointer: str) -> str:
     return _string(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), pointer)
 
 
-def _whole(name: str) -> Any:
-    least, most = _RANGES[name]
-
+def _whole(bits: int, name: str) -> Any:
     def whole(value: Any, pointer: str) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise _mismatch(value, "not a whole number", pointer)
-        if not least <= value <= most:
-            raise TypeMismatch(f"{pointer}: out of range of {_DDL[name]}")
+        if not -(1 << bits - 1) <= value < 1 << bits - 1:
+            raise TypeMismatch(f"{pointer}: out of range of {name}")
         return value
 
     return whole
@@ -239,17 +193,19 @@ def _date(value: Any, pointer: str) -> date:
         raise _mismatch(value, "not an RFC 3339 date", pointer) from None
 
 
-_SCALAR: Mapping[str, Any] = {
-    "string": _string,
-    "json": _json_text,
-    "int": _whole("int"),
-    "long": _whole("long"),
-    "float": _number,
-    "double": _number,
-    "boolean": _boolean,
-    "binary": _binary,
-    "date": _date,
-    "timestamp": _timestamp,
+#: What is in a column of one value, by Arrow, and what converts a value. ``json`` is a string: any value, as JSON where
+#: it is none.
+SCALARS: Mapping[str, tuple[Any, Callable[[Any, str], Any]]] = {
+    "string": (pa.string(), _string),
+    "json": (pa.string(), _json_text),
+    "int": (pa.int32(), _whole(32, "INT")),
+    "long": (pa.int64(), _whole(64, "BIGINT")),
+    "float": (pa.float32(), _number),
+    "double": (pa.float64(), _number),
+    "boolean": (pa.bool_(), _boolean),
+    "binary": (pa.binary(), _binary),
+    "date": (pa.date32(), _date),
+    "timestamp": (pa.timestamp("us", "UTC"), _timestamp),
 }
 
 
@@ -275,8 +231,7 @@ def from_json_schema(text: bytes) -> list[dict[str, Any]]:
         document = json.loads(text)
     except (ValueError, RecursionError) as reason:
         raise InvalidSchema(f"not JSON: {reason}") from None
-    found = _JsonSchema(document).fields()
-    return found
+    return _JsonSchema(document).fields()
 
 
 class _JsonSchema:
@@ -327,7 +282,7 @@ class _JsonSchema:
                 if "items" in schema:
                     return ["array"]
                 raise InvalidSchema(f"{pointer}: type is missing")
-            names = sorted({_name_of(value) for value in values})
+            names = sorted({_SCHEMA_NAMES.get(kind, kind) for kind in map(_kind, values)})
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InvalidSchema(f"{pointer}/type: must be a name, or a list of names")
@@ -355,11 +310,11 @@ class _JsonSchema:
         required = schema.get("required", [])
         if not isinstance(required, list):
             raise InvalidSchema(f"{pointer}/required: must be a list of names")
+        check_names(properties, f"{pointer}/properties")
         fields = []
         for each, inner in properties.items():
             type_, null = self._type(inner, f"{pointer}/properties/{each}", (*within, ""))
             fields.append({"name": each, "type": type_, "required": each in required, "null": null})
-        check_names(fields, f"{pointer}/properties")
         return {"struct": fields}
 
     def _one_of(self, schemas: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
@@ -397,24 +352,20 @@ _NAMES = {
 }
 
 
-def _name_of(value: Any) -> str:
-    for type_, name in (
-        (bool, "boolean"),
-        (int, "integer"),
-        (float, "number"),
-        (str, "string"),
-        (list, "array"),
-    ):
-        if isinstance(value, type_):
-            return name
-    return "null" if value is None else "object"
+#: What JSON Schema calls a kind of values (`_kind`), where that is another word.
+_SCHEMA_NAMES = {
+    "long": "integer",
+    "large": "integer",
+    "double": "number",
+    "timestamp": "string",
+    "date": "string",
+}
 
 
-def check_names(fields: Iterable[Mapping[str, Any]], pointer: str) -> None:
+def check_names(names: Iterable[str], pointer: str) -> None:
     """SQL does not tell capitals from small letters. Raises `InvalidSchema`."""
     seen: dict[str, str] = {}
-    for each in fields:
-        name = each["name"]
+    for name in names:
         if not name:
             raise InvalidSchema(f"{pointer}: a column name must not be empty")
         if name.lower() in seen:
@@ -508,7 +459,9 @@ class _ObservedType:
             if kind == "array":
                 assert self.items is not None
                 return {"array": self.items.type(f"{pointer}/[]", notes)}
-            return self._struct(pointer, notes) if kind == "object" else _KINDS[kind]
+            if kind == "object":
+                return self._struct(pointer, notes)
+            return "double" if kind == "large" else kind
         kinds_text = ", ".join(f"{_KIND_NAMES[kind]} in {count:,}" for kind, count in sorted(kinds.items()))
         if set(kinds) <= {"long", "large", "double"}:
             wide = "double"
@@ -532,36 +485,26 @@ class _ObservedType:
                     f"{pointer or '#'}: {names.get(name.lower(), '')!r} and {name!r} differ only in case: STRING"
                 )
                 return "json"
-        return {
-            "struct": [
-                {"name": name, "type": seen.type(f"{pointer}/{name}", notes), "required": False, "null": True}
-                for name, seen in self.names.items()
-            ]
-        }
+        return _struct((name, seen.type(f"{pointer}/{name}", notes)) for name, seen in self.names.items())
 
 
-_KINDS = {
-    "long": "long",
-    "large": "double",
-    "double": "double",
-    "boolean": "boolean",
-    "string": "string",
-    "timestamp": "timestamp",
-    "date": "date",
-}
+def _struct(members: Iterable[tuple[str, Type]]) -> Type:
+    """A struct of which each value may be missing, or null."""
+    return {
+        "struct": [{"name": name, "type": type_, "required": False, "null": True} for name, type_ in members]
+    }
+
+
 _KIND_NAMES = {
-    **_KINDS,
     "long": "a whole number",
     "large": "a larger one",
     "double": "a number",
-    "timestamp": "a date-time",
-}
-_KIND_NAMES |= {
-    "object": "an object",
-    "array": "an array",
-    "string": "a string",
-    "date": "a date",
     "boolean": "a boolean",
+    "string": "a string",
+    "timestamp": "a date-time",
+    "date": "a date",
+    "array": "an array",
+    "object": "an object",
 }
 
 
@@ -637,19 +580,12 @@ class _AvroSchema:
         if name not in ("record", "error"):
             return self.type(name, pointer, within)
         inner = (*within, schema["name"])
-        fields = [
-            {
-                "name": field["name"],
-                "type": self.type(field["type"], f"{pointer}/{field['name']}", inner),
-                "required": False,
-                "null": True,
-            }
-            for field in schema["fields"]
-        ]
-        check_names(fields, pointer)
-        if not fields:
+        names = [field["name"] for field in schema["fields"]]
+        check_names(names, pointer)
+        if not names:
             raise InvalidSchema(f"{pointer}: a record without fields is not supported")
-        return {"struct": fields}
+        types = [self.type(field["type"], f"{pointer}/{field['name']}", inner) for field in schema["fields"]]
+        return _struct(zip(names, types, strict=True))
 
     def _logical(self, logical: str, schema: Mapping[str, Any], pointer: str) -> Type:
         if logical == "decimal":
@@ -663,13 +599,8 @@ class _AvroSchema:
 
 
 _PRIMITIVES: Mapping[str, Type] = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "long",
-    "float": "float",
-    "double": "double",
     "bytes": "binary",
-    "string": "string",
+    **{name: name for name in ("boolean", "int", "long", "float", "double", "string")},
 }
 _LOGICAL: Mapping[str, Type] = {
     "timestamp-millis": "timestamp",
@@ -742,6 +673,9 @@ _GROUP, _FILE = 32 << 20, 512 << 20
 
 _VERSION = 1
 
+#: Types of headers.
+HEADER_TYPES = ("string", "int", "long", "double", "boolean", "date", "timestamp")
+
 
 class ViewError(ValueError):
     """A view that cannot be, or is not there; the text says why."""
@@ -757,13 +691,13 @@ class RefreshResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ViewDefinition:
-    """What a view is made of. ``headers`` are names and types, ``fields`` those of bodies (`types`)."""
+    """What a view is made of. ``headers`` are names and types, ``fields`` those of bodies (see the module)."""
 
     name: str
-    addresses: tuple[str, ...]
+    addresses: Sequence[str]
     where: str | None = None  # a selector, as for a queue
-    headers: tuple[tuple[str, str], ...] = ()
-    fields: tuple[Mapping[str, Any], ...] = ()
+    headers: Sequence[Sequence[str]] = ()
+    fields: Sequence[Mapping[str, Any]] = ()
     avro: str | None = None  # the schema of bodies, where they are no JSON
     materialized: bool = False
 
@@ -777,7 +711,7 @@ class ViewDefinition:
         if not self.fields and not self.headers:
             raise ViewError("a view needs columns, from a schema of bodies or from headers")
         for name, type_ in self.headers:
-            if type_ not in HEADER_TYPES.values():
+            if type_ not in HEADER_TYPES:
                 raise ViewError(f"header {name}: {type_!r} is not one of {', '.join(HEADER_TYPES)}")
         if self.where is not None:
             try:
@@ -787,7 +721,7 @@ class ViewDefinition:
         self.columns()
 
     def columns(self) -> list[tuple[str, str, Type]]:
-        """Columns of its own: the name, where it is from (``header NAME`` or ``/NAME``), the type.
+        """Columns of its own, headers first: the name, where it is from (``header NAME`` or ``/NAME``), the type.
 
         A name that is taken already (SQL does not tell capitals from small letters) gets ``header_`` or ``body_``
         before it.
@@ -795,47 +729,27 @@ class ViewDefinition:
         used = {name.lower() for name in (*MESSAGE_COLUMNS, BAD_COLUMN)}
         found: list[tuple[str, str, Type]] = []
         for prefix, origin, entries in (
-            ("header_", "header ", [(name, type_) for name, type_ in self.headers]),
+            ("header_", "header ", self.headers),
             ("body_", "/", [(one["name"], one["type"]) for one in self.fields]),
         ):
-            own = []
-            for name, type_ in entries:
-                column = f"{prefix}{name}" if name.lower() in used else name
-                own.append((column, f"{origin}{name}", type_))
-            check_names([{"name": column} for column, _, _ in [*found, *own]], "columns")
-            used |= {column.lower() for column, _, _ in own}
-            found += own
+            found += [
+                (f"{prefix}{name}" if name.lower() in used else name, f"{origin}{name}", type_)
+                for name, type_ in entries
+            ]
+            check_names([column for column, _, _ in found], "columns")
+            used |= {column.lower() for column, _, _ in found}
         return found
 
     def schema(self) -> Any:
         """All columns, as Arrow has them."""
-        types = {**TABLES["messages"], BROKER: "STRING"}
-        fields = [pa.field(name, _MESSAGE_TYPES[types[name]]) for name in MESSAGE_COLUMNS]
+        fields = list(map(arrow_schema("messages").field, MESSAGE_COLUMNS))
         fields += [pa.field(name, arrow_type(type_)) for name, _, type_ in self.columns()]
         return pa.schema([*fields, pa.field(BAD_COLUMN, _BAD_TYPE)])
 
     def shown(self) -> list[tuple[str, str]]:
         """Names and types of all columns, as Spark's DDL has them."""
-        types = {**TABLES["messages"], BROKER: "STRING"}
-        own = [(name, ddl_type(type_)) for name, _, type_ in self.columns()]
-        return [
-            *((name, types[name]) for name in MESSAGE_COLUMNS),
-            *own,
-            (BAD_COLUMN, "STRUCT<body:BINARY,reason:STRING>"),
-        ]
+        return [(field.name, ddl_name(field.type)) for field in Schema.from_arrow(self.schema()).fields]
 
-
-#: Types of headers, by the names that the command takes.
-HEADER_TYPES = {
-    "string": "string",
-    "int": "int",
-    "long": "long",
-    "double": "double",
-    "boolean": "boolean",
-    "date": "date",
-    "timestamp": "timestamp",
-}
-_MESSAGE_TYPES = {"STRING": SCALARS["string"], "BIGINT": SCALARS["long"], "TIMESTAMP": SCALARS["timestamp"]}
 
 #: What rows are made of; headers cost a scan more than all the rest, and are read where a column needs them.
 _READ = (*MESSAGE_COLUMNS, "body")
@@ -843,87 +757,61 @@ _READ_BY_HEADERS = (*_READ, "headers")
 _READ_BY_SELECTOR = (*_READ_BY_HEADERS, "expires", "priority", "durable", "user")
 
 
-@dataclass(slots=True)
+def _address_filter(addresses: Sequence[str]) -> Callable[[str | None], bool]:
+    """What says whether an address matches one of some patterns; it remembers those that it was asked about."""
+    wanted = TableScan(addresses=tuple(addresses))
+    return cache(lambda address: address is not None and wanted.matches(address))
+
+
 class ViewRows:
-    """Makes rows of a view from messages. Sent to Spark's tasks, and called there."""
-
-    definition: ViewDefinition
-    _parts: Any = field(default=None, init=False, repr=False)
-
-    def __getstate__(self) -> Any:
-        return self.definition
-
-    def __setstate__(self, state: Any) -> None:
-        self.definition, self._parts = state, None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Of ``messages``: those that are needed."""
-        if self.definition.where is not None:
-            return _READ_BY_SELECTOR
-        return _READ_BY_HEADERS if self.definition.headers else _READ
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """From batches of messages, with `columns`, to batches of the view."""
-        for batch in batches:
-            for start in range(0, batch.num_rows, _ROWS):
-                rows = self._of(batch.slice(start, _ROWS))
-                if rows.num_rows:
-                    yield rows
-
-    def _of(self, batch: Any) -> Any:
-        if self._parts is None:
-            self._parts = _CompiledView(self.definition)
-        return self._parts.rows(batch)
-
-
-class _CompiledView:
-    """A definition, compiled."""
+    """Makes rows of a view from messages. Sent to Spark's tasks as its definition, and called there."""
 
     def __init__(self, definition: ViewDefinition) -> None:
+        self._definition = definition
         self._schema = definition.schema()
-        self._wanted = TableScan(addresses=definition.addresses)
-        self._known: dict[str | None, bool] = {}
+        self._is_selected = _address_filter(definition.addresses)
         self._matches: Callable[[Any], bool] | None = None
+        self.columns: tuple[str, ...] = (
+            _READ_BY_HEADERS if definition.headers else _READ
+        )  # of ``messages``: those that are needed
         if definition.where is not None:
             self._matches = compile_selector(definition.where).matches
-        columns = definition.columns()
-        self._headers = [
-            (column, name, type_)
-            for (column, _, _), (name, type_) in zip(columns, definition.headers, strict=False)
-        ]
-        self._fields = definition.fields
+            self.columns = _READ_BY_SELECTOR
+        columns = [column for column, _, _ in definition.columns()]
+        self._headers = list(zip(columns, definition.headers, strict=False))
         self._names = [
             (column, one["name"])
-            for (column, _, _), one in zip(columns[len(definition.headers) :], definition.fields, strict=True)
+            for column, one in zip(columns[len(definition.headers) :], definition.fields, strict=True)
         ]
         self._decode: Decoder = (
             decode_json if definition.avro is None else avro_decoder(definition.avro.encode())
         )
 
-    def rows(self, batch: Any) -> Any:
-        which = [
-            at for at, address in enumerate(batch.column("address").to_pylist()) if self._is_selected(address)
-        ]
-        if len(which) < batch.num_rows:
-            batch = batch.take(pa.array(which, pa.int64()))
+    def __reduce__(self) -> Any:
+        return ViewRows, (self._definition,)
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """From batches of messages, with `columns`, to batches of the view."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, _ROWS):
+                rows = self._rows(batch.slice(start, _ROWS))
+                if rows.num_rows:
+                    yield rows
+
+    def _rows(self, batch: Any) -> Any:
+        batch = rows_where([self._is_selected(each) for each in batch.column("address").to_pylist()], batch)
         if self._matches is not None:
-            rows = batch.to_pylist()
-            batch = batch.take(
-                pa.array([at for at, row in enumerate(rows) if self._matches(SelectableRow(row))], pa.int64())
-            )
+            batch = rows_where([self._matches(SelectableRow(row)) for row in batch.to_pylist()], batch)
         count = batch.num_rows
-        found: dict[str, list[Any]] = {
-            column: [None] * count for column, *_ in (*self._headers, *self._names)
-        }
+        found: dict[str, list[Any]] = {column: [None] * count for column, _ in (*self._headers, *self._names)}
         bad: list[Any] = [None] * count
         headers = batch.column("headers").to_pylist() if self._headers else []
         bodies = batch.column("body").to_pylist()
         for at in range(count):
             reasons = self._of_headers(dict(headers[at] or ()), found, at) if self._headers else []
-            if self._fields:
+            if self._names:
                 try:
-                    value = convert_struct(self._fields, self._decode(bodies[at] or b""), "")
+                    value = convert_struct(self._definition.fields, self._decode(bodies[at] or b""), "")
                     for column, name in self._names:
                         found[column][at] = value[name]
                 except TypeMismatch as reason:
@@ -935,14 +823,9 @@ class _CompiledView:
         arrays.append(pa.array(bad, _BAD_TYPE))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _is_selected(self, address: str | None) -> bool:
-        if address not in self._known:
-            self._known[address] = address is not None and self._wanted.matches(address)
-        return self._known[address]
-
     def _of_headers(self, headers: Mapping[str, str], found: dict[str, list[Any]], at: int) -> list[str]:
         reasons = []
-        for column, name, type_ in self._headers:
+        for column, (name, type_) in self._headers:
             text = headers.get(name)
             if text is None:
                 continue
@@ -955,67 +838,51 @@ class _CompiledView:
 
 def _header_value(type_: str, text: str, pointer: str) -> Any:
     """A header's value. Raises `TypeMismatch`."""
-    if type_ in ("int", "long"):
-        value: Any = int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else text
-    elif type_ == "double":
-        value = (
-            float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) else text
-        )
+    value: Any = text
+    if type_ in ("int", "long") and re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+        value = int(text)
+    elif type_ == "double" and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII):
+        value = float(text)
     elif type_ == "boolean":
         value = {"true": True, "false": False}.get(text.lower(), text)
-    else:
-        value = text
     return convert(type_, value, pointer)
 
 
-class View:
-    """One view of a lake."""
+class View(Table):
+    """One view of a lake, and its table if it is materialized."""
 
-    def __init__(self, lake: Lake, definition: ViewDefinition) -> None:
-        self.lake = lake
+    def __init__(self, views: Views, definition: ViewDefinition) -> None:
+        super().__init__(views.lake.folder(_FOLDER).folder(definition.name), definition.name)
         self.definition = definition
-        self.folder: Folder = lake.folder.folder(_FOLDER).folder(definition.name)
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.definition.name
+        self._views = views
 
     # ---- for engines
 
+    def is_stored(self, version: int | None) -> bool:
+        """Whether its table has its rows: those of this moment, not those of a version of ``messages``."""
+        return self.definition.materialized and version is None
+
     def frame(self, spark: Any, version: int | None = None) -> Any:
         """It as a DataFrame of Spark, as it is at this moment, or of a version of ``messages``."""
-        from pyspark.sql.functions import col, concat, lit
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from .replay import address_regex
-
-        schema = from_arrow_schema(self.definition.schema())
-        if self.definition.materialized and version is None:
-            files = [spark_url(uri) for uri in self.open().file_uris()]
-            return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
-        messages = self.lake.tables["messages"].frame(spark, version=version)
-        messages = messages.where(
-            concat(col("address"), lit(".")).rlike(address_regex(self.definition.addresses))
-        )
+        schema = self.definition.schema()
+        if self.is_stored(version):
+            return self._frame(spark, schema)
+        messages = self._views.messages.frame(spark, version)
         rows = ViewRows(self.definition)
-        return messages.select(*rows.columns).mapInArrow(rows, schema)
+        messages = messages.where(address_condition(self.definition.addresses)).select(*rows.columns)
+        return messages.mapInArrow(rows, from_arrow_schema(schema))
 
-    def source(self, version: int | None = None) -> Any:
-        """The same for DuckDB and others, which scan it any number of times, by Arrow's stream interface."""
-        if self.definition.materialized and version is None:
-            return dataset(self.open(), self.folder)
-        return _Stream(self.definition, self.lake.tables["messages"], version)
+    def stream(self, version: int | None = None) -> Any:
+        """Its rows made of messages, for DuckDB and others, which scan it any number of times, as Arrow's stream."""
+        return _Stream(self.definition, self._views.messages, version)
 
     # ---- its table
 
-    def open(self) -> Any:
-        """The table of a materialized one, as it is now."""
-        return DeltaTable(self.folder.where, storage_options=self.folder.storage_options)
-
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        directory = self.lake.state.folder(_FOLDER).local
+        directory = self._views.folder.local
         if directory is None:
             yield  # one of two commits there fails
             return
@@ -1029,30 +896,23 @@ class View:
             return self._refresh()
 
     def _refresh(self) -> RefreshResult:
-        messages = self.lake.tables["messages"].open()
-        version = int(messages.version())
-        if not DeltaTable.is_deltatable(self.folder.where, self.folder.storage_options):
-            if self.folder.local is not None:
-                self.folder.local.mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(
-                self.folder.where,
-                Schema.from_arrow(self.definition.schema()),
-                mode="ignore",
-                name=self.name,
-                storage_options=self.folder.storage_options,
-            )
+        messages = self._views.messages
+        version = int(messages.open().version())
+        if not self.exists():
+            self._create(self.definition.schema())
         table = self.open()
         before = table.transaction_version(_WRITER)
         if before == version:
             return RefreshResult(0, 0, False)
-        files = None if before is None or before > version else self._added(int(before), version)
-        counted = _RowCounter()
-        rows = ViewRows(self.definition)
+        files = None if before is None or before > version else self._new_files(int(before), version)
+        make = ViewRows(self.definition)
         if files is None:
-            batches = self.lake.tables["messages"].batches(rows.columns, version)
+            batches = messages.batches(make.columns, version)
         else:
-            batches = _batches_of(self.lake.tables["messages"].folder, files, rows.columns)
-        written = self._write(counted.count(rows(batches)))
+            paths, system = [messages.folder.path(name) for name in files], messages.folder.system
+            added = ds.dataset(paths, arrow_schema(messages.name), "parquet", system)
+            batches = added.to_batches(columns=list(make.columns))
+        written, rows, bad = self._write(make(batches))
         table.create_write_transaction(
             written,
             "overwrite" if files is None else "append",
@@ -1060,40 +920,40 @@ class View:
             partition_by=[],
             commit_properties=CommitProperties(app_transactions=[Transaction(_WRITER, version)]),
         )
-        sync_log(self.folder)
-        return RefreshResult(counted.rows, counted.bad, files is None and before is not None)
+        self.sync_log()
+        return RefreshResult(rows, bad, files is None and before is not None)
 
-    def _write(self, batches: Iterable[Any]) -> list[Any]:
-        """Files that no commit names yet, and are safe from a power cut."""
-        schema, added = self.definition.schema(), []
+    def _write(self, batches: Iterable[Any]) -> tuple[list[Any], int, int]:
+        """Files that no commit names yet, and are safe from a power cut; their rows, and those that did not fit."""
+        schema, added, all_rows, bad = self.definition.schema(), [], 0, 0
         self.folder.make_directory()
-        more: Iterator[Any] = iter(batches)
-        batch = next(more, None)
-        while batch is not None:
+        groups = _row_groups(batches, schema)
+        for first in groups:
             name, rows, size = f"part-{uuid4().hex}.parquet", 0, 0
-            target = self.folder.path(name)
             with pq.ParquetWriter(
-                target, schema, filesystem=self.folder.system, compression="zstd", compression_level=1
+                self.folder.path(name),
+                schema,
+                filesystem=self.folder.system,
+                compression="zstd",
+                compression_level=1,
             ) as file:
-                while batch is not None and size < _FILE:
-                    group, filled = [], 0
-                    while batch is not None and filled < _GROUP:
-                        group.append(batch)
-                        filled += batch.nbytes
-                        batch = next(more, None)
-                    table = pa.Table.from_batches(group, schema)
-                    file.write_table(table)
-                    rows, size = rows + table.num_rows, size + filled
+                for group in chain([first], groups):
+                    file.write_table(group)
+                    rows, size = rows + group.num_rows, size + group.nbytes
+                    bad += group.num_rows - group.column(BAD_COLUMN).null_count
+                    if size >= _FILE:
+                        break
             self.folder.sync(name)
             bytes_ = self.folder.size(name) or 0
             added.append(AddAction(name, bytes_, {}, int(time() * 1000), True, stats_of(rows, {})))
+            all_rows += rows
         if self.folder.local is not None:
             sync_directory(self.folder.local)
-        return added
+        return added, all_rows, bad
 
-    def _added(self, before: int, version: int) -> list[str] | None:
+    def _new_files(self, before: int, version: int) -> list[str] | None:
         """Files that commits after one added to ``messages``; None where it takes all rows to say what changed."""
-        folder, found = self.lake.tables["messages"].folder, []
+        folder, found = self._views.messages.folder, []
         for number in range(before + 1, version + 1):
             try:
                 lines = folder.read(f"_delta_log/{number:020d}.json").splitlines()
@@ -1111,34 +971,36 @@ class View:
 
     def small_files(self, size: int) -> int:
         """How many files it has below so many bytes."""
-        actions = pa.table(self.open().get_add_actions())
-        return sum(one < size for one in actions.column("size_bytes").to_pylist())
+        return sum(one < size for one in self.actions().column("size_bytes").to_pylist())
 
-    def compact(self, target_size: int) -> tuple[int, int]:
-        """Put small files together: how many were made, and how many are of no use any more. Raises `Busy`."""
-        with self._locked(), self.lake.rewriting():
-            return compact(self.open(), self.folder, target_size)
+    def compact(self, target_size: int, date: str | None = None) -> tuple[int, int]:
+        """See `Table.compact`. Raises `Busy`."""
+        with self._locked(), self._views.rewriting():
+            return super().compact(target_size, date)
 
-    def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
-        """Delete files that are of no use for so many hours, and those that no commit ever named. Raises `Busy`."""
+    def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
+        """See `Table.vacuum`. Raises `Busy`."""
         with self._locked():
-            return vacuum(self.open(), hours, dry_run=dry_run)
+            return super().vacuum(hours, dry_run=dry_run, keep=keep)
 
     def counts(self) -> tuple[int, int]:
         """Rows of its table, and those that did not fit."""
-        rows = dataset(self.open(), self.folder)
+        rows = self.dataset()
         return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid()))
 
 
-class _RowCounter:
-    def __init__(self) -> None:
-        self.rows = self.bad = 0
-
-    def count(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            self.rows += batch.num_rows
-            self.bad += batch.num_rows - batch.column(BAD_COLUMN).null_count
-            yield batch
+def _row_groups(batches: Iterable[Any], schema: Any) -> Iterator[Any]:
+    """Tables of batches, each of about `_GROUP` bytes."""
+    group: list[Any] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP:
+            yield pa.Table.from_batches(group, schema)
+            group, size = [], 0
+    if group:
+        yield pa.Table.from_batches(group, schema)
 
 
 class _Stream:
@@ -1156,49 +1018,43 @@ class _Stream:
         return reader.__arrow_c_stream__(requested_schema)
 
 
-def _batches_of(folder: Folder, files: Iterable[str], columns: tuple[str, ...]) -> Iterator[Any]:
-    for name in files:
-        with folder.system.open_input_file(folder.path(name)) as source:
-            yield from pq.ParquetFile(source).iter_batches(_ROWS, columns=list(columns))
-
-
 class Views:
-    """The views of a lake."""
+    """The views of a lake: of its folder, with the state in another one, and its table ``messages``."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._folder = lake.state.folder(_FOLDER)
+    def __init__(
+        self,
+        lake: Folder,
+        state: Folder,
+        messages: LakeTable,
+        rewriting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """``rewriting`` is `Lake.rewriting`."""
+        self.lake = lake
+        self.folder = state.folder(_FOLDER)
+        self.messages = messages
+        self.rewriting = rewriting
 
     def every(self) -> list[View]:
         """By their names. Raises `ViewError` for a file that cannot be read."""
         return [self.get(name) for name in self._names()]
 
     def _names(self) -> list[str]:
-        files = (one.name for one in self._folder.entries() if one.name.endswith(".json"))
+        files = (one.name for one in self.folder.entries() if one.name.endswith(".json"))
         return sorted(name.removesuffix(".json") for name in files)
 
     def get(self, name: str) -> View:
         """The one of a name. Raises `ViewError`."""
-        location = f"{self._folder}/{name}.json"
+        location = f"{self.folder}/{name}.json"
         try:
-            document = json.loads(self._folder.read(f"{name}.json"))
+            document = json.loads(self.folder.read(f"{name}.json"))
             if document["version"] != _VERSION:
                 raise ViewError(f"{location} has version {document['version']}: use a newer stompring")
-            known = document["view"]
-            definition = ViewDefinition(
-                known["name"],
-                tuple(known["addresses"]),
-                known["where"],
-                tuple((each, type_) for each, type_ in known["headers"]),
-                tuple(known["fields"]),
-                known["avro"],
-                bool(known["materialized"]),
-            )
+            definition = ViewDefinition(**document["view"])
             definition.check()
-            return View(self._lake, definition)
+            return View(self, definition)
         except FileNotFoundError:
             names = ", ".join(self._names())
-            raise ViewError(f"the lake {self._lake} has no view {name!r}; it has {names or 'none'}") from None
+            raise ViewError(f"the lake {self.lake} has no view {name!r}; it has {names or 'none'}") from None
         except ViewError:
             raise
         except (ValueError, KeyError, TypeError) as fault:
@@ -1207,21 +1063,21 @@ class Views:
     def create(self, definition: ViewDefinition) -> View:
         """Remember a new one. Raises `ViewError`, and what `ViewDefinition.check` raises."""
         definition.check()
-        if self._folder.exists(f"{definition.name}.json"):
+        if self.folder.exists(f"{definition.name}.json"):
             raise ViewError(f"view {definition.name} already exists: delete it with --drop")
-        view = View(self._lake, definition)
-        self._lake.folder.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
+        view = View(self, definition)
+        self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
         document = {"version": _VERSION, "view": asdict(definition)}
         if definition.materialized:
             view.refresh()
-        self._folder.write(f"{definition.name}.json", json.dumps(document, indent=1).encode())
+        self.folder.write(f"{definition.name}.json", json.dumps(document, indent=1).encode())
         return view
 
     def drop(self, name: str) -> None:
         """Forget one, and delete its table. Raises `ViewError`."""
         self.get(name)
-        self._folder.remove(f"{name}.json")
-        self._lake.folder.remove_all(f"{_FOLDER}/{name}")
+        self.folder.remove(f"{name}.json")
+        self.lake.remove_all(f"{_FOLDER}/{name}")
 
     def materialized(self) -> list[View]:
         """Those that have a table."""
@@ -1236,13 +1092,10 @@ class Views:
                 log.warning("view %s: refresh failed: %s", view.name, fault)
 
 
-def bodies(messages: LakeTable, addresses: tuple[str, ...]) -> Iterator[bytes]:
+def bodies(messages: LakeTable, addresses: Sequence[str]) -> Iterator[bytes]:
     """Bodies of messages, for `Inference`."""
-    wanted = TableScan(addresses=addresses)
-    known: dict[str | None, bool] = {}
+    is_selected = _address_filter(addresses)
     for batch in messages.batches(("address", "body")):
         for address, body in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            if address not in known:
-                known[address] = address is not None and wanted.matches(address)
-            if known[address]:
+            if is_selected(address):
                 yield body or b""

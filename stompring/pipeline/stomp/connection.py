@@ -17,7 +17,7 @@ from stompring.errors import PipelineError, ProtocolError
 from stompring.stomp.client import Pairs, StompClient, ack, frame, spoken_version
 from stompring.stomp.frames import Head
 
-from .endpoint import Endpoint
+from .endpoint import Endpoint, trusting
 
 #: Bytes of one read.
 CHUNK = 1 << 18
@@ -159,10 +159,6 @@ class Connection:
         """COMMIT, and wait until it has happened. `BrokerError` tells that nothing of it did."""
         self.ask("COMMIT", [("transaction", transaction)])
 
-    def abort(self, transaction: str) -> None:
-        """ABORT, and wait until it has happened."""
-        self.ask("ABORT", [("transaction", transaction)])
-
     # ---- receiving
 
     def subscribe(self, destination: str, headers: Pairs = ()) -> None:
@@ -250,7 +246,7 @@ class Connection:
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tls:
-                opened = endpoint.tls_context().wrap_socket(opened, server_hostname=endpoint.host)
+                opened = trusting(endpoint.ca_file).wrap_socket(opened, server_hostname=endpoint.host)
             opened.setblocking(False)
         except OSError as reason:
             opened.close()

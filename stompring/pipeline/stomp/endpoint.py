@@ -85,7 +85,3 @@ class Endpoint:
         for secret in filter(None, (passcode, self.user)):
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
         return text
-
-    def tls_context(self) -> ssl.SSLContext:
-        """Certificates are checked, against ``ca_file`` or what the system trusts. Raises `OSError`."""
-        return trusting(self.ca_file)

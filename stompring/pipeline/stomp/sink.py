@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -53,22 +54,6 @@ OMITTED_HEADERS = (
     *("message-id", "subscription", "ack", "redelivered", "timestamp"),
 )
 
-#: Column, what it must be, and how Arrow knows that.
-COLUMNS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "body": ("binary or string", lambda kind: _is_bytes(kind) or _is_text(kind)),
-    "headers": (
-        "map<string,string>",
-        lambda kind: pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type),
-    ),
-    "destination": ("string", lambda kind: _is_text(kind)),
-    "priority": ("an integer", lambda kind: pa.types.is_integer(kind)),
-    "expires": (
-        "timestamp or bigint (milliseconds since the epoch)",
-        lambda kind: pa.types.is_timestamp(kind) or pa.types.is_int64(kind),
-    ),
-    "dedup_id": ("string", lambda kind: _is_text(kind)),
-}
-
 
 def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -76,6 +61,23 @@ def _is_text(kind: Any) -> bool:
 
 def _is_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+#: Column, what it must be, and how Arrow knows that.
+COLUMNS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "body": ("binary or string", lambda kind: _is_bytes(kind) or _is_text(kind)),
+    "headers": (
+        "map<string,string>",
+        lambda kind: pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type),
+    ),
+    "destination": ("string", _is_text),
+    "priority": ("an integer", pa.types.is_integer),
+    "expires": (
+        "timestamp or bigint (milliseconds since the epoch)",
+        lambda kind: pa.types.is_timestamp(kind) or pa.types.is_int64(kind),
+    ),
+    "dedup_id": ("string", _is_text),
+}
 
 
 def check_columns(schema: Any, options: SinkOptions) -> None:
@@ -141,13 +143,13 @@ class SendEncoder:
         body = _as_binary(columns["body"])
         parts: list[Any] = [lead, self._destination(columns.get("destination"), first)]
         if "priority" in columns:
-            parts.append(header_lines(b"priority", columns["priority"].cast(pa.string()).cast(pa.binary())))
+            parts.append(header_lines(b"priority", digits(columns["priority"])))
         if "expires" in columns:
             parts.append(header_lines(b"expires", _milliseconds(columns["expires"])))
         parts += [self._identifier(columns.get("dedup_id"), first, len(batch))]
         if "headers" in columns:
             parts.append(self._headers(columns["headers"], columns))
-        parts += [*lines, b"content-length:", _lengths(body), b"\n\n", body, b"\0\n"]
+        parts += [*lines, b"content-length:", digits(integers(_sizes(body), LONG)), b"\n\n", body, b"\0\n"]
         return _concatenated(*[part for part in parts if part is not None], nulls="replace")
 
     @staticmethod
@@ -179,7 +181,7 @@ class SendEncoder:
         made = None
         if self._prefix is not None:
             lead = header_line(header.encode(), f"{self._prefix}-".encode())[:-1]
-            rows = integers(np.arange(first, first + count), LONG).cast(pa.string()).cast(pa.binary())
+            rows = digits(integers(np.arange(first, first + count), LONG))
             made = _concatenated(lead, rows, b"\n")
         if own is None:
             return made
@@ -224,6 +226,11 @@ def _as_binary(column: Any) -> Any:
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
+def digits(numbers: Any) -> Any:
+    """Numbers in decimal, as binary values."""
+    return numbers.cast(pa.string()).cast(pa.binary())
+
+
 def header_lines(name: bytes, values: Any) -> Any:
     """A header line for each value (binary, escaped where it must be), null for null."""
     return _concatenated(header_line(name, b"")[:-1], values, b"\n")
@@ -249,11 +256,7 @@ def _coalesce(values: Any, other: Any) -> Any:
 def _milliseconds(column: Any) -> Any:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-    return column.cast(pa.string()).cast(pa.binary())
-
-
-def _lengths(body: Any) -> Any:
-    return integers(_sizes(body), LONG).cast(pa.string()).cast(pa.binary())
+    return digits(column)
 
 
 def _sizes(body: Any) -> Any:
@@ -295,62 +298,43 @@ def _bits(flags: Any) -> Any:
     return bits[flags.offset : flags.offset + len(flags)].astype(bool)
 
 
-#: Bytes of record batches that are kept in memory; what comes behind them goes to a file.
+#: Bytes of record batches that are kept in memory; more than these are kept in a file.
 BUFFER_LIMIT = 64 << 20
 
 
 class BatchBuffer(AbstractContextManager["BatchBuffer"]):
     """Record batches of one schema, given back in their order. Leaving it deletes the file, which has no name."""
 
-    def __init__(self, most: int = BUFFER_LIMIT) -> None:
-        self._most = most
-        self._batches: list[Any] = []
-        self._size = 0
+    def __init__(self, schema: Any) -> None:
         self._over = False
-        self._file: Any = None
-        self._writer: Any = None
+        self._file = tempfile.SpooledTemporaryFile(BUFFER_LIMIT)
+        self._writer = pa.ipc.new_stream(self._file, schema)
 
     def __exit__(self, *exception: object) -> None:
-        self._batches.clear()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
 
     def record(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The same batches, each kept before it is handed on."""
         for batch in batches:
-            self._append(batch)
+            if not self._over:
+                self._writer.write_batch(batch)
             yield batch
 
     def again(self) -> Iterator[Any]:
         """All that was kept. What goes through after is not."""
         self._over = True
-        yield from self._batches
-        if self._file is not None:
-            self._writer.close()
-            self._file.seek(0)
-            yield from pa.ipc.open_stream(self._file)
-
-    def _append(self, batch: Any) -> None:
-        if self._over:
-            return
-        self._size += batch.nbytes
-        if self._size <= self._most:
-            self._batches.append(batch)
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()
-            self._writer = pa.ipc.new_stream(self._file, batch.schema)
-        self._writer.write_batch(batch)
+        self._writer.close()
+        self._file.seek(0)
+        yield from pa.ipc.open_stream(self._file)
 
 
 #: Receipts that may be on their way, so that neither side waits for the other between groups.
 IN_FLIGHT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """What came of a task. ``again`` tells that it had been done before, in part at least."""
+@dataclass(frozen=True)
+class TaskResult(WriterCommitMessage):
+    """What a task tells the driver. ``again``: it had been done before, in part at least."""
 
     rows: int = 0
     again: bool = False
@@ -362,12 +346,8 @@ def is_duplicate(refused: BrokerError, header: str) -> bool:
     return header in text or "duplicate message detected" in text.lower()
 
 
-def send_rows(
-    options: SinkOptions, prefix: str | None, batches: Iterable[Any], memory: int = BUFFER_LIMIT
-) -> TaskResult:
+def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> TaskResult:
     """Send the rows of a task. ``prefix`` begins their duplicate ids, None where none are made.
-
-    Rows that may have to be sent again are kept in so many bytes of ``memory``, and on disk.
 
     Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for a row that cannot be sent; in a transaction nothing
     has been sent then.
@@ -384,7 +364,7 @@ def send_rows(
         return TaskResult(_in_groups(options, sends, every))
     if not has_ids:
         return TaskResult(_in_transaction(options, sends, every))
-    with BatchBuffer(memory) as buffer:
+    with BatchBuffer(first.schema) as buffer:
         remaining = buffer.record(every)
         try:
             return TaskResult(_in_transaction(options, sends, remaining))
@@ -449,59 +429,55 @@ def _disconnect(connection: Connection) -> None:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class TaskCommit(WriterCommitMessage):
-    """What a task tells the driver."""
+class _Writer(ABC):
+    """What both writers do in a task."""
 
-    sent: TaskResult
-
-
-class StompWriter(DataSourceArrowWriter):
-    """``df.write``: duplicate ids are made where there is a ``jobId``."""
+    @abstractmethod
+    def _prefix(self, context: TaskContext) -> str | None:
+        """How the duplicate ids of the task begin, None where none are made."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     @reports_errors
-    def write(self, iterator: Iterator[Any]) -> TaskCommit:
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         """One task."""
-        job = self._options.job_id
-        prefix = None if job is None else f"{job}-{TaskContext.get().partitionId()}"
-        return TaskCommit(send_rows(self._options, prefix, iterator))
+        return send_rows(self._options, self._prefix(TaskContext.get()), iterator)
 
-    def commit(self, messages: Sequence[TaskCommit | None]) -> None:
+
+class StompWriter(_Writer, DataSourceArrowWriter):
+    """``df.write``: duplicate ids are made where there is a ``jobId``."""
+
+    def _prefix(self, context: TaskContext) -> str | None:
+        job = self._options.job_id
+        return None if job is None else f"{job}-{context.partitionId()}"
+
+    def commit(self, messages: Sequence[TaskResult | None]) -> None:
         """All tasks have committed."""
         _log_commit("job", messages)
 
-    def abort(self, messages: Sequence[TaskCommit | None]) -> None:
+    def abort(self, messages: Sequence[TaskResult | None]) -> None:
         """Some task failed for good; the rows of those that did not are with the broker."""
         _log_abort("job", messages)
 
 
-class StompStreamWriter(DataSourceStreamArrowWriter):
+class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """``df.writeStream``: duplicate ids are those of the query, the batch, the partition and the row."""
 
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-
-    @reports_errors
-    def write(self, iterator: Iterator[Any]) -> TaskCommit:
-        """One task of a batch."""
-        prefix = None if self._options.dedup_header is None else self._prefix(TaskContext.get())
-        return TaskCommit(send_rows(self._options, prefix, iterator))
-
-    def _prefix(self, context: TaskContext) -> str:
+    def _prefix(self, context: TaskContext) -> str | None:
+        if self._options.dedup_header is None:
+            return None
         query = self._options.job_id or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if not query or batch is None:
             raise ValueError("Spark provides no query id and batch id: cannot create duplicate ids")
         return f"{query}-{batch}-{context.partitionId()}"
 
-    def commit(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[TaskResult | None], batchId: int) -> None:
         """All tasks have committed."""
         _log_commit(f"batch {batchId}", messages)
 
-    def abort(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:
+    def abort(self, messages: Sequence[TaskResult | None], batchId: int) -> None:
         """As of a job; Spark will do the batch again."""
         _log_abort(f"batch {batchId}", messages)
 
@@ -515,18 +491,14 @@ def writer_options(options: Any, schema: StructType) -> SinkOptions:
     return found
 
 
-def _results(messages: Iterable[TaskCommit | None]) -> list[TaskResult]:
-    return [message.sent for message in messages if message is not None]
-
-
-def _log_commit(what: str, messages: Sequence[TaskCommit | None]) -> None:
-    sent = _results(messages)
+def _log_commit(what: str, messages: Sequence[TaskResult | None]) -> None:
+    sent = [message for message in messages if message is not None]
     again = sum(one.again for one in sent)
     more = f"; {again} tasks were repeated" if again else ""
     log.info("%s: %d rows sent by %d tasks%s", what, sum(one.rows for one in sent), len(sent), more)
 
 
-def _log_abort(what: str, messages: Sequence[TaskCommit | None]) -> None:
-    sent = _results(messages)
+def _log_abort(what: str, messages: Sequence[TaskResult | None]) -> None:
+    sent = [message for message in messages if message is not None]
     rows = sum(one.rows for one in sent)
     log.warning("%s failed: %d rows of %d successful tasks stay with the broker", what, rows, len(sent))

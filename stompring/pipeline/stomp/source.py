@@ -22,7 +22,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
@@ -48,11 +48,13 @@ from stompring.pipeline.arrays import (
     TIMESTAMP,
     TYPES,
     as_strings,
+    fixed_rows,
     header_maps,
     slices,
     timestamps,
 )
 from stompring.pipeline.options import OptionError
+from stompring.pipeline.storage import sync_directory
 from stompring.pipeline.workers import reporting_errors, reports_errors
 from stompring.stomp.frames import Head, header_line
 from stompring.store.record import PREFIX
@@ -166,11 +168,13 @@ class Spool:
             file.write(HEADER)
             end = len(HEADER)
         else:
-            end = _complete_until(data, path)
+            if not data.startswith(HEADER):
+                raise SpoolError(f"{path} is not a spool segment of this format")
+            _, end = _undamaged(data, len(HEADER))
             if end < len(data):
                 file.truncate(end)
         os.fsync(file.fileno())
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
         self.tail = Position(number, end)
         return file
 
@@ -258,13 +262,7 @@ def read_range(directory: Path, piece: SegmentRange) -> bytes:
 
 def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[tuple[int, int]]:
     """Where the payloads in a piece's bytes begin and end. Raises `SpoolError` where one is damaged."""
-    view, found, at = memoryview(data), [], 0
-    for begin, end in _spans(data):
-        _, crc = PREFIX.unpack_from(data, begin)
-        if crc32(view[begin + PREFIX.size : end]) != crc:
-            break
-        found.append((begin + PREFIX.size, end))
-        at = end
+    found, at = _undamaged(data)
     if at != len(data):
         raise SpoolError(
             f"{segment_path(directory, piece.segment)} is damaged at {piece.begin + at}: messages in it are lost"
@@ -272,9 +270,9 @@ def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[tup
     return found
 
 
-def _spans(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where records begin and end, as far as their lengths make sense."""
-    at, size = 0, len(data)
+def _spans(data: bytes, at: int = 0) -> Iterator[tuple[int, int]]:
+    """Where records begin and end, from ``at`` on, as far as their lengths make sense."""
+    size = len(data)
     while at + PREFIX.size < size:
         length, _ = PREFIX.unpack_from(data, at)
         end = at + PREFIX.size + length
@@ -284,18 +282,16 @@ def _spans(data: bytes) -> Iterator[tuple[int, int]]:
         at = end
 
 
-def _complete_until(data: bytes, path: Path) -> int:
-    """Where the last whole record of a segment ends."""
-    if not data.startswith(HEADER):
-        raise SpoolError(f"{path} is not a spool segment of this format")
-    view, end = memoryview(data), len(HEADER)
-    for begin, stop in _spans(data[len(HEADER) :]):
-        begin, stop = begin + len(HEADER), stop + len(HEADER)
+def _undamaged(data: bytes, at: int = 0) -> tuple[list[tuple[int, int]], int]:
+    """Where the payloads of whole records from ``at`` on begin and end, and where the last of these records ends."""
+    view, found = memoryview(data), []
+    for begin, end in _spans(data, at):
         _, crc = PREFIX.unpack_from(data, begin)
-        if crc32(view[begin + PREFIX.size : stop]) != crc:
+        if crc32(view[begin + PREFIX.size : end]) != crc:
             break
-        end = stop
-    return end
+        found.append((begin + PREFIX.size, end))
+        at = end
+    return found, at
 
 
 def _size(directory: Path, number: int) -> int:
@@ -330,14 +326,6 @@ def _locked(directory: Path, patience: float) -> Any:
             opened.close()
             raise
         time.sleep(LOCK_POLL)
-
-
-def _sync_directory(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 #: Column and type, as Spark's DDL names it.
@@ -393,46 +381,21 @@ def read_rows(directory: Path, pieces: Iterable[SegmentRange], columns: Sequence
 
 
 def _batch(data: bytes, spans: list[tuple[int, int]], columns: Sequence[str]) -> Any:
+    begins, buffer = np.array(spans, np.int64)[:, 0], pa.py_buffer(data)
+    rows = fixed_rows(np.frombuffer(data, np.uint8), RECORD_FIELDS.itemsize, begins)
+    fixed, every = rows.view(RECORD_FIELDS)[:, 0], np.arange(len(begins))
+    found = {name: timestamps(fixed[name]) for name in ("timestamp", "received") if name in columns}
+    at = begins + RECORD_HEADER.size
+    for name in ("destination", "message_id", "headers", "body"):
+        part = buffer, at, at + fixed[name], every
+        at = part[2]
+        if name not in columns:
+            continue
+        found[name] = header_maps(*part) if name == "headers" else slices(*part)
+        if COLUMNS[name] == STRING:
+            found[name] = as_strings(found[name], null_if_empty=True)
     schema = pa.schema([pa.field(name, TYPES[COLUMNS[name]]) for name in columns])
-    rows = _Rows(data, np.array(spans, np.int64)[:, 0])
-    return pa.RecordBatch.from_arrays([COLUMN_BUILDERS[name](rows) for name in columns], schema=schema)
-
-
-class _Rows:
-    """Some records: their fixed fields, and where their parts are."""
-
-    def __init__(self, data: bytes, begins: Any) -> None:
-        self.data = data
-        self.buffer = pa.py_buffer(data)
-        self.every = np.arange(len(begins))
-        windows = np.lib.stride_tricks.sliding_window_view(
-            np.frombuffer(data, np.uint8), RECORD_FIELDS.itemsize
-        )
-        self.fixed = windows[begins].view(RECORD_FIELDS)[:, 0]
-        self.parts_: dict[str, tuple[Any, Any]] = {}
-        at = begins + RECORD_HEADER.size
-        for name in ("destination", "message_id", "headers", "body"):
-            end = at + self.fixed[name]
-            self.parts_[name] = at, end
-            at = end
-
-    def bytes_of(self, name: str) -> Any:
-        """One of the parts, as binary values."""
-        return slices(self.buffer, *self.parts_[name], self.every)
-
-    def text_of(self, name: str) -> Any:
-        """One of the parts, null where it is empty."""
-        return as_strings(self.bytes_of(name), null_if_empty=True)
-
-
-COLUMN_BUILDERS: dict[str, Callable[[_Rows], Any]] = {
-    "destination": lambda rows: rows.text_of("destination"),
-    "message_id": lambda rows: rows.text_of("message_id"),
-    "timestamp": lambda rows: timestamps(rows.fixed["timestamp"]),
-    "received": lambda rows: timestamps(rows.fixed["received"]),
-    "headers": lambda rows: header_maps(pa.py_buffer(rows.data), *rows.parts_["headers"], rows.every),
-    "body": lambda rows: rows.bytes_of("body"),
-}
+    return pa.RecordBatch.from_arrays([found[name] for name in columns], schema=schema)
 
 
 log = logging.getLogger(__name__)
@@ -597,20 +560,20 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self._options = SourceOptions.of(options)
         self._columns = tuple(columns)
-        self._spool: Spool | None = None
-        self._receiver: Receiver | None = None
+        self._open: tuple[Spool, Receiver] | None = None
         self._until: Position | None = None  # of a query that takes what is available now
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to the process that plans."""
-        return {**self.__dict__, "_spool": None, "_receiver": None}
+        return {**self.__dict__, "_open": None}
 
     # ---- in the process that plans
 
     @reports_errors
     def initialOffset(self) -> dict[str, int]:
         """Of a new query: all that is in the spool, and what comes."""
-        return self._opened().head.to_json()
+        spool, _ = self._opened()
+        return spool.head.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What one batch may have. Of two limits Spark is told one, and the other holds all the same."""
@@ -623,11 +586,10 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @reports_errors
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next batch ends. Raises what ended the receiving."""
-        spool, begin = self._opened(), Position.of(start)
+        (spool, receiver), begin = self._opened(), Position.of(start)
         spool.check(begin)
-        assert self._receiver is not None
-        self._receiver.check()
-        self._receiver.mark_read(begin)
+        receiver.check()
+        receiver.mark_read(begin)
         end = spool.tail if self._until is None else max(self._until, begin)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
@@ -638,21 +600,21 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @reports_errors
     def reportLatestOffset(self) -> dict[str, int] | None:
         """For the progress of the query."""
-        return None if self._spool is None else self._spool.tail.to_json()
+        return None if self._open is None else self._open[0].tail.to_json()
 
     @reports_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """A broker does not tell how much it has: what has come until nothing comes any more is what is available."""
-        spool = self._opened()
-        assert self._receiver is not None
-        self._receiver.wait_until_idle(self._options.idle, self._options.drain)
-        self._receiver.check()
+        spool, receiver = self._opened()
+        receiver.wait_until_idle(self._options.idle, self._options.drain)
+        receiver.check()
         self._until = spool.tail
 
     @reports_errors
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[SpoolPartition]:
         """The tasks of a batch; none where it is empty."""
-        pieces = self._opened().pieces(Position.of(start), Position.of(end))
+        spool, _ = self._opened()
+        pieces = spool.pieces(Position.of(start), Position.of(end))
         tasks: list[list[SegmentRange]] = []
         size = PARTITION
         for piece in pieces:
@@ -666,29 +628,27 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @reports_errors
     def commit(self, end: dict[str, int]) -> None:
         """What is before this is not asked for again."""
-        spool, done = self._opened(), Position.of(end)
-        assert self._receiver is not None
-        self._receiver.mark_read(done)  # first: it counts from there
+        (spool, receiver), done = self._opened(), Position.of(end)
+        receiver.mark_read(done)  # first: it counts from there
         spool.unlink_before(done)
 
     def stop(self) -> None:
         """End receiving, and let others have the spool."""
-        if self._receiver is not None:
-            self._receiver.stop()
-            self._receiver = None
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
+        if self._open is not None:
+            spool, receiver = self._open
+            receiver.stop()
+            spool.close()
+            self._open = None
 
-    def _opened(self) -> Spool:
-        if self._spool is None:
+    def _opened(self) -> tuple[Spool, Receiver]:
+        if self._open is None:
             try:
-                self._spool = Spool(self._options.spool)
+                spool = Spool(self._options.spool)
             except (SpoolError, OSError) as reason:
                 raise OptionError("spool", str(reason)) from None
-            self._receiver = Receiver(self._options, self._spool)
-            self._receiver.start()
-        return self._spool
+            self._open = spool, Receiver(self._options, spool)
+            self._open[1].start()
+        return self._open
 
     # ---- in tasks
 

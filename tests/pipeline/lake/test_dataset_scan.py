@@ -10,7 +10,7 @@ pytest.importorskip("deltalake")
 import pyarrow.parquet as pq
 
 from stompring.pipeline.lake.duckdb_query import QueryError, query
-from stompring.pipeline.lake.views import ViewDefinition, Views
+from stompring.pipeline.lake.views import ViewDefinition
 
 from .lake_fixture import BEGIN, LakeFixture
 
@@ -31,7 +31,7 @@ def without_headers(tmp_path):
     filled = LakeFixture(tmp_path / "lake")
     for number in range(3):
         filled.add(*(b'{"n": %d}' % n for n in range(100)), headers={"colour": f"red {number}"})
-    views = Views(filled.lake)
+    views = filled.lake.views
     views.create(ViewDefinition("plain", ("#",), fields=FIELDS))
     views.create(ViewDefinition("coloured", ("#",), headers=(("colour", "string"),), fields=FIELDS))
     for path in (tmp_path / "lake" / "messages").rglob("*.parquet"):

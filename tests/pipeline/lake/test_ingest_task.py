@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from pyarrow import parquet
 from stompring.pipeline.files import Range
-from stompring.pipeline.lake.data_files import BatchJob, IngestRanges
+from stompring.pipeline.lake.data_files import BatchJob, ingest_ranges
 from benchmarks.segments import make
 
 root, lake = (Path(sys.argv[1]) / name for name in ("data", "lake"))
 lake.mkdir()
 make(root, 1000)
 job = BatchJob(str(root), None, str(lake), 8, 0, ("messages", "events", "samples"), str(lake / "copies"), "main")
-done = IngestRanges(job, None)([Range("journal/000000001.journal")])
+done = ingest_ranges(job, None, [Range("journal/000000001.journal")])
 assert done.rows == {"messages": 1000, "events": 1500}, done
 print(*sys.modules)
 """

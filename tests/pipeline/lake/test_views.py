@@ -21,8 +21,6 @@ from stompring.pipeline.lake.views import (
     InvalidSchema,
     ViewDefinition,
     ViewError,
-    Views,
-    ddl_type,
     from_avro,
     from_json_schema,
 )
@@ -326,7 +324,7 @@ def test_inference_of_names_that_are_data_and_of_nothing():
     for number in range(1200):
         seen.add(json.dumps({"by": {str(number): 1}, "Case": {"a": 1, "A": 2}, "deep": 1}).encode())
     fields, notes = seen.fields()
-    assert {one["name"]: ddl_type(one["type"]) for one in fields} == {
+    assert dict(ViewDefinition("v", ("#",), fields=fields).shown()[5:-1]) == {
         "by": "STRING",
         "Case": "STRING",
         "deep": "BIGINT",
@@ -405,7 +403,7 @@ def ids(filled):
 def materialized(filled, tmp_path):
     told = typed(filled, tmp_path, "--materialize")
     assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them not decoded (column _bad)"
-    return Views(filled.lake).get("v")
+    return filled.lake.views.get("v")
 
 
 def order(number):
@@ -502,13 +500,13 @@ def test_interrupted_refresh_is_completed_by_the_next(filled, tmp_path):
         made.refresh()
     assert ids(filled) == [1] and made.folder.local is not None
     assert len([*made.folder.local.glob("*.parquet")]) == 2
-    assert Views(filled.lake).get("v").refresh() == (2, 0, False)
+    assert filled.lake.views.get("v").refresh() == (2, 0, False)
     assert ids(filled) == [1, 2, 3]
 
 
 def test_view_that_was_half_made_is_made_anew(filled):
     add(filled, 1)
-    known = Views(filled.lake)
+    known = filled.lake.views
     definition = ViewDefinition(
         "v", ("orders",), fields=tuple(from_json_schema(json.dumps(ORDER).encode())), materialized=True
     )
@@ -558,4 +556,4 @@ def test_names_and_options_that_are_refused(filled, tmp_path):
     assert done("view", "v", "--lake", place, "--drop") == "dropped v\n"
     assert done("views", "--lake", place) == ""
     with pytest.raises(ViewError, match="it has none"):
-        Views(filled.lake).get("v")
+        filled.lake.views.get("v")

@@ -30,7 +30,7 @@ def writer(schema=BODY, **options):
 
 def write(batches, schema=BODY, **options):
     """Send the rows of a task; returns how many, and whether the task had been done before."""
-    sent = writer(schema, **options).write(iter(batches)).sent
+    sent = writer(schema, **options).write(iter(batches))
     return sent.rows, sent.again
 
 

@@ -234,7 +234,7 @@ def test_transactions(broker, name, management):
         management.expect(name, messageCount=100)
         connection.begin("t")
         connection.say("SEND", sends, b"never")
-        connection.abort("t")
+        connection.ask("ABORT", [("transaction", "t")])
         connection.begin("t")
         connection.say("SEND", sends, b"never")
     with opened(broker) as connection:  # the one before was dropped

@@ -1,0 +1,144 @@
+"""Selection of messages of a lake: by SQL or a selector, times and addresses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from stompring.pipeline.arrays import indices
+from stompring.selector import InvalidSelector, compile_selector
+
+log = logging.getLogger(__name__)
+
+
+class InvalidCondition(ValueError):
+    """A condition is neither SQL over the columns nor a selector; the text tells both reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSelection:
+    """``where`` is a condition in SQL over the columns of ``messages``, or a selector as for a queue's filter.
+
+    It is SQL where all its names are columns, else a selector. ``since`` <= timestamp < ``until``, epoch ms.
+    ``addresses`` are patterns with ``*`` and ``#``.
+    """
+
+    where: str | None = None
+    since: int | None = None
+    until: int | None = None
+    addresses: tuple[str, ...] = ()
+
+    def of(self, messages: Any) -> Any:
+        """The rows of a DataFrame that are meant. Raises `InvalidCondition`."""
+        from pyspark.sql.functions import col, lit
+
+        for limit, sign in ((self.since, "__ge__"), (self.until, "__lt__")):
+            if limit is not None:
+                moment = lit(datetime.fromtimestamp(limit / 1000, UTC))
+                messages = messages.where(getattr(col("timestamp"), sign)(moment))
+        if self.addresses:
+            messages = messages.where(address_condition(self.addresses))
+        return messages if self.where is None else _where(messages, self.where)
+
+
+def address_condition(addresses: Sequence[str]) -> Any:
+    """What is true for rows of a DataFrame whose address matches one of some patterns."""
+    from pyspark.sql.functions import col, concat, lit
+
+    return concat(col("address"), lit(".")).rlike(f"^(?:{'|'.join(map(_pattern_regex, addresses))})$")
+
+
+def _pattern_regex(address: str) -> str:
+    """``*`` is one word, ``#`` any number of them, as in address-settings (`Pattern`)."""
+    some = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
+    return "".join(some.get(word, "".join(map(_literal, word)) + r"\.") for word in address.split("."))
+
+
+def _literal(letter: str) -> str:
+    return letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}"
+
+
+def _where(messages: Any, text: str) -> Any:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        selected = messages.where(text)
+        selected.schema  # noqa: B018 - Spark looks at the names now
+        return selected
+    except (AnalysisException, ParseException) as reason:
+        sql = str(reason).partition("\n")[0]
+    try:
+        compile_selector(text)
+    except InvalidSelector as reason:
+        raise InvalidCondition(
+            f"condition {text!r} is neither SQL ({sql}) nor a selector ({reason})"
+        ) from None
+    log.info("condition %r is evaluated as a selector", text)
+    return messages.mapInArrow(_SelectorFilter(text), messages.schema)
+
+
+class _SelectorFilter:
+    """Lets through what a selector is true for. Called in tasks."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        matches = compile_selector(self.text).matches
+        for batch in batches:
+            rows = rows_where([matches(SelectableRow(row)) for row in batch.to_pylist()], batch)
+            if rows.num_rows:
+                yield rows
+
+
+def rows_where(wanted: Sequence[bool], batch: Any) -> Any:
+    """The rows of a batch that are wanted."""
+    return batch if all(wanted) else batch.take(indices(np.flatnonzero(wanted)))
+
+
+class SelectableRow:
+    """A row as a selector sees a message."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self._row = row
+        self._headers = dict(row["headers"] or ())
+
+    def get_property(self, name: str) -> str | int | float | bool | None:
+        """A header, or what the broker calls by a name of its own."""
+        if name in _SYSTEM:
+            found: str | int | None = _SYSTEM[name](self._row, self._headers)
+            return found
+        return self._headers.get(name)
+
+    def get_body(self) -> bytes:
+        """The body."""
+        return bytes(self._row["body"] or b"")
+
+
+def _milliseconds(time: datetime | None) -> int:
+    return 0 if time is None else round(time.timestamp() * 1000)
+
+
+_SYSTEM: dict[str, Any] = {
+    "AMQPriority": lambda row, _: row["priority"],
+    "AMQTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
+    "AMQDurable": lambda row, _: "DURABLE" if row["durable"] else "NON_DURABLE",
+    "AMQExpiration": lambda row, _: _milliseconds(row["expires"]),
+    "AMQSize": lambda row, _: len(row["body"] or b""),
+    "AMQAddress": lambda row, _: row["address"],
+    "AMQGroupID": lambda _, headers: headers.get("JMSXGroupID"),
+    "AMQUserID": lambda row, _: row["user"],
+    "JMSPriority": lambda row, _: row["priority"],
+    "JMSTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
+    "JMSExpiration": lambda row, _: _milliseconds(row["expires"]),
+    "JMSDeliveryMode": lambda row, _: "PERSISTENT" if row["durable"] else "NON_PERSISTENT",
+    "JMSMessageID": lambda row, _: str(row["message_id"]),
+    "JMSCorrelationID": lambda _, headers: headers.get("correlation-id"),
+    "JMSType": lambda _, headers: headers.get("type"),
+    "JMSReplyTo": lambda _, headers: headers.get("reply-to"),
+}
