@@ -24,10 +24,10 @@ and what events tell is compared, for the same queues and the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pyspark.sql import Window
@@ -46,12 +46,11 @@ from .queries import (
     EventCounts,
     Grid,
     HotMessage,
+    Lake,
     Period,
     QueueTraffic,
-    ReportRows,
     SampleTimes,
     Series,
-    Tables,
     TimesInQueue,
     Traffic,
     as_datetime,
@@ -62,6 +61,11 @@ from .queries import (
     present_from_start,
     select_rows,
 )
+
+T = TypeVar("T")
+
+#: Of a queue, or of a queue and a consumer.
+Name = TypeVar("Name", str, tuple[str, str])
 
 
 def weighted_quantile(values: Any, weights: Any, shares: Sequence[float]) -> list[int]:
@@ -314,9 +318,10 @@ class RingAdvice:
     sizes: Any
     retained: Any
 
-    def bytes(self, size: int) -> float:
-        """What so many messages take; 0 where nothing is known of their size."""
-        return size * self.ring.average
+    @property
+    def memory(self) -> float:
+        """What ``size`` messages take; 0 where nothing is known of their size."""
+        return self.size * self.ring.average
 
 
 def ring_advice(
@@ -385,7 +390,7 @@ def previous_period(begin: int, end: int) -> Period | None:
     return Period(as_datetime(begin - (end - begin)), as_datetime(begin)) if end > begin else None
 
 
-def compared_figures(selected: ReportRows, period: Period, sent_first: int) -> Comparison:
+def compared_figures(selected: Lake, period: Period, sent_first: int) -> Comparison:
     """``selected`` are the rows of that ``period``; ``sent_first`` is when the first message of the lake was sent."""
     begin, end = period.begin, period.end
     assert begin is not None and end is not None
@@ -573,13 +578,7 @@ class Findings:
         return greatest_queues(
             [one for one in self.traffic if not has_consumer(one, self.counts)],
             lambda one: one.added or one.most,
-            len(self.traffic),
         )
-
-    @property
-    def queue_names(self) -> list[str]:
-        """All of them."""
-        return sorted(set(self.addresses_of_queues()) | set(self.counts))
 
     def addresses_of_queues(self) -> dict[str, str]:
         """The address of each queue of which it is known."""
@@ -590,7 +589,7 @@ class Findings:
         return sum(counts.get(event, 0) for counts in self.counts.values())
 
 
-def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
+def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
     """Let Spark add up what a report tells; None where there is nothing in the period."""
     progress("reading the period")
     brokers = list(request.brokers) or brokers_of(tables)
@@ -622,15 +621,15 @@ def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], Non
         opened.callback(stays.close)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
         slowest = plotted(_notable(latencies))
-        aged = plotted(greatest(ages, lambda queue: ages[queue].count, len(ages)))
+        aged = plotted(greatest(ages, lambda queue: ages[queue].count))
         shown = {
-            name: plotted([one.queue for one in greatest_queues(queues, weight, len(queues))])
+            name: plotted([one.queue for one in greatest_queues(queues, weight)])
             for name, weight in WEIGHTS.items()
         }
         progress("sizes of rings")
         # A ring that nobody reads throws away whatever comes, however large it is.
         read = [one for one in queues if one.ring_size and has_consumer(one, counts)]
-        rings = greatest_queues(read, lambda one: one.replaced, ADVISED_QUEUES)
+        rings = greatest_queues(read, WEIGHTS["replaced"])[:ADVISED_QUEUES]
         durable = [is_durable(ring, counts) for ring in rings]
         flow = flows(selected.events, changed, rings, durable, fine) if rings else None
         advised = [] if flow is None else ring_advice(rings, durable, flow, request.keep)
@@ -641,7 +640,7 @@ def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], Non
             for one in sorted(queues, key=lambda one: one.paged)
             if one.paged or one.queue in read_back
         }
-        paging = greatest(paged, lambda address: paged[address], ADVISED_QUEUES)
+        paging = greatest(paged, lambda address: paged[address])[:ADVISED_QUEUES]
         demands = memory_demand(selected.samples, paging, fine) if paging else []
         progress("lines of plots")
         return Findings(
@@ -706,21 +705,20 @@ def has_consumer(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -
     return bool(queue.consumers or queue.acknowledged or counts.get(queue.queue, {}).keys() & CONSUMER_EVENTS)
 
 
-def plotted(names: Sequence[str]) -> list[str]:
+def plotted(names: Sequence[T]) -> Sequence[T]:
     """Of names, the greatest first, those that have a line of their own: where there are too many, one is the rest."""
-    return list(names[: plotted_count(names)])
+    return names if len(names) <= MAX_LINES else names[: MAX_LINES - 1]
 
 
-def plotted_count(names: Sequence[object]) -> int:
-    """How many of them have a line of their own."""
-    return len(names) if len(names) <= MAX_LINES else MAX_LINES - 1
+def slowest(ages: Mapping[Name, Durations]) -> list[Name]:
+    """The names of the greatest p99 first."""
+    return greatest(ages, lambda name: ages[name].percentiles[2])
 
 
 def _notable(latencies: Mapping[str, Durations]) -> list[str]:
     """All queues: the slowest ones, those with most messages, and the rest."""
-    slow = greatest(latencies, lambda queue: latencies[queue].percentiles[2], len(latencies))
-    large = greatest(latencies, lambda queue: latencies[queue].count, len(latencies))
-    return list(dict.fromkeys([*slow[: MAX_LINES // 2], *large]))
+    large = greatest(latencies, lambda queue: latencies[queue].count)
+    return list(dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large]))
 
 
 def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
@@ -729,7 +727,7 @@ def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[st
 
 
 def _comparison(
-    tables: Tables,
+    tables: Lake,
     request: ReportRequest,
     times: _Times,
     brokers: Sequence[str],
@@ -746,17 +744,17 @@ def _comparison(
     return compared_figures(select_rows(tables, before, request.addresses, brokers), before, times.sent_first)
 
 
-def greatest(names: Mapping[str, Any], weight: Callable[[str], float], most: int) -> list[str]:
-    """The names of the greatest weight, the greatest first; those of equal weight by name."""
-    return sorted(names, key=lambda name: (-weight(name), name))[:most]
+def greatest(names: Iterable[Name], weight: Callable[[Name], float]) -> list[Name]:
+    """The names, those of the greatest weight first; those of equal weight by name."""
+    return sorted(names, key=lambda name: (-weight(name), name))
 
 
 def greatest_queues(
-    queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float], most: int = MAX_LINES
+    queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float]
 ) -> list[QueueTraffic]:
-    """The queues of the greatest weight, and none without any."""
+    """The queues of the greatest weight first, and none without any."""
     some = [one for one in queues if weight(one) > 0]
-    return sorted(some, key=lambda one: (-weight(one), one.queue))[:most]
+    return sorted(some, key=lambda one: (-weight(one), one.queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -774,7 +772,7 @@ class _Times:
     sent_first: int
 
 
-def _times(selected: ReportRows, period: Period, sent: _SentTimes) -> _Times | None:
+def _times(selected: Lake, period: Period, sent: _SentTimes) -> _Times | None:
     """Of what there is in the period; None for nothing. ``sent`` is that of messages."""
     begin = period.begin
     found = [sent.inside] if sent.inside else []

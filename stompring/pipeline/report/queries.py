@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pyspark.sql import Window
@@ -114,6 +114,11 @@ class Grid:
         return self.start + self.step * self.count
 
     @property
+    def starts(self) -> Any:
+        """Where each step begins."""
+        return self.start + self.step * np.arange(self.count)
+
+    @property
     def seconds(self) -> float:
         """How long a step is."""
         return self.step / SECOND
@@ -155,49 +160,20 @@ GAUGES = ("ring_size", "messages", "paged", "size", "consumers")
 UNNAMED_BROKER = ""
 
 
-class Tables(Protocol):
-    """DataFrames with the columns that docs/report.md names; others are not looked at."""
-
-    @property
-    def messages(self) -> Any:
-        """A row for each message and queue."""
-
-    @property
-    def events(self) -> Any:
-        """A row for each thing that became of one."""
-
-    @property
-    def samples(self) -> Any:
-        """Counters of queues."""
-
-
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Three tables as a lake has them; anything else with these attributes does as well."""
+    """Three DataFrames with the columns that docs/report.md names: others are not looked at.
 
-    messages: Any
-    events: Any
-    samples: Any
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRows:
-    """What a report reads.
-
-    ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
-    the period: what becomes of them may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
-    in_page, consumer) are those of the period, ``samples`` (broker, time, address, queue and numbers) have
-    `LOOKBACK` more. Times are µs since the epoch. Where there are several ``brokers``, the names of queues and
-    addresses begin with theirs.
+    ``messages`` has a row for each message and queue, ``events`` one for each thing that became of one, ``samples``
+    counters of queues.
     """
 
     messages: Any
     events: Any
     samples: Any
-    brokers: Sequence[str] = (UNNAMED_BROKER,)
 
 
-def brokers_of(tables: Tables) -> list[str]:
+def brokers_of(tables: Lake) -> list[str]:
     """The brokers of which there is anything in the tables; `UNNAMED_BROKER` where none is named."""
     named = [each for each in (tables.messages, tables.events, tables.samples) if "broker" in each.columns]
     columns = [each.select("broker").distinct() for each in named]
@@ -206,9 +182,16 @@ def brokers_of(tables: Tables) -> list[str]:
 
 
 def select_rows(
-    tables: Tables, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (UNNAMED_BROKER,)
-) -> ReportRows:
-    """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`."""
+    tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (UNNAMED_BROKER,)
+) -> Lake:
+    """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`.
+
+    ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
+    the period: what becomes of them may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
+    in_page, consumer) are those of the period, ``samples`` (broker, time, address, queue and numbers) have
+    `LOOKBACK` more. Times are µs since the epoch. Where there are several ``brokers``, the names of queues and
+    addresses begin with theirs.
+    """
     messages = _with_names(_broker_rows(tables.messages, brokers), "timestamp", period.until).select(
         "broker",
         "address",
@@ -246,7 +229,7 @@ def select_rows(
         messages, events, samples = messages.where(within), events.where(within), samples.where(within)
     if len(brokers) > 1:
         messages, events, samples = (_prefixed(table) for table in (messages, events, samples))
-    return ReportRows(messages, events, samples, tuple(brokers))
+    return Lake(messages, events, samples)
 
 
 def _broker_rows(table: Any, brokers: Sequence[str]) -> Any:
@@ -878,8 +861,8 @@ def _durations(found: dict[str, Any], rows: Any) -> Durations:
     return Durations(int(counts.sum()), values_, longest)
 
 
-def percentile_line(steps: dict[int, Durations], count: int, index: int) -> Any:
-    """One of `PERCENTILES` (``place``) in each step, NaN where there is none."""
+def percentile_line(steps: Mapping[int, Durations], count: int, index: int) -> Any:
+    """One of `PERCENTILES` in each step, NaN where there is none."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():
         values[step] = ages.percentiles[index]
