@@ -9,7 +9,7 @@ batch that is repeated after a crash is the same as before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,13 +40,12 @@ from .files import (
     Positions,
     Range,
     TimesCache,
-    batch_tasks,
     dump_positions,
     load_positions,
     read_files,
     task_ranges,
 )
-from .options import OptionError, Options
+from .options import OptionError, Options, TableScan
 from .workers import defers_errors, reporting_errors, reports_errors
 
 log = logging.getLogger(__name__)
@@ -67,25 +66,21 @@ IDENTITY_KEY = "identity"
 Offset = dict[str, str]
 
 
-class StreamPartition(InputPartition):
-    """What one task reads. ``copies``: messages that the broker has written once more are rows too; ``below`` where it
-    is given: they alone, of messages with lower numbers.
+class Partition(InputPartition):
+    """What one task reads. ``wanted`` are its rows: with ``copies`` those too that the broker has written once more.
 
     ``identity`` is that of the data directory: files of another one are left out.
     """
 
-    def __init__(
-        self,
-        ranges: Sequence[Range],
-        copies: bool,
-        identity: bytes | None = None,
-        *,
-        below: int | None = None,
-    ) -> None:
+    def __init__(self, ranges: Sequence[Range], wanted: TableScan, identity: bytes | None) -> None:
         super().__init__(tuple(ranges))
-        self.copies = copies
+        self.wanted = wanted
         self.identity = identity
-        self.below = below
+
+    def batches(self, options: Options, gone: Callable[[str], None] | None = None) -> Iterator[Any]:
+        """Record batches of the files. ``gone`` is called with those that are not there."""
+        files = DataFiles.of(options, self.identity)
+        return reporting_errors(read_files(files, self.value, self.wanted, gone))
 
 
 class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -162,7 +157,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until = end_positions(self._files(), self._endings, {})
 
     @reports_errors
-    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[StreamPartition]:
+    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Partition]:
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
         files, wanted = self._files(), self._options.wanted
@@ -176,7 +171,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self._copies(since, until[COPIES_KEY], copied.offset) + parts
         return parts
 
-    def _copies(self, since: Positions, border: Position, below: int) -> list[StreamPartition]:
+    def _copies(self, since: Positions, border: Position, below: int) -> list[Partition]:
         """Tasks for the messages below a number of which copies alone are left."""
         files = self._files()
         ranges, _ = ranges_between(files, (".journal",), since, {"journal": border})
@@ -188,12 +183,9 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ]
         return self._parts(found, True, below)
 
-    def read(self, partition: StreamPartition) -> Iterator[Any]:
+    def read(self, partition: Partition) -> Iterator[Any]:
         """Record batches of one task's files."""
-        wanted = replace(self._options.wanted, copies=partition.copies, below=partition.below)
-        gone = self._lost
-        files = DataFiles.of(self._options, partition.identity)
-        return reporting_errors(read_files(files, partition.value, wanted, gone))
+        return partition.batches(self._options, self._lost)
 
     # ----
 
@@ -204,11 +196,12 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _parts(
         self, ranges: Sequence[tuple[Range, int]], copies: bool, below: int | None = None
-    ) -> list[StreamPartition]:
+    ) -> list[Partition]:
         files, wanted = self._files(), self._options.wanted
         if wanted.addresses or wanted.since is not None or wanted.until is not None:
             ranges = [each for each in ranges if files.may_contain(each[0].name, wanted)]
-        return [StreamPartition(part, copies, self._identity, below=below) for part in task_ranges(ranges)]
+        wanted = replace(wanted, copies=copies, below=below)
+        return [Partition(part, wanted, self._identity) for part in task_ranges(ranges)]
 
     def _offset(self, positions: Positions) -> Offset:
         offset = dump_positions(positions)
@@ -268,14 +261,6 @@ class StompringSource(DataSource):
         return StompringStreamReader(_with_schema(Options.of(self.options), schema))
 
 
-class BatchPartition(InputPartition):
-    """What one task reads. ``identity`` is that of the data directory: files of another one are left out."""
-
-    def __init__(self, ranges: Sequence[Range], identity: bytes | None = None) -> None:
-        super().__init__(tuple(ranges))
-        self.identity = identity
-
-
 class StompringReader(DataSourceReader):
     """Reads what some options ask for."""
 
@@ -283,17 +268,17 @@ class StompringReader(DataSourceReader):
         self._options = options
 
     @reports_errors
-    def partitions(self) -> Sequence[BatchPartition]:
+    def partitions(self) -> Sequence[Partition]:
         """The files there are now; one task without any where there are none."""
         files = DataFiles.of(self._options)
         files.require()
-        identity = files.identity()
-        return [BatchPartition(ranges, identity) for ranges in batch_tasks(self._options) or [()]]
+        identity, wanted = files.identity(), self._options.wanted
+        ranges = task_ranges((Range(one.name), one.size) for one in files.listed(wanted))
+        return [Partition(part, wanted, identity) for part in ranges or [()]]
 
-    def read(self, partition: BatchPartition) -> Iterator[Any]:
+    def read(self, partition: Partition) -> Iterator[Any]:
         """Record batches of one task's files."""
-        files = DataFiles.of(self._options, partition.identity)
-        return reporting_errors(read_files(files, partition.value, self._options.wanted))
+        return partition.batches(self._options)
 
 
 def _with_schema(options: Options, schema: StructType) -> Options:
