@@ -27,10 +27,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
-from pyspark.sql import Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from .plots import MAX_LINES
@@ -38,7 +39,6 @@ from .queries import (
     COUNTERS,
     END_EVENTS,
     HOUR,
-    SECOND,
     STEPPED_EVENTS,
     UNNAMED_BROKER,
     ConsumerCount,
@@ -53,6 +53,7 @@ from .queries import (
     Series,
     TimesInQueue,
     Traffic,
+    aggregated,
     as_datetime,
     brokers_of,
     counter_changes,
@@ -60,6 +61,7 @@ from .queries import (
     numpy_columns,
     present_from_start,
     select_rows,
+    sums,
 )
 
 T = TypeVar("T")
@@ -204,42 +206,35 @@ class MemoryDemand:
 def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[MemoryDemand]:
     """Some addresses, one or more. ``rows`` are samples, or those of `counter_changes`."""
     selected = rows.where(F.col("address").isin(list(addresses)))
-    averages = _averages(selected)
+    inside = "sum(greatest(messages - paged, 0))"
+    average = f"coalesce(try_divide(sum(size), {inside}), 0) AS average"
+    averages = dict(aggregated(selected, ["address"], average).collect())
     # A queue is as it was in its last sample until the next one: what an address holds changes by what its queues do.
-    last = (
-        selected.withColumn("bucket", F.expr(grid.step_sql("time")))
-        .groupBy("address", "queue", "bucket")
-        .agg(F.max_by("size", "time").alias("size"), F.max_by("paged", "time").alias("paged"))
+    names = ("size", "paged")
+    last = aggregated(
+        grid.with_step(selected),
+        ("address", "queue", "step"),
+        *(f"max_by({name}, time) AS {name}" for name in names),
     )
-    order = Window.partitionBy("queue").orderBy("bucket")
-    moved = {name: F.col(name) - F.coalesce(F.lag(name).over(order), F.lit(0)) for name in ("size", "paged")}
+    before = "OVER (PARTITION BY queue ORDER BY step)"
+    moved = (f"{name} - coalesce(lag({name}) {before}, 0) AS {name}" for name in names)
     found = numpy_columns(
-        last.withColumns(moved)
-        .groupBy("address", "bucket")
-        .agg(F.sum("size").alias("size"), F.sum("paged").alias("paged"))
+        aggregated(last.selectExpr("address", "step", *moved), ("address", "step"), *sums(*names))
     )
     answer = []
     for address, positions in groups(found["address"]):
-        positions = positions[np.argsort(found["bucket"][positions])]
-        starts = np.maximum(found["bucket"][positions], 0)  # what was before is there when it begins
+        positions = positions[np.argsort(found["step"][positions])]
+        starts = np.maximum(found["step"][positions], 0)  # what was before is there when it begins
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
-        size, paged = (np.cumsum(found[name][positions]) for name in ("size", "paged"))
-        average = averages[address]
+        size, paged = (np.cumsum(found[name][positions]) for name in names)
         paging = float(seconds[paged > 0].sum())
-        answer.append(MemoryDemand(address, size + paged * average, seconds, paging, average))
+        demand = size + paged * averages[address]
+        answer.append(MemoryDemand(address, demand, seconds, paging, averages[address]))
     return answer
 
 
-def _averages(rows: Any) -> dict[str, float]:
-    inside = F.greatest(F.col("messages") - F.col("paged"), F.lit(0))
-    sums = rows.groupBy("address").agg(F.sum("size"), F.sum(inside))
-    return {address: size / count if count else 0.0 for address, size, count in sums.collect()}
-
-
-#: Buckets of the whole period.
-
-
-ARRIVAL_EVENTS, DEPARTURE_EVENTS = ("added",), ("acknowledged", "expired", "killed")
+#: What makes room in a ring.
+DEPARTURE_EVENTS = ("acknowledged", "expired", "killed")
 
 #: Events are taken where they have this share of what the counters say came, or more.
 MIN_EVENT_SHARE = 0.98
@@ -255,46 +250,28 @@ def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequen
     by_events = [ring.queue for ring, good in zip(rings, durable, strict=True) if good]
     by_samples = [ring.queue for ring, good in zip(rings, durable, strict=True) if not good]
     index = {ring.queue: at for at, ring in enumerate(rings)}
+    counted = aggregated(
+        grid.with_step(events.where(F.col("queue").isin(by_events))),
+        ("queue", "step"),
+        "count_if(event = 'added') AS came",
+        f"count_if(event IN {DEPARTURE_EVENTS}) AS went",
+    )
+    sampled = aggregated(
+        grid.with_step(rows.where(F.col("queue").isin(by_samples))).where("step >= 0"),
+        ("queue", "step"),
+        "sum(added) AS came",
+        f"sum({' + '.join(DEPARTURE_EVENTS)}) AS went",
+    )
+    found = numpy_columns(counted.union(sampled))
     came, went = np.zeros((2, len(rings), grid.count), np.int64)
-    if by_events:
-        selected = F.col("queue").isin(by_events) & F.col("event").isin(*ARRIVAL_EVENTS, *DEPARTURE_EVENTS)
-        _fill(index, came, went, _counted(events.where(selected), F.col("event").isin(*ARRIVAL_EVENTS), grid))
-    if by_samples:
-        _fill(index, came, went, _sampled(rows.where(F.col("queue").isin(by_samples)), grid))
+    at = np.array([index[queue] for queue in found["queue"]], np.int64), found["step"]
+    came[at], went[at] = found["came"], found["went"]
     # What waited when the period began. Where nothing is known of that time the rings begin empty.
     before = rows.where(F.col("queue").isin(list(index)) & (F.col("time") < grid.start))
     depth = np.zeros(len(rings), np.int64)
-    for queue, messages in before.groupBy("queue").agg(F.max_by("messages", "time")).collect():
+    for queue, messages in aggregated(before, ["queue"], "max_by(messages, time)").collect():
         depth[index[queue]] = messages
     return Flow(came, went, depth).busy()
-
-
-def _counted(events: Any, is_new: Any, grid: Grid) -> Any:
-    return (
-        events.withColumn("bucket", F.expr(grid.step_sql("time")))
-        .groupBy("queue", "bucket")
-        .agg(
-            F.sum(F.when(is_new, 1).otherwise(0)).alias("came"),
-            F.sum(F.when(is_new, 0).otherwise(1)).alias("went"),
-        )
-    )
-
-
-def _sampled(rows: Any, grid: Grid) -> Any:
-    return (
-        rows.withColumn("bucket", F.expr(grid.step_sql("time")))
-        .where("bucket >= 0")
-        .groupBy("queue", "bucket")
-        .agg(F.sum("added").alias("came"), F.sum(sum(F.col(name) for name in DEPARTURE_EVENTS)).alias("went"))
-    )
-
-
-def _fill(index: Mapping[str, int], came: Any, went: Any, frame: Any) -> None:
-    found = numpy_columns(frame)
-    for queue, rows in groups(found["queue"]):
-        at = index[queue]
-        came[at, found["bucket"][rows]] = found["came"][rows]
-        went[at, found["bucket"][rows]] = found["went"][rows]
 
 
 #: Points of a curve.
@@ -385,11 +362,6 @@ class Comparison:
     figures: Mapping[str, int] | None
 
 
-def previous_period(begin: int, end: int) -> Period | None:
-    """As long as that from ``begin`` to ``end``, and before it; None where that has no length."""
-    return Period(as_datetime(begin - (end - begin)), as_datetime(begin)) if end > begin else None
-
-
 def compared_figures(selected: Lake, period: Period, sent_first: int) -> Comparison:
     """``selected`` are the rows of that ``period``; ``sent_first`` is when the first message of the lake was sent."""
     begin, end = period.begin, period.end
@@ -398,38 +370,23 @@ def compared_figures(selected: Lake, period: Period, sent_first: int) -> Compari
     first = min(filter(None, (sampled, sent_first)), default=0)
     if not 0 < first <= begin + (end - begin) * START_TOLERANCE:
         return Comparison(begin, end, first, None)
-    sums = [F.sum(name).alias(name) for name in COUNTERS]
     counters = counter_changes(selected.samples, begin, sampled or 0).where(F.col("time") >= begin)
-    went = counters.groupBy("queue").agg(*sums).collect()
-    there = selected.samples.select("queue").distinct().collect()
-    counts = selected.events.groupBy("queue", "event").count().collect()
-    inside = F.col("sent") >= begin
-    sent = (
-        selected.messages.groupBy("queue")
-        .agg(
-            F.count(F.when(inside, 1)).alias("count"),
-            F.count(F.when(inside & F.col("durable"), 1)).alias("durable"),
-        )
-        .collect()
-    )
-    happened = {"redelivered": 0, "dead-lettered": 0}
-    for row in counts:
-        if row.event in happened:
-            happened[row.event] += row["count"]
-    return Comparison(
-        begin,
-        end,
-        first,
-        {
-            "in": sum(row.added for row in went),
-            "out": sum(row[name] for row in went for name in COUNTERS[1:]),
-            "sent": sum(row["count"] for row in sent),
-            "durable": sum(row.durable for row in sent),
-            "queues": len({row.queue for rows in (there, counts, sent) for row in rows}),
-            "replaced": sum(row.replaced for row in went),
-            **happened,
-        },
-    )
+    went = aggregated(counters, (), *sums(*COUNTERS)).fillna(0).first()
+    counts = dict(selected.events.groupBy("event").count().collect())
+    sent, durable = aggregated(
+        selected.messages, (), f"count_if(sent >= {begin})", f"count_if(sent >= {begin} AND durable)"
+    ).first()
+    names = [rows.select("queue") for rows in (selected.samples, selected.events, selected.messages)]
+    figures = {
+        "in": went.added,
+        "out": sum(went[name] for name in COUNTERS[1:]),
+        "sent": sent,
+        "durable": durable,
+        "queues": reduce(DataFrame.union, names).distinct().count(),
+        "replaced": went.replaced,
+        **{event: counts.get(event, 0) for event in STEPPED_EVENTS},
+    }
+    return Comparison(begin, end, first, figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,10 +537,6 @@ class Findings:
             lambda one: one.added or one.most,
         )
 
-    def addresses_of_queues(self) -> dict[str, str]:
-        """The address of each queue of which it is known."""
-        return _addresses(self.sent, self.traffic)
-
     def total(self, event: str) -> int:
         """How many events of a kind there are."""
         return sum(counts.get(event, 0) for counts in self.counts.values())
@@ -620,7 +573,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, consumer_counts)
         opened.callback(stays.close)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
-        slowest = plotted(_notable(latencies))
+        slow = plotted(_notable(latencies))
         aged = plotted(greatest(ages, lambda queue: ages[queue].count))
         shown = {
             name: plotted([one.queue for one in greatest_queues(queues, weight)])
@@ -631,8 +584,10 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         read = [one for one in queues if one.ring_size and has_consumer(one, counts)]
         rings = greatest_queues(read, WEIGHTS["replaced"])[:ADVISED_QUEUES]
         durable = [is_durable(ring, counts) for ring in rings]
-        flow = flows(selected.events, changed, rings, durable, fine) if rings else None
-        advised = [] if flow is None else ring_advice(rings, durable, flow, request.keep)
+        advised = []
+        if rings:
+            flow = flows(selected.events, changed, rings, durable, fine)
+            advised = ring_advice(rings, durable, flow, request.keep)
         progress("sizes of addresses")
         read_back = set(facts.paged())
         paged = {
@@ -655,7 +610,7 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
             totals=traffic.totals(),
             series=traffic.series(queue for names in shown.values() for queue in names),
             latencies=latencies,
-            latency_steps=stays.steps("acknowledged", slowest),
+            latency_steps=stays.steps("acknowledged", slow),
             evicted=ages,
             evicted_steps=stays.steps("replaced", aged),
             counts=counts,
@@ -675,16 +630,18 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
                     for name, names in shown.items()
                     if sum(WEIGHTS[name](one) > 0 for one in queues) > len(names)
                 },
-                latency=stays.remainder("acknowledged", slowest) if len(latencies) > len(slowest) else None,
+                latency=stays.remainder("acknowledged", slow) if len(latencies) > len(slow) else None,
                 evicted=stays.remainder("replaced", aged) if len(ages) > len(aged) else None,
             ),
-            coverage=coverage(queues, facts.counted(), _addresses(sent, queues)) if times.by_broker else None,
+            coverage=coverage(queues, facts.counted(), addresses_of(sent, queues))
+            if times.by_broker
+            else None,
             comparison=_comparison(tables, request, times, brokers, progress),
             consumer_counts=consumer_counts,
             consumer_total=consumer_total,
             consumer_acknowledged=known,
             stays=stays.consumers(),
-            tail=max(((one.last - one.tail) / SECOND for one in times.by_broker.values()), default=0.0),
+            tail=max((one.tail_seconds for one in times.by_broker.values()), default=0.0),
         )
 
 
@@ -721,7 +678,7 @@ def _notable(latencies: Mapping[str, Durations]) -> list[str]:
     return list(dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large]))
 
 
-def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
+def addresses_of(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
     """The address of each queue of which it is known."""
     return {one.queue: one.address for one in sent} | {one.queue: one.address for one in traffic}
 
@@ -734,12 +691,11 @@ def _comparison(
     progress: Callable[[str], None],
 ) -> Comparison | None:
     """With the period before, where one was asked for."""
-    if not request.compare or request.period.begin is None:
+    begin, end = request.period.begin, request.period.end
+    end = times.end if end is None else end
+    if not request.compare or begin is None or end <= begin:
         return None
-    end = times.end if request.period.end is None else request.period.end
-    before = previous_period(request.period.begin, end)
-    if before is None:
-        return None
+    before = Period(as_datetime(2 * begin - end), as_datetime(begin))
     progress("previous period")
     return compared_figures(select_rows(tables, before, request.addresses, brokers), before, times.sent_first)
 
@@ -779,17 +735,14 @@ def _times(selected: Lake, period: Period, sent: _SentTimes) -> _Times | None:
     low, high = selected.events.agg(F.min("time"), F.max("time")).first()
     if low is not None:
         found.append((low, high))
-    consumer_counts = numpy_columns(selected.samples.select("broker", "time").distinct())
-    order = np.argsort(consumer_counts["time"], kind="stable")
-    times, names = consumer_counts["time"][order], consumer_counts["broker"][order]
-    first = int(times[0]) if len(times) else 0
-    inside = times >= (first if begin is None else begin)
-    by_broker = {broker: SampleTimes.of(times[inside][rows]) for broker, rows in groups(names[inside])}
-    gaps = [np.diff(times[inside][rows]) for _, rows in groups(names[inside])]
-    together = np.concatenate([np.zeros(0), *gaps])
-    sampled = (0, 0)
-    if by_broker:
-        sampled = (int(times[inside][0]), int(times[inside][-1]))
+    samples = numpy_columns(selected.samples.select("broker", "time").distinct().orderBy("time"))
+    first = int(samples["time"][0]) if len(samples["time"]) else 0
+    inside = samples["time"] >= (first if begin is None else begin)
+    times, names = samples["time"][inside], samples["broker"][inside]
+    each = {broker: times[rows] for broker, rows in groups(names)}
+    gaps = np.concatenate([np.zeros(0), *map(np.diff, each.values())])
+    sampled = (int(times[0]), int(times[-1])) if each else (0, 0)
+    if each:
         found.append(sampled)
     if not found:
         return None
@@ -802,15 +755,10 @@ def _times(selected: Lake, period: Period, sent: _SentTimes) -> _Times | None:
         first=first,
         sampled=sampled,
         # Timers are late by a little: steps as long as samples are apart are still to be had.
-        spacing=max(1, int(np.median(together) * 0.9)) if len(together) else 1,
-        by_broker=by_broker,
+        spacing=max(1, int(np.median(gaps) * 0.9)) if len(gaps) else 1,
+        by_broker={broker: SampleTimes.of(some) for broker, some in each.items()},
         sent_first=sent.first,
     )
-
-
-def _within(period: Period, column: str) -> Any:
-    """Whether a time is not before the period; later ones were left out already."""
-    return F.lit(True) if period.begin is None else F.col(column) >= period.begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -823,16 +771,17 @@ class _SentTimes:
 
 def _sent(messages: Any, period: Period) -> tuple[list[Sent], int, _SentTimes]:
     """What was sent in the period, how many messages there are with those before it, and the times of both."""
-    inside = _within(period, "sent")
+    inside = "TRUE" if period.begin is None else f"sent >= {period.begin}"  # later ones were left out already
     rows = (
-        messages.groupBy("address", "queue", F.coalesce("user", F.lit("")).alias("user"))
-        .agg(
-            F.count(F.when(inside, 1)).alias("count"),
-            F.count(F.when(inside & F.col("durable"), 1)).alias("durable"),
-            F.count("*").alias("rows"),
-            F.min(F.when(inside, F.col("sent"))).alias("first"),
-            F.max(F.when(inside, F.col("sent"))).alias("last"),
-            F.min("sent").alias("least"),
+        aggregated(
+            messages,
+            ("address", "queue", "coalesce(user, '') AS user"),
+            f"count_if({inside}) AS count",
+            f"count_if({inside} AND durable) AS durable",
+            "count(*) AS rows",
+            f"min(sent) FILTER (WHERE {inside}) AS first",
+            f"max(sent) FILTER (WHERE {inside}) AS last",
+            "min(sent) AS least",
         )
         .orderBy("address", "queue", "user")
         .collect()

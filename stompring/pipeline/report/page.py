@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
@@ -39,6 +39,7 @@ from .findings import (
     ReportRequest,
     RingAdvice,
     Sent,
+    addresses_of,
     gather,
     greatest,
     greatest_queues,
@@ -397,7 +398,7 @@ def _slowest_steps(found: Findings) -> list[Table]:
 
 
 def _by_queue(found: Findings, ages: Mapping[str, Durations]) -> list[Table]:
-    addresses = found.addresses_of_queues()
+    addresses = addresses_of(found.sent, found.traffic)
     columns: Columns = {
         "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
         **_ages_columns(ages),
@@ -458,7 +459,7 @@ def evictions(found: Findings) -> Section:
 
 def hot_spots(found: Findings) -> Section:
     """Redelivery and dead letters."""
-    kinds, addresses = found.counts, found.addresses_of_queues()
+    kinds, addresses = found.counts, addresses_of(found.sent, found.traffic)
 
     def number(event: str) -> Callable[[str], str]:
         return lambda queue: formats.whole(kinds[queue].get(event, 0))
@@ -879,7 +880,7 @@ def figures(found: Findings) -> dict[str, int]:
         "out": sum(one.out for one in found.traffic),
         "sent": sum(one.count for one in found.sent),
         "durable": sum(one.durable for one in found.sent),
-        "queues": len(found.addresses_of_queues().keys() | found.counts.keys()),
+        "queues": len(addresses_of(found.sent, found.traffic).keys() | found.counts.keys()),
         "replaced": sum(one.replaced for one in found.traffic),
         **{event: found.total(event) for event in STEPPED_EVENTS},
     }
@@ -1198,7 +1199,7 @@ def write_report(
     request = ReportRequest(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
     found = gather(tables, request, progress)
     progress("page")
-    _replace(out, page(found, request, formats.now(), plots))
+    _replace(out, page(found, request, datetime.now(UTC), plots))
     return found is not None
 
 

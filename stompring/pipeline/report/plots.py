@@ -262,8 +262,9 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
             axes.set_ylim(max(least / 2, 1e-6), max(some) * 2)
             axes.yaxis.set_major_locator(FixedLocator(duration_ticks(*axes.get_ylim())))
         else:
-            axes.set_yscale("symlog", linthresh=max(least, min(some) / 10))
-            axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=max(least, min(some) / 10)))
+            linear = max(least, min(some) / 10)
+            axes.set_yscale("symlog", linthresh=linear)
+            axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=linear))
             axes.set_ylim(0, max(some) * 1.5)
         axes.yaxis.set_minor_locator(NullLocator())
         return "logarithmic scale"
