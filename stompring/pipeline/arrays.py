@@ -122,6 +122,25 @@ def arrow_schema(table: str, names: Sequence[str]) -> Any:
     return pa.schema([pa.field(name, TYPES[TABLES[table][name]]) for name in names])
 
 
+def layout(**fields: str) -> Any:
+    """The type of a structured array, from names of fields and their types."""
+    return np.dtype(list(fields.items()))
+
+
+def numbered(counts: Any) -> tuple[Any, Any]:
+    """So many items of each: of which one each item is, and its number among those."""
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
+
+
+def by_group(groups: Any) -> Iterator[tuple[int, Any]]:
+    """The groups of rows, from the number of the group of each; and whether each row is in it."""
+    if len(groups):
+        least = groups.min()
+        for number in distinct(groups - least)[0].tolist():
+            yield int(number + least), groups == number + least
+
+
 def milliseconds(times: Any) -> Any:
     """Times of a file (u64) as signed numbers, none beyond the year 9999."""
     return np.minimum(times, LAST_TIME).astype(np.int64)
@@ -131,14 +150,12 @@ def _bits(flags: Any) -> Any:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-def _validity(valid: Any) -> Any:
-    return None if valid is None else _bits(valid)
-
-
 def integers(values: Any, type_: str, valid: Any = None) -> Any:
     """Numbers of one type; null where ``valid`` is given and not true."""
     data = np.require(values, np.int32 if type_ == INT else np.int64, "C")
-    return pa.Array.from_buffers(TYPES[type_], len(data), [_validity(valid), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        TYPES[type_], len(data), [None if valid is None else _bits(valid), pa.py_buffer(data)]
+    )
 
 
 def timestamps(values: Any, valid: Any = None) -> Any:

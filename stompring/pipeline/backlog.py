@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from stompring.store.segment import HEADER, Footer
 
-from .files import START, DataFiles, FileEntry, Position, Positions, Range, is_sealed
+from .files import START, DataFiles, FileEntry, Position, Positions, Range, Times, is_sealed
 from .records import complete_until
 
 #: Of what is compared with a limit: shares of files add up to whole ones but for this.
@@ -52,25 +52,6 @@ class Limit(NamedTuple):
         )
 
 
-class RowTimes(Protocol):
-    """See `times.Times`."""
-
-    @property
-    def at(self) -> Any:
-        """Where the latest time rises."""
-
-    @property
-    def latest(self) -> Any:
-        """To what."""
-
-    @property
-    def greatest(self) -> int:
-        """The last of them."""
-
-    def cut(self, time: int) -> int:
-        """The first byte behind which a row may not be older; -1 where all of them are."""
-
-
 class FileSlice:
     """What is new of one file: from ``start`` to ``end``. What is asked of the file is read when it is needed."""
 
@@ -85,7 +66,7 @@ class FileSlice:
         *,
         begun: Callable[[], int],
         greatest: Callable[[], int | None],
-        times: Callable[[], RowTimes],
+        times: Callable[[], Times],
         rows: Callable[[], float],
     ) -> None:
         """``size`` is that of the whole file. ``begun`` is when, about; ``greatest`` a time that no row is later than,
@@ -96,7 +77,7 @@ class FileSlice:
         self.bytes = max(stop - start, 0)
         self._share = self.bytes / size if size else 1.0
         self._begun, self._greatest, self._times, self._rows = begun, greatest, times, rows
-        self._known: RowTimes | None = None
+        self._known: Times | None = None
 
     def amount(self, limit: Limit) -> Amount:
         """All of it, as far as a limit asks."""
@@ -116,7 +97,7 @@ class FileSlice:
     def _footer_greatest(self) -> int | None:
         return self._greatest() if self.start == 0 else None
 
-    def learn(self) -> RowTimes:
+    def learn(self) -> Times:
         """Its times, exactly."""
         if self._known is None:
             self._known = self._times()
@@ -157,28 +138,22 @@ class FileSlice:
         return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
 
 
-class FolderBacklog:
-    """The pieces of one folder, in their order."""
-
-    def __init__(self, pieces: Iterable[FileSlice]) -> None:
-        self.pieces = list(pieces)
-
-    def before(self, time: int) -> Iterator[FileSlice]:
-        """Those that are before a time, and the one that it is in the middle of."""
-        for piece in self.pieces:
-            yield piece
-            if piece.greatest >= time:
-                return
+def slices_before(folder: Sequence[FileSlice], time: int) -> Iterator[FileSlice]:
+    """Of what is new in one folder the files that are before a time, and the one that it is in the middle of."""
+    for piece in folder:
+        yield piece
+        if piece.greatest >= time:
+            return
 
 
 def plan_batch(
-    folders: Sequence[FolderBacklog], limit: Limit, least: int = 0
+    folders: Sequence[Sequence[FileSlice]], limit: Limit, least: int = 0
 ) -> Iterator[tuple[FileSlice, Position]]:
     """What a batch has of the folders: pieces, and up to where.
 
     All that is before ``least`` (epoch ms) is in it, whatever the limit.
     """
-    every = [piece for folder in folders for piece in folder.pieces]
+    every = [piece for folder in folders for piece in folder]
     if limit.rows is None:
         total = Amount()
         for piece in every:
@@ -194,7 +169,7 @@ def plan_batch(
 class _BatchEnd:
     """The time at which a batch ends that does not take everything."""
 
-    def __init__(self, folders: Sequence[FolderBacklog], limit: Limit) -> None:
+    def __init__(self, folders: Sequence[Sequence[FileSlice]], limit: Limit) -> None:
         self.folders = folders
         self.limit = limit
         self.ends = self._ends()
@@ -211,12 +186,12 @@ class _BatchEnd:
 
     def _ends(self) -> list[int]:
         """At which times one piece more is whole, up to where those are more than the limit allows."""
-        heap = [(folder.pieces[0].greatest, at, 0) for at, folder in enumerate(self.folders) if folder.pieces]
+        heap = [(folder[0].greatest, at, 0) for at, folder in enumerate(self.folders) if folder]
         heapify(heap)
         whole, ends = Amount(), []
         while heap:
             greatest, at, index = heappop(heap)
-            pieces = self.folders[at].pieces
+            pieces = self.folders[at]
             ends.append(greatest + 1)
             whole = whole.plus(pieces[index].amount(self.limit))
             if not self.limit.allows(whole):
@@ -238,7 +213,7 @@ class _BatchEnd:
         """The same with times within pieces; the first of them, where the limit allows none."""
         steps = np.array([self.ends[0]])
         for folder in self.folders:
-            times = [piece.times() for piece in folder.before(self.ends[0])]
+            times = [piece.times() for piece in slices_before(folder, self.ends[0])]
             if times:
                 steps = np.append(steps, np.maximum.accumulate(np.concatenate(times)) + 1)
         ordered = [step for step in np.unique(steps).tolist() if step <= self.ends[0]]
@@ -262,7 +237,7 @@ class _BatchEnd:
         new = [
             piece
             for folder in self.folders
-            for piece in folder.before(time)
+            for piece in slices_before(folder, time)
             if not piece.is_known and piece.greatest >= time
         ]
         for piece in new:
@@ -272,13 +247,13 @@ class _BatchEnd:
     def _allows(self, time: int) -> bool:
         total = Amount()
         for folder in self.folders:
-            for piece in folder.before(time):
+            for piece in slices_before(folder, time):
                 total = total.plus(piece.amount(self.limit), piece.share(time))
         return self.limit.allows(total)
 
     def _before(self, time: int) -> Iterator[tuple[FileSlice, Position]]:
         for folder in self.folders:
-            for piece in folder.pieces:
+            for piece in folder:
                 end = piece.until(time)
                 if end is not None:
                     yield piece, end
@@ -381,7 +356,7 @@ def _folders(
 
 def _folder_backlogs(
     files: DataFiles, endings: Iterable[str], since: Positions, until: Positions | None, table: str | None
-) -> list[FolderBacklog]:
+) -> list[list[FileSlice]]:
     """What is new in each folder. Another one comes first each time: where times are equal, or nothing has one, a
     folder to which something comes all the time would hold up the others for ever."""
     folders = []
@@ -389,7 +364,7 @@ def _folder_backlogs(
         position = since.get(folder, START)
         _check_position(position, listed[-1])
         stop = None if until is None else until.get(folder, START)
-        folders.append(FolderBacklog(_slices(files, listed, position, stop, table)))
+        folders.append(list(_slices(files, listed, position, stop, table)))
     first = crc32(repr(sorted(since.items())).encode()) % max(len(folders), 1)
     return folders[first:] + folders[:first]
 

@@ -20,13 +20,8 @@ from stompring.store.record import (
     CONSUMER,
     COPY,
     DEAD_LETTER,
-    DELIVERED,
     EXPIRED,
-    PAGE_SETTLED,
-    PAGE_STATE,
     QUEUE,
-    SETTLED,
-    STATE,
     TRANSFERRED,
     WENT_OUT,
     Cause,
@@ -37,14 +32,17 @@ from .arrays import (
     INT,
     LONG,
     arrow_schema,
+    by_group,
     distinct,
     integers,
+    layout,
     milliseconds,
     names_of,
+    numbered,
     strings,
     timestamps,
 )
-from .messages import Messages
+from .messages import Messages, wanted_rows
 from .options import TableScan
 from .records import Records
 
@@ -79,51 +77,37 @@ _FIELDS = (
     "consumer",
 )
 
-_SETTLED = np.dtype(
-    [("kind", "u1"), ("reason", "u1"), ("consumer", "<u2"), ("queue", "<u4"), ("time", "<u8")]
+_SETTLED = layout(kind="u1", reason="u1", consumer="<u2", queue="<u4", time="<u8")
+_DELIVERED = layout(head="V4", queue="<u4", time="<u8")
+_STATE = layout(
+    kind="u1",
+    cause="u1",
+    delivered="<u2",
+    queue="<u4",
+    number="<u8",
+    deliveries="<u4",
+    attempts="<u4",
+    due="<u8",
+    time="<u8",
 )
-_DELIVERED = np.dtype([("head", "V4"), ("queue", "<u4"), ("time", "<u8")])
-_STATE = np.dtype(
-    [
-        ("kind", "u1"),
-        ("cause", "u1"),
-        ("delivered", "<u2"),
-        ("queue", "<u4"),
-        ("number", "<u8"),
-        ("deliveries", "<u4"),
-        ("attempts", "<u4"),
-        ("due", "<u8"),
-        ("time", "<u8"),
-    ]
+_PAGE_SETTLED = layout(
+    kind="u1", reason="u1", consumer="<u2", address="<u4", queue="<u4", page="<u8", time="<u8"
 )
-_PAGE_SETTLED = np.dtype(
-    [
-        ("kind", "u1"),
-        ("reason", "u1"),
-        ("consumer", "<u2"),
-        ("address", "<u4"),
-        ("queue", "<u4"),
-        ("page", "<u8"),
-        ("time", "<u8"),
-    ]
+_PAGE_STATE = layout(
+    kind="u1",
+    cause="u1",
+    delivered="<u2",
+    address="<u4",
+    queue="<u4",
+    page="<u8",
+    index="<u4",
+    deliveries="<u4",
+    attempts="<u4",
+    due="<u8",
+    time="<u8",
 )
-_PAGE_STATE = np.dtype(
-    [
-        ("kind", "u1"),
-        ("cause", "u1"),
-        ("delivered", "<u2"),
-        ("address", "<u4"),
-        ("queue", "<u4"),
-        ("page", "<u8"),
-        ("index", "<u4"),
-        ("deliveries", "<u4"),
-        ("attempts", "<u4"),
-        ("due", "<u8"),
-        ("time", "<u8"),
-    ]
-)
-_NUMBER = np.dtype([("number", "<u8")])
-_RUN = np.dtype([("first", "<u4"), ("count", "<u4")])
+_NUMBER = layout(number="<u8")
+_RUN = layout(first="<u4", count="<u4")
 
 #: What a copy that went elsewhere says of where it comes from, as its headers stand in a file.
 _ORIGIN = b"\n_AMQ_ORIG_MESSAGE_ID:"
@@ -148,19 +132,10 @@ def grouped_event_batches(
     Rows are put together by group before columns are made of them: numbers are cheaper to take apart than texts.
     """
     rows, names = _rows(records, wanted, resolve)
-    if not len(rows["at"]):
-        return
-    groups = group(rows["time"], rows["address"], names[ADDRESS])
-    least = groups.min()
-    for number in distinct(groups - least)[0].tolist():
-        positions = np.flatnonzero(groups == number + least)
-        some = (
-            rows
-            if len(positions) == len(groups)
-            else {name: rows[name][positions] for name in wanted.columns}
-        )
+    for number, which in by_group(group(rows["time"], rows["address"], names[ADDRESS])):
+        some = rows if which.all() else {name: rows[name][which] for name in wanted.columns}
         for batch in _batches(some, names, wanted):
-            yield int(number + least), batch
+            yield number, batch
 
 
 def _batches(rows: dict[str, Any], names: dict[int, dict[int, str]], wanted: TableScan) -> Iterator[Any]:
@@ -186,13 +161,11 @@ def _rows(
         *_settled(records),
         *_page_settled(records),
     ]
-    if not parts:
-        return {name: np.zeros(0, np.int64) for name in _FIELDS}, names
     rows = {name: np.concatenate([part[name] for part in parts]) for name in _FIELDS}
     order = np.argsort(rows["at"], kind="stable")
     rows = {name: values[order] for name, values in rows.items()}
     _fill_addresses(rows, records)
-    keep = _matching_rows(rows, wanted, names[ADDRESS])
+    keep = wanted_rows(wanted, rows["time"], rows["address"], names[ADDRESS])
     if not keep.all():
         rows = {name: values[keep] for name, values in rows.items()}
     return (rows if resolve is None else _resolve_messages(rows, resolve)), names
@@ -218,59 +191,41 @@ def _rows_of_kind(count: int, **given: Any) -> dict[str, Any]:
     return {name: np.broadcast_to(np.asarray(given.get(name, -1), np.int64), count) for name in _FIELDS}
 
 
-def _times_of(fixed: Any) -> Any:
-    return milliseconds(fixed["time"])
+def _of_numbers(records: Records, kind: Kind, fields: Any) -> tuple[Any, dict[str, Any]]:
+    """Of records that name messages by their numbers: for each message the fields of the record, and its row."""
+    begins, ends, fixed = records.structs(kind, fields)
+    which, found = _items(records, begins, ends, fields.itemsize, _NUMBER)
+    fixed = fixed[which]
+    times = milliseconds(fixed["time"])
+    numbers = _signed(found["number"])
+    return fixed, {"at": begins[which], "queue": fixed["queue"], "time": times, "message_id": numbers}
 
 
 def _settled(records: Records) -> Iterator[dict[str, Any]]:
-    begins, ends = records.of(Kind.SETTLED, SETTLED.size)
-    fixed = records.fields(begins, _SETTLED)
-    which, found = _record_items(records, begins, ends, SETTLED.size, _NUMBER)
-    if len(which):
-        yield _rows_of_kind(
-            len(which),
-            at=begins[which],
-            event=np.minimum(fixed["reason"], len(EVENT_NAMES))[which],
-            queue=fixed["queue"][which],
-            time=_times_of(fixed)[which],
-            message_id=_signed(found["number"]),
-            consumer=fixed["consumer"][which],
-        )
+    fixed, rows = _of_numbers(records, Kind.SETTLED, _SETTLED)
+    reason = np.minimum(fixed["reason"], len(EVENT_NAMES))
+    yield _rows_of_kind(len(fixed), event=reason, consumer=fixed["consumer"], **rows)
 
 
 def _delivered(records: Records) -> Iterator[dict[str, Any]]:
-    begins, ends = records.of(Kind.DELIVERED, DELIVERED.size)
-    fixed = records.fields(begins, _DELIVERED)
-    which, found = _record_items(records, begins, ends, DELIVERED.size, _NUMBER)
-    if len(which):
-        yield _rows_of_kind(
-            len(which),
-            at=begins[which],
-            event=DELIVERY,
-            queue=fixed["queue"][which],
-            time=_times_of(fixed)[which],
-            message_id=_signed(found["number"]),
-        )
+    fixed, rows = _of_numbers(records, Kind.DELIVERED, _DELIVERED)
+    yield _rows_of_kind(len(fixed), event=DELIVERY, **rows)
 
 
 def _states(records: Records) -> Iterator[dict[str, Any]]:
-    begins, _ = records.of(Kind.STATE, STATE.size)
-    fixed = records.fields(begins, _STATE)
+    begins, _, fixed = records.structs(Kind.STATE, _STATE)
     yield from _state_events(begins, fixed, {"message_id": _signed(fixed["number"])})
 
 
 def _page_states(records: Records) -> Iterator[dict[str, Any]]:
-    begins, _ = records.of(Kind.PAGE_STATE, PAGE_STATE.size)
-    fixed = records.fields(begins, _PAGE_STATE)
+    begins, _, fixed = records.structs(Kind.PAGE_STATE, _PAGE_STATE)
     index = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
     yield from _state_events(begins, fixed, index)
 
 
 def _state_events(begins: Any, fixed: Any, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The events of STATE and PAGE_STATE, in the order in which one record has them."""
-    if not len(begins):
-        return
-    common = {"at": begins, "queue": fixed["queue"], "time": _times_of(fixed), **message}
+    common = {"at": begins, "queue": fixed["queue"], "time": milliseconds(fixed["time"]), **message}
     counts = {"deliveries": fixed["deliveries"]}
     due, cause = _due(fixed["due"]), fixed["cause"]
     yield _event_rows(cause == Cause.ADDED, event=ADDED, **common)
@@ -287,36 +242,33 @@ def _event_rows(selected: Any, *, event: int, **given: Any) -> dict[str, Any]:
 
 
 def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
-    begins, ends = records.of(Kind.PAGE_SETTLED, PAGE_SETTLED.size)
-    fixed = records.fields(begins, _PAGE_SETTLED)
-    which, runs = _record_items(records, begins, ends, PAGE_SETTLED.size, _RUN)
+    begins, ends, fixed = records.structs(Kind.PAGE_SETTLED, _PAGE_SETTLED)
+    which, runs = _items(records, begins, ends, _PAGE_SETTLED.itemsize, _RUN)
     counts = runs["count"].astype(np.int64)
     if counts.sum() > len(records.data) * 64:
         records.only(np.zeros(len(begins), bool), begins, ends)  # no page has as many
         return
-    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    which = np.repeat(which, counts)
-    if len(which):
-        reason = fixed["reason"][which]
-        rows = {
-            "at": begins[which],
-            "queue": fixed["queue"][which],
-            "time": _times_of(fixed)[which],
-            "address": fixed["address"][which],
-            "page": _signed(fixed["page"])[which],
-            "index": np.repeat(runs["first"].astype(np.int64), counts) + within,
-        }
-        yield _event_rows(reason & WENT_OUT > 0, event=DELIVERY, **rows)
-        reason = np.minimum(reason & ~np.uint8(WENT_OUT), len(EVENT_NAMES))
-        yield _rows_of_kind(len(which), event=reason, consumer=fixed["consumer"][which], **rows)
+    run, within = numbered(counts)
+    which = which[run]
+    fixed = fixed[which]
+    rows = {
+        "at": begins[which],
+        "queue": fixed["queue"],
+        "time": milliseconds(fixed["time"]),
+        "address": fixed["address"],
+        "page": _signed(fixed["page"]),
+        "index": runs["first"].astype(np.int64)[run] + within,
+    }
+    reason = fixed["reason"]
+    yield _event_rows(reason & WENT_OUT > 0, event=DELIVERY, **rows)
+    reason = np.minimum(reason & ~np.uint8(WENT_OUT), len(EVENT_NAMES))
+    yield _rows_of_kind(len(fixed), event=reason, consumer=fixed["consumer"], **rows)
 
 
 def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     """Messages that entered queues; not those that the broker has written once more."""
     selected = messages.only(messages.fixed["flags"] & COPY == 0)
     fixed, which = selected.fixed, selected.rows()
-    if not len(which):
-        return
     due = np.where(fixed["due"] > fixed["timestamp"], _due(fixed["due"]), -1)[which]
     common = {
         "at": selected.begins[which],
@@ -326,8 +278,7 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
         "message_id": _signed(fixed["number"])[which],
     }
     yield _rows_of_kind(len(which), event=ADDED, **common)
-    if (due >= 0).any():
-        yield _event_rows(due >= 0, event=SCHEDULED, due=due, **common)
+    yield _event_rows(due >= 0, event=SCHEDULED, due=due, **common)
     out = np.where(fixed["kind"] == int(Kind.MESSAGE), fixed["deliveries"], 0)[which]
     yield _event_rows(np.repeat(np.arange(len(which)), out), event=DELIVERY, **common)
     if selected.outcomes is not None:
@@ -387,12 +338,9 @@ def _header_value(lines: bytes, name: bytes) -> str | None:
         return None  # no broker writes that
 
 
-def _record_items(records: Records, begins: Any, ends: Any, fixed: int, layout: Any) -> tuple[Any, Any]:
+def _items(records: Records, begins: Any, ends: Any, fixed: int, item: Any) -> tuple[Any, Any]:
     """Items of one size behind the fixed part of records: of which record each is, and the items."""
-    counts = (ends - begins - fixed) // layout.itemsize
-    which = np.repeat(np.arange(len(begins)), counts)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return which, records.fields(begins[which] + fixed + layout.itemsize * within, layout)
+    return records.items(begins + fixed, (ends - begins - fixed) // item.itemsize, item)
 
 
 def _signed(values: Any) -> Any:
@@ -436,18 +384,6 @@ def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, 
         keep[here] = np.isin(positions << 32 | rows["queue"][here], there.retained)
     rows["message_id"] = found
     return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
-
-
-def _matching_rows(rows: dict[str, Any], wanted: TableScan, names: dict[int, str]) -> Any:
-    keep = np.ones(len(rows["at"]), bool)
-    if wanted.addresses:
-        ids = [number for number, name in names.items() if wanted.matches(name)]
-        keep &= np.isin(rows["address"], np.array(ids, np.int64))
-    if wanted.since is not None:
-        keep &= rows["time"] >= wanted.since
-    if wanted.until is not None:
-        keep &= rows["time"] < wanted.until
-    return keep
 
 
 def _column(name: str, rows: dict[str, Any], names: dict[int, dict[int, str]]) -> Any:

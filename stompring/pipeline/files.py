@@ -31,39 +31,37 @@ from stompring.store.datadir import Position as Position
 from stompring.store.record import ADDRESS, COPY, PREFIX, QUEUE, SAMPLE, SAMPLE_ROW, Kind
 from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_offset
 
-from .arrays import COUNTERS, ENDINGS, LONG, arrow_schema, integers, milliseconds, names_of, timestamps
+from .arrays import (
+    COUNTERS,
+    ENDINGS,
+    LONG,
+    arrow_schema,
+    integers,
+    layout,
+    milliseconds,
+    names_of,
+    timestamps,
+)
 from .events import PageResolver, event_batches, event_times
-from .messages import Messages, message_batches
+from .messages import Messages, message_batches, page_messages, wanted_rows
 from .options import OptionError, Options, TableScan
 from .records import Records
 from .storage import Entry, Folder
 
 #: The fields of `SAMPLE`, and of `SAMPLE_ROW`.
-SAMPLE_FIELDS = np.dtype([("kind", "u1"), ("zero", "u1"), ("zeros", "<u2"), ("rows", "<u4"), ("time", "<u8")])
-ROW_FIELDS = np.dtype([("queue", "<u4"), ("address", "<u4"), *((name, "<u8") for name in COUNTERS)])
+SAMPLE_FIELDS = layout(kind="u1", zero="u1", zeros="<u2", rows="<u4", time="<u8")
+ROW_FIELDS = layout(queue="<u4", address="<u4", **dict.fromkeys(COUNTERS, "<u8"))
 
 
 def sample_batches(records: Records, wanted: TableScan) -> Iterator[Any]:
     """A record batch with the columns that are wanted, of the rows that are; none where there are no rows."""
-    begins, ends = records.of(Kind.SAMPLE, SAMPLE.size)
-    fixed = records.fields(begins, SAMPLE_FIELDS)
+    begins, ends, fixed = records.structs(Kind.SAMPLE, SAMPLE_FIELDS)
     counts = fixed["rows"].astype(np.int64)
     whole = begins + SAMPLE.size + counts * SAMPLE_ROW.size == ends
     begins, _ = records.only(whole, begins, ends)
-    counts, written = counts[whole], fixed["time"][whole]
-    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    rows = records.fields(np.repeat(begins, counts) + SAMPLE.size + SAMPLE_ROW.size * within, ROW_FIELDS)
-    when = np.repeat(written, counts)
-    good, known = np.ones(len(rows), bool), milliseconds(when)
-    if wanted.since is not None:
-        good &= known >= wanted.since
-    if wanted.until is not None:
-        good &= known < wanted.until
-    if wanted.addresses:
-        names = records.names[ADDRESS].items()
-        good &= np.isin(
-            rows["address"], np.array([at for at, name in names if wanted.matches(name)], np.uint32)
-        )
+    which, rows = records.items(begins + SAMPLE.size, counts[whole], ROW_FIELDS)
+    when = fixed["time"][whole][which]
+    good = wanted_rows(wanted, milliseconds(when), rows["address"], records.names[ADDRESS])
     rows, when = rows[good], when[good]
     if len(rows):
         columns = [_column(name, rows, when, records) for name in wanted.columns]
@@ -72,8 +70,8 @@ def sample_batches(records: Records, wanted: TableScan) -> Iterator[Any]:
 
 def sample_times(records: Records) -> tuple[Any, Any]:
     """Where the records of samples begin, and their times."""
-    begins, _ = records.of(Kind.SAMPLE, SAMPLE.size)
-    return begins, milliseconds(records.fields(begins, SAMPLE_FIELDS)["time"])
+    begins, _, fixed = records.structs(Kind.SAMPLE, SAMPLE_FIELDS)
+    return begins, milliseconds(fixed["time"])
 
 
 def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
@@ -86,13 +84,12 @@ def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
 
 class Times:
     """``at`` are bytes at which records begin that have a row later than all rows before, ``latest`` its time (epoch
-    ms): both ascend. ``begin`` is where the first record begins."""
+    ms): both ascend."""
 
-    __slots__ = ("at", "begin", "latest")
+    __slots__ = ("at", "latest")
 
     def __init__(self, records: Records, table: str | None) -> None:
         """Of the rows of one table; None: of all."""
-        self.begin = int(records.first)
         rows, times = _row_times(records, table)
         order = np.argsort(rows, kind="stable")
         rows, times = rows[order], np.maximum.accumulate(times[order])
@@ -142,15 +139,6 @@ def table_batches(records: Records, wanted: TableScan, resolve: PageResolver | N
     if wanted.table == "events":
         return event_batches(records, wanted, resolve)
     return sample_batches(records, wanted)
-
-
-def file_batches(
-    data: bytes, wanted: TableScan, name: str = "", resolve: PageResolver | None = None
-) -> Iterator[Any]:
-    """Record batches of a file's bytes. What cannot be read is left out, and told in the log under ``name``."""
-    records = Records(data)
-    yield from table_batches(records, wanted, resolve)
-    log_faults(records, name)
 
 
 def log_faults(records: Records, name: str) -> None:
@@ -341,20 +329,10 @@ class DataFiles:
 
     def _identity_of_journal(self) -> bytes | None:
         for one in reversed(self.every({".journal"})):
-            header = Header.read(self._head(one.name))
+            header = Header.read(self._read(one.name, 0, HEADER.size) or b"")
             if header.fault is None:
                 return None if header.directory == NO_IDENTITY else header.directory
         return None
-
-    def _head(self, name: str) -> bytes:
-        for root in (self.root, self.retention, self.root):
-            try:
-                return root.read(name, 0, HEADER.size)
-            except FileNotFoundError:
-                continue
-            except OSError as fault:
-                raise StoreError(fault.strerror or str(fault), f"{root}/{name}", 0) from None
-        return b""
 
     def misplaced(self, name: str, data: bytes) -> str:
         """Why the bytes of a file are none of this directory's, empty where they may be: by the header.
@@ -400,6 +378,12 @@ class DataFiles:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
         """All of a file as it is now, or a part; None, and a word in the log, where it is gone. Raises `StoreError`."""
+        data = self._read(name, start, size)
+        if data is None:
+            log.warning("%s/%s: deleted after the files were listed", self.root, name)
+        return data
+
+    def _read(self, name: str, start: int, size: int | None) -> bytes | None:
         for root in (self.root, self.retention, self.root):
             try:
                 return root.read(name, start, size)
@@ -407,7 +391,6 @@ class DataFiles:
                 continue
             except OSError as fault:
                 raise StoreError(fault.strerror or str(fault), f"{root}/{name}", 0) from None
-        log.warning("%s/%s: deleted after the files were listed", self.root, name)
         return None
 
     def sync(self, name: str) -> None:
@@ -439,8 +422,6 @@ class DataFiles:
 
     def times(self, name: str, stop: int, table: str | None) -> Times:
         """When the rows of a table are from in a file before a byte; -1: in all of it. Of a file that is gone none."""
-        from .records import Records
-
         key = (name, stop, table)
         found = self.known.get(key)
         if found is None:
@@ -455,9 +436,6 @@ class DataFiles:
         if page in self._numbers:
             self._numbers.move_to_end(page)
             return self._numbers[page]
-        from .messages import page_messages
-        from .records import Records
-
         if self._pages is None or page not in self._pages:
             self._pages = {one.number: one.name for one in self.every({".page"})}
         name = self._pages.get(page)
@@ -502,9 +480,3 @@ def task_ranges(files: Iterable[tuple[Range, int]], least: int = PARTITION) -> l
     if ranges:
         parts.append(tuple(ranges))
     return parts
-
-
-def batch_tasks(options: Options) -> list[tuple[Range, ...]]:
-    """What each task of a batch query reads."""
-    listed = DataFiles.of(options).listed(options.wanted)
-    return task_ranges((Range(one.name), one.size) for one in listed)

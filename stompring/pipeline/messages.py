@@ -7,7 +7,7 @@ columns. The layout is that of docs/store-format.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,6 @@ from stompring.store.record import (
     MESSAGE,
     QUEUE,
     RETAIN,
-    RETAINED,
     RETAINED_COLUMNS,
     RETAINED_ENTRIES,
     RETAINED_EVERYWHERE,
@@ -39,35 +38,31 @@ from .arrays import (
     arrow_schema,
     as_strings,
     booleans,
-    distinct,
+    by_group,
     header_maps,
     integers,
+    layout,
     milliseconds,
     names_of,
+    numbered,
     slices,
     timestamps,
 )
 from .options import TableScan
 from .records import Records
 
-_HEAD = np.dtype(
-    [
-        ("kind", "u1"),
-        ("zero", "u1"),
-        ("zeros", "<u2"),
-        ("count", "<u4"),
-        ("traits_count", "<u4"),
-        ("entries_count", "<u4"),
-        ("time", "<u8"),
-        ("traits_length", "<u4"),
-    ]
+_HEAD = layout(
+    kind="u1",
+    zero="u1",
+    zeros="<u2",
+    count="<u4",
+    traits_count="<u4",
+    entries_count="<u4",
+    time="<u8",
+    traits_length="<u4",
 )
-_TRAITS = np.dtype(
-    [("address", "<u4"), ("length", "<u4"), ("flags", "u1"), ("priority", "u1")]
-)  # then as in MESSAGE
-_ENTRIES = np.dtype(
-    [("queue", "<u4"), ("outcome", "u1"), ("zero", "u1"), ("consumer", "<u2"), ("places", "<u4")]
-)
+_TRAITS = layout(address="<u4", length="<u4", flags="u1", priority="u1")  # then as in MESSAGE
+_ENTRIES = layout(queue="<u4", outcome="u1", zero="u1", consumer="<u2", places="<u4")
 
 _SIZES = {"Q": 8, "I": 4}
 
@@ -92,11 +87,10 @@ class RetainedMessages:
 
 def retained_messages(records: Records) -> RetainedMessages | None:
     """All of a file; None where there are none. A record in which something cannot be is a fault."""
-    begins, ends = records.of(Kind.RETAINED, RETAINED.size)
+    begins, ends, heads = records.structs(Kind.RETAINED, _HEAD)
     if not len(begins):
         return None
-    heads = records.fields(begins, _HEAD)
-    counts, fixed = heads["count"].astype(np.int64), begins + RETAINED.size
+    counts, fixed = heads["count"].astype(np.int64), begins + _HEAD.itemsize
     traits_at = fixed + _COLUMNS * counts
     entries_at = traits_at + heads["traits_length"]
     whole = (entries_at <= ends) & (counts > 0)
@@ -107,34 +101,34 @@ def retained_messages(records: Records) -> RetainedMessages | None:
         if not len(fixed):
             return None
     first = np.cumsum(counts) - counts  # of each record, among the messages
-    of = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(of)) - first[of]
+    of, within = numbered(counts)
     columns, offset = {}, 0
     for name, code in RETAINED_COLUMNS:
         size = _SIZES[code]
         positions = (fixed + offset * counts)[of] + size * within
-        columns[name] = records.fields(positions, np.dtype([("it", f"<u{size}")]))["it"]
+        columns[name] = records.fields(positions, layout(it=f"<u{size}"))["it"]
         offset += size
     traits = _trait_positions(records, heads, traits_at, entries_at)[of, columns.pop("traits")]
     common = records.fields(traits, _TRAITS)
     for name in ("address", "length", "flags", "priority"):
         columns[name] = common[name]
-    entries = _Entries(records, heads, entries_at, ends, counts, first)
+    tails, entries = _entries(records, heads, entries_at, ends, counts, first)
+    order = np.argsort(entries[0], kind="stable")
+    messages, queues, outcomes, consumers = (column[order] for column in entries)
     sizes = columns.pop("size").astype(np.int64)
     until = np.cumsum(sizes)
     starts = until - sizes
-    starts += (entries.ends - starts[first])[of]
-    order = np.argsort(entries.messages, kind="stable")
+    starts += (tails - starts[first])[of]
     return RetainedMessages(
         columns,
         starts,
         starts + sizes,
         traits + RETAINED_TRAITS.size + 2,
-        np.bincount(entries.messages, minlength=len(of)),
-        entries.queues[order],
-        entries.outcomes[order],
-        entries.consumers[order],
-        heads["time"][of][entries.messages[order]],
+        np.bincount(messages, minlength=len(of)),
+        queues,
+        outcomes,
+        consumers,
+        heads["time"][of][messages],
     )
 
 
@@ -151,61 +145,59 @@ def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: A
     return found
 
 
-class _Entries:
-    """The members of all messages, in the order of the records; ``ends`` is where the tails of each record begin."""
-
-    def __init__(self, records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any) -> None:
-        fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
-        simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
-        self.ends = at + RETAINED_ENTRIES.size
-        which = np.flatnonzero(simple)
-        own = np.repeat(which, counts[which])
-        messages = [np.flatnonzero(np.repeat(simple, counts))]
-        queues, outcomes, consumers = (
-            [fixed[name][own].astype(np.int64)] for name in ("queue", "outcome", "consumer")
-        )
-        for record in np.flatnonzero(~simple).tolist():
-            position, base, count = int(at[record]), int(first[record]), int(counts[record])
-            for _ in range(int(heads["entries_count"][record])):
-                queue, outcome, _, consumer, positions = RETAINED_ENTRIES.unpack_from(records.data, position)
-                position += RETAINED_ENTRIES.size
-                selected = np.arange(count)
-                if positions:
-                    selected = np.frombuffer(records.data, "<u4", positions, position).astype(np.int64)
-                    position += 4 * positions
-                messages.append(base + selected)
-                for found, value in ((queues, queue), (outcomes, outcome), (consumers, consumer)):
-                    found.append(np.full(len(selected), value, np.int64))
-            self.ends[record] = position
-        self.messages, self.queues = np.concatenate(messages), np.concatenate(queues)
-        self.outcomes, self.consumers = np.concatenate(outcomes), np.concatenate(consumers)
+def _entries(
+    records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any
+) -> tuple[Any, list[Any]]:
+    """Where the tails of each record begin; and the members of all messages in the order of the records: their
+    messages, queues, outcomes and consumers."""
+    fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
+    simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
+    tails = at + RETAINED_ENTRIES.size
+    which = np.flatnonzero(simple)
+    own = fixed[np.repeat(which, counts[which])]
+    columns = [
+        [np.flatnonzero(np.repeat(simple, counts))],
+        *([own[name].astype(np.int64)] for name in ("queue", "outcome", "consumer")),
+    ]
+    for record in np.flatnonzero(~simple).tolist():
+        position, count = int(at[record]), int(counts[record])
+        for _ in range(int(heads["entries_count"][record])):
+            queue, outcome, _, consumer, positions = RETAINED_ENTRIES.unpack_from(records.data, position)
+            position += RETAINED_ENTRIES.size
+            selected = np.arange(count)
+            if positions:
+                selected = np.frombuffer(records.data, "<u4", positions, position).astype(np.int64)
+                position += 4 * positions
+            columns[0].append(int(first[record]) + selected)
+            for column, value in zip(columns[1:], (queue, outcome, consumer), strict=True):
+                column.append(np.full(len(selected), value, np.int64))
+        tails[record] = position
+    return tails, [np.concatenate(column) for column in columns]
 
 
 #: The fields of `MESSAGE`.
-MESSAGE_FIELDS = np.dtype(
-    [
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("priority", "u1"),
-        ("deliveries", "u1"),
-        ("address", "<u4"),
-        ("number", "<u8"),
-        ("timestamp", "<u8"),
-        ("expires", "<u8"),
-        ("due", "<u8"),
-        ("transaction", "<u8"),
-        ("head", "<u4"),
-        ("body", "<u4"),
-        ("queues", "<u4"),
-        ("traits", "<u4"),
-    ]
+MESSAGE_FIELDS = layout(
+    kind="u1",
+    flags="u1",
+    priority="u1",
+    deliveries="u1",
+    address="<u4",
+    number="<u8",
+    timestamp="<u8",
+    expires="<u8",
+    due="<u8",
+    transaction="<u8",
+    head="<u4",
+    body="<u4",
+    queues="<u4",
+    traits="<u4",
 )
 
 #: The fields of `TRAITS`.
 TRAIT_LENGTHS = np.dtype([(name, "<u4") for name in ("block", "destination", "user", "origin", "group")])
 
 #: Whether a message was taken and acknowledged as it came, by whom, and when that was written.
-OUTCOME = np.dtype([("taken", "u1"), ("consumer", "<u2"), ("time", "<u8")])
+OUTCOME = layout(taken="u1", consumer="<u2", time="<u8")
 
 #: Behind the body of a message.
 TERMINATOR = 2
@@ -230,24 +222,34 @@ def grouped_batches(
     Rows are put together by group before anything is made of them, which is cheaper than taking them apart after.
     """
     messages = _selected(records, wanted, copies)
-    if not len(messages.begins):
-        return
-    groups = group(messages)
-    least = groups.min()
-    for number in distinct(groups - least)[0].tolist():
-        for batch in _batches(messages.only(groups == number + least), wanted):
-            yield int(number + least), batch
+    for number, which in by_group(group(messages)):
+        for batch in _batches(messages.only(which), wanted):
+            yield number, batch
 
 
 def _selected(records: Records, wanted: TableScan, copies: bool | None) -> Messages:
     messages = Messages(records)
-    messages.keep(wanted)
+    times = milliseconds(messages.fixed["timestamp"])
+    messages = messages.only(wanted_rows(wanted, times, messages.fixed["address"], records.names[ADDRESS]))
     if copies is None:
         return messages
     selected = (messages.fixed["flags"] & COPY > 0) == copies
     if wanted.below is not None:
         selected &= messages.fixed["number"] < wanted.below
     return messages.only(selected)
+
+
+def wanted_rows(wanted: TableScan, times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
+    """Which rows are wanted, by their times (epoch ms) and the numbers of their addresses."""
+    keep = np.ones(len(times), bool)
+    if wanted.since is not None:
+        keep &= times >= wanted.since
+    if wanted.until is not None:
+        keep &= times < wanted.until
+    if wanted.addresses:
+        numbers = [number for number, name in names.items() if wanted.matches(name)]
+        keep &= np.isin(addresses, np.array(numbers, addresses.dtype))
+    return keep
 
 
 def _batches(messages: Messages, wanted: TableScan) -> Iterator[Any]:
@@ -277,8 +279,7 @@ class Messages:
 
     @staticmethod
     def _found(records: Records) -> tuple[Any, Any, Any, Any, Any]:
-        begins, ends = records.of(Kind.MESSAGE, MESSAGE.size)
-        fixed = records.fields(begins, MESSAGE_FIELDS)
+        begins, ends, fixed = records.structs(Kind.MESSAGE, MESSAGE_FIELDS)
         sizes = [fixed[name].astype(np.int64) for name in ("traits", "head", "body")]
         queues = fixed["queues"].astype(np.int64) * 4
         whole = begins + MESSAGE.size + queues + sum(sizes) + TERMINATOR == ends
@@ -288,29 +289,8 @@ class Messages:
             fixed = fixed[whole]
         counts = fixed["queues"].astype(np.int64)
         traits = begins + MESSAGE.size + 4 * counts
-        positions = begins + MESSAGE.size
-        if (counts != 1).any():
-            which = np.repeat(np.arange(len(begins)), counts)
-            positions = positions[which] + 4 * (np.arange(len(which)) - (np.cumsum(counts) - counts)[which])
-        return begins, ends, fixed, traits, records.fields(positions, np.dtype([("queue", "<u4")]))["queue"]
-
-    def keep(self, wanted: TableScan) -> None:
-        """Forget those that are not wanted."""
-        if wanted.since is None and wanted.until is None and not wanted.addresses:
-            return
-        good = np.ones(len(self.begins), bool)
-        sent = milliseconds(self.fixed["timestamp"])
-        if wanted.since is not None:
-            good &= sent >= wanted.since
-        if wanted.until is not None:
-            good &= sent < wanted.until
-        if wanted.addresses:
-            known = self.records.names[ADDRESS]
-            ids = [number for number, name in known.items() if wanted.matches(name)]
-            good &= np.isin(self.fixed["address"], np.array(ids, np.uint32))
-        if good.all():
-            return
-        self._leave(good)
+        _, queues = records.items(begins + MESSAGE.size, counts, layout(queue="<u4"))
+        return begins, ends, fixed, traits, queues["queue"]
 
     def only(self, good: Any) -> Messages:
         """Some of them."""
@@ -350,8 +330,8 @@ class PageMessages:
     """
 
     def __init__(self, records: Records) -> None:
-        begins, _ = records.of(Kind.MESSAGE, MESSAGE.size)
-        self.numbers = records.fields(begins, MESSAGE_FIELDS)["number"].astype(np.int64)
+        begins, _, fixed = records.structs(Kind.MESSAGE, MESSAGE_FIELDS)
+        self.numbers = fixed["number"].astype(np.int64)
         messages = Messages(records)
         positions = np.searchsorted(begins, messages.begins)[messages.rows()]
         self.retained = positions << 32 | messages.queues.astype(np.int64)

@@ -7,6 +7,7 @@ file: places that cannot be read are left out, and told in ``faults``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
@@ -26,7 +27,7 @@ from stompring.store.record import (
 )
 from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header, SegmentScan, find_footer
 
-from .arrays import fixed_rows
+from .arrays import fixed_rows, layout, numbered
 
 try:
     from isal.isal_zlib import crc32  # the same, with instructions of the processor: eight times as fast
@@ -40,8 +41,7 @@ _KINDS = Struct("<28xI")
 class Records:
     """The payloads of a file's bytes, those within transactions too, in the order in which they stand there.
 
-    ``sealed`` says that the file is complete and as it was written. ``torn`` is what is not whole at the end of
-    another one, None where there is nothing.
+    ``torn`` is what is not whole at the end of a file that is not sealed, None where there is nothing.
     """
 
     def __init__(self, data: bytes, start: int = 0, stop: int = -1) -> None:
@@ -52,7 +52,6 @@ class Records:
         self.bytes: Any = np.frombuffer(data, np.uint8)
         self.faults: list[Fault] = []
         self.torn: Fault | None = None
-        self.sealed = False
         self.messages: tuple[Any, ...] | None = None  # what `Messages` has found, once it did
         bounds = self._bounds()
         self.begins, self.ends = bounds[:, 0], bounds[:, 1]
@@ -74,6 +73,11 @@ class Records:
         whole = ends - begins >= least
         return self.only(whole, begins, ends)
 
+    def structs(self, kind: Kind, fields: Any) -> tuple[Any, Any, Any]:
+        """The same with the fields of fixed size at the beginning of each payload."""
+        begins, ends = self.of(kind, fields.itemsize)
+        return begins, ends, self.fields(begins, fields)
+
     def only(self, good: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
         """Those payloads that are good; a fault for each of the others."""
         if good.all():
@@ -81,11 +85,16 @@ class Records:
         self.faults += [Fault(int(at), "wrong record length") for at in begins[~good]]
         return begins[good], ends[good]
 
-    def fields(self, begins: Any, layout: Any) -> Any:
+    def fields(self, begins: Any, item: Any) -> Any:
         """A structured array of what stands at some positions, all of it within the file."""
         if not len(begins):
-            return np.zeros(0, layout)
-        return fixed_rows(self.bytes, layout.itemsize, begins).view(layout)[:, 0]
+            return np.zeros(0, item)
+        return fixed_rows(self.bytes, item.itemsize, begins).view(item)[:, 0]
+
+    def items(self, begins: Any, counts: Any, item: Any) -> tuple[Any, Any]:
+        """So many items of one type from each position on: of which position each is, and the items."""
+        which, within = numbered(counts)
+        return which, self.fields(begins[which] + item.itemsize * within, item)
 
     # ---- positions
 
@@ -111,20 +120,19 @@ class Records:
         if footer is None or _has_unreadable(footer) or not self._agrees(footer):
             return None
         starts: Any = np.frombuffer(footer.starts, np.uint32).astype(np.int64)
-        if len(starts) and (starts[0] < self.first or starts.max() + PREFIX.size >= footer.size):
+        if len(starts) and starts.max() + PREFIX.size >= footer.size:
             return None
-        lengths = self.fields(starts, np.dtype([("length", "<u4"), ("crc", "<u4")]))["length"]
+        lengths = self.fields(starts, layout(length="<u4", crc="<u4"))["length"]
         begins = starts + PREFIX.size
         ends = begins + lengths
         before, behind = np.append(self.first, ends), np.append(starts, footer.size)
         if (before > behind).any() or not lengths.all():
             return None
-        self.sealed = True
         bounds = np.stack((begins, ends), axis=1)
         between: list[tuple[int, int]] = []
         for gap in np.flatnonzero(before < behind).tolist():  # in a page the footer tells of messages only
-            if not self._walk_gap(int(before[gap]), int(behind[gap]), between):
-                self.sealed = False
+            between += whole_records(self.data, int(before[gap]), int(behind[gap]))
+            if not between or between[-1][1] != behind[gap]:
                 return None
         return _sorted_bounds([bounds, np.array(between, np.int64)]) if between else bounds
 
@@ -132,16 +140,6 @@ class Records:
         view = memoryview(self.data)[: footer.size]
         crcs = (crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
         return tuple(crcs) == footer.blocks
-
-    def _walk_gap(self, at: int, stop: int, found: list[tuple[int, int]]) -> bool:
-        view = memoryview(self.data)
-        while at + PREFIX.size < stop:
-            length, crc = PREFIX.unpack_from(view, at)
-            begin, at = at + PREFIX.size, at + PREFIX.size + length
-            if not length or at > stop or crc32(view[begin:at]) != crc:
-                return False
-            found.append((begin, at))
-        return at == stop
 
     def _walked(self) -> Any:
         walk = SegmentScan(self.data)
@@ -213,17 +211,25 @@ class Records:
         return {queue: address for _, _, _, queue, address in (unpack(data, at) for at in begins.tolist())}
 
 
+def whole_records(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Where the payloads of records begin and end, from ``at`` up to ``stop`` or to the first that is not whole."""
+    view = memoryview(data)
+    while at + PREFIX.size < stop:
+        length, crc = PREFIX.unpack_from(data, at)
+        begin, at = at + PREFIX.size, at + PREFIX.size + length
+        if not length or at > stop or crc32(view[begin:at]) != crc:
+            return
+        yield begin, at
+
+
 def complete_until(data: bytes) -> int:
     """Where the last whole record ends of bytes that begin with one, from a file that is being written."""
-    view, at = memoryview(data), 0
-    while at + PREFIX.size < len(data):
-        length, crc = PREFIX.unpack_from(data, at)
-        begin = at + PREFIX.size
-        end = begin + length
-        if not length or end > len(data) or crc32(view[begin:end]) != crc or data[begin] == Kind.FOOTER:
+    found = 0
+    for begin, end in whole_records(data, 0, len(data)):
+        if data[begin] == Kind.FOOTER:
             break
-        at = end
-    return at
+        found = end
+    return found
 
 
 def _has_unreadable(footer: Footer) -> bool:

@@ -9,7 +9,7 @@ batch that is repeated after a crash is the same as before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,6 @@ from .files import (
     Positions,
     Range,
     TimesCache,
-    batch_tasks,
     dump_positions,
     load_positions,
     read_files,
@@ -67,8 +66,8 @@ IDENTITY_KEY = "identity"
 Offset = dict[str, str]
 
 
-class ScanPartition(InputPartition):
-    """What one task reads: ranges of files, and which of their rows.
+class Partition(InputPartition):
+    """What one task reads. ``wanted`` are its rows: with ``copies`` those too that the broker has written once more.
 
     ``identity`` is that of the data directory: files of another one are left out.
     """
@@ -77,6 +76,11 @@ class ScanPartition(InputPartition):
         super().__init__(tuple(ranges))
         self.wanted = wanted
         self.identity = identity
+
+    def batches(self, options: Options, gone: Callable[[str], None] | None = None) -> Iterator[Any]:
+        """Record batches of the files. ``gone`` is called with those that are not there."""
+        files = DataFiles.of(options, self.identity)
+        return reporting_errors(read_files(files, self.value, self.wanted, gone))
 
 
 class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -153,7 +157,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until = end_positions(self._files(), self._endings, {})
 
     @reports_errors
-    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[ScanPartition]:
+    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Partition]:
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
         files, wanted = self._files(), self._options.wanted
@@ -167,7 +171,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self._copies(since, until[COPIES_KEY], copied.offset) + parts
         return parts
 
-    def _copies(self, since: Positions, border: Position, below: int) -> list[ScanPartition]:
+    def _copies(self, since: Positions, border: Position, below: int) -> list[Partition]:
         """Tasks for the messages below a number of which copies alone are left."""
         files = self._files()
         ranges, _ = ranges_between(files, (".journal",), since, {"journal": border})
@@ -179,10 +183,9 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ]
         return self._parts(found, True, below)
 
-    def read(self, partition: ScanPartition) -> Iterator[Any]:
+    def read(self, partition: Partition) -> Iterator[Any]:
         """Record batches of one task's files."""
-        files = DataFiles.of(self._options, partition.identity)
-        return reporting_errors(read_files(files, partition.value, partition.wanted, self._lost))
+        return partition.batches(self._options, self._lost)
 
     # ----
 
@@ -193,12 +196,12 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _parts(
         self, ranges: Sequence[tuple[Range, int]], copies: bool, below: int | None = None
-    ) -> list[ScanPartition]:
+    ) -> list[Partition]:
         files, wanted = self._files(), self._options.wanted
         if wanted.addresses or wanted.since is not None or wanted.until is not None:
             ranges = [each for each in ranges if files.may_contain(each[0].name, wanted)]
         wanted = replace(wanted, copies=copies, below=below)
-        return [ScanPartition(part, wanted, self._identity) for part in task_ranges(ranges)]
+        return [Partition(part, wanted, self._identity) for part in task_ranges(ranges)]
 
     def _offset(self, positions: Positions) -> Offset:
         offset = dump_positions(positions)
@@ -265,18 +268,17 @@ class StompringReader(DataSourceReader):
         self._options = options
 
     @reports_errors
-    def partitions(self) -> Sequence[ScanPartition]:
+    def partitions(self) -> Sequence[Partition]:
         """The files there are now; one task without any where there are none."""
         files = DataFiles.of(self._options)
         files.require()
-        identity = files.identity()
-        wanted = self._options.wanted
-        return [ScanPartition(ranges, wanted, identity) for ranges in batch_tasks(self._options) or [()]]
+        identity, wanted = files.identity(), self._options.wanted
+        ranges = task_ranges((Range(one.name), one.size) for one in files.listed(wanted))
+        return [Partition(part, wanted, identity) for part in ranges or [()]]
 
-    def read(self, partition: ScanPartition) -> Iterator[Any]:
+    def read(self, partition: Partition) -> Iterator[Any]:
         """Record batches of one task's files."""
-        files = DataFiles.of(self._options, partition.identity)
-        return reporting_errors(read_files(files, partition.value, partition.wanted))
+        return partition.batches(self._options)
 
 
 def _with_schema(options: Options, schema: StructType) -> Options:

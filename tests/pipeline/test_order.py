@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.pipeline.backlog import Amount, FileSlice, FolderBacklog, Limit, plan_batch
+from stompring.pipeline.backlog import Amount, FileSlice, Limit, plan_batch
 from stompring.pipeline.files import START, Position
 from stompring.settings.model import Retention
 
@@ -69,7 +69,7 @@ def folders(layout, at, told):
                 )
             )
         if pieces:
-            found.append(FolderBacklog(pieces))
+            found.append(pieces)
     return found
 
 

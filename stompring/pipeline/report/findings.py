@@ -24,13 +24,14 @@ and what events tell is compared, for the same queues and the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 import numpy as np
-from pyspark.sql import Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from .plots import MAX_LINES
@@ -38,7 +39,6 @@ from .queries import (
     COUNTERS,
     END_EVENTS,
     HOUR,
-    SECOND,
     STEPPED_EVENTS,
     UNNAMED_BROKER,
     ConsumerCount,
@@ -46,14 +46,14 @@ from .queries import (
     EventCounts,
     Grid,
     HotMessage,
+    Lake,
     Period,
     QueueTraffic,
-    ReportRows,
     SampleTimes,
     Series,
-    Tables,
     TimesInQueue,
     Traffic,
+    aggregated,
     as_datetime,
     brokers_of,
     counter_changes,
@@ -61,7 +61,13 @@ from .queries import (
     numpy_columns,
     present_from_start,
     select_rows,
+    sums,
 )
+
+T = TypeVar("T")
+
+#: Of a queue, or of a queue and a consumer.
+Name = TypeVar("Name", str, tuple[str, str])
 
 
 def weighted_quantile(values: Any, weights: Any, shares: Sequence[float]) -> list[int]:
@@ -200,42 +206,35 @@ class MemoryDemand:
 def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[MemoryDemand]:
     """Some addresses, one or more. ``rows`` are samples, or those of `counter_changes`."""
     selected = rows.where(F.col("address").isin(list(addresses)))
-    averages = _averages(selected)
+    inside = "sum(greatest(messages - paged, 0))"
+    average = f"coalesce(try_divide(sum(size), {inside}), 0) AS average"
+    averages = dict(aggregated(selected, ["address"], average).collect())
     # A queue is as it was in its last sample until the next one: what an address holds changes by what its queues do.
-    last = (
-        selected.withColumn("bucket", F.expr(grid.step_sql("time")))
-        .groupBy("address", "queue", "bucket")
-        .agg(F.max_by("size", "time").alias("size"), F.max_by("paged", "time").alias("paged"))
+    names = ("size", "paged")
+    last = aggregated(
+        grid.with_step(selected),
+        ("address", "queue", "step"),
+        *(f"max_by({name}, time) AS {name}" for name in names),
     )
-    order = Window.partitionBy("queue").orderBy("bucket")
-    moved = {name: F.col(name) - F.coalesce(F.lag(name).over(order), F.lit(0)) for name in ("size", "paged")}
+    before = "OVER (PARTITION BY queue ORDER BY step)"
+    moved = (f"{name} - coalesce(lag({name}) {before}, 0) AS {name}" for name in names)
     found = numpy_columns(
-        last.withColumns(moved)
-        .groupBy("address", "bucket")
-        .agg(F.sum("size").alias("size"), F.sum("paged").alias("paged"))
+        aggregated(last.selectExpr("address", "step", *moved), ("address", "step"), *sums(*names))
     )
     answer = []
     for address, positions in groups(found["address"]):
-        positions = positions[np.argsort(found["bucket"][positions])]
-        starts = np.maximum(found["bucket"][positions], 0)  # what was before is there when it begins
+        positions = positions[np.argsort(found["step"][positions])]
+        starts = np.maximum(found["step"][positions], 0)  # what was before is there when it begins
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
-        size, paged = (np.cumsum(found[name][positions]) for name in ("size", "paged"))
-        average = averages[address]
+        size, paged = (np.cumsum(found[name][positions]) for name in names)
         paging = float(seconds[paged > 0].sum())
-        answer.append(MemoryDemand(address, size + paged * average, seconds, paging, average))
+        demand = size + paged * averages[address]
+        answer.append(MemoryDemand(address, demand, seconds, paging, averages[address]))
     return answer
 
 
-def _averages(rows: Any) -> dict[str, float]:
-    inside = F.greatest(F.col("messages") - F.col("paged"), F.lit(0))
-    sums = rows.groupBy("address").agg(F.sum("size"), F.sum(inside))
-    return {address: size / count if count else 0.0 for address, size, count in sums.collect()}
-
-
-#: Buckets of the whole period.
-
-
-ARRIVAL_EVENTS, DEPARTURE_EVENTS = ("added",), ("acknowledged", "expired", "killed")
+#: What makes room in a ring.
+DEPARTURE_EVENTS = ("acknowledged", "expired", "killed")
 
 #: Events are taken where they have this share of what the counters say came, or more.
 MIN_EVENT_SHARE = 0.98
@@ -251,46 +250,28 @@ def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequen
     by_events = [ring.queue for ring, good in zip(rings, durable, strict=True) if good]
     by_samples = [ring.queue for ring, good in zip(rings, durable, strict=True) if not good]
     index = {ring.queue: at for at, ring in enumerate(rings)}
+    counted = aggregated(
+        grid.with_step(events.where(F.col("queue").isin(by_events))),
+        ("queue", "step"),
+        "count_if(event = 'added') AS came",
+        f"count_if(event IN {DEPARTURE_EVENTS}) AS went",
+    )
+    sampled = aggregated(
+        grid.with_step(rows.where(F.col("queue").isin(by_samples))).where("step >= 0"),
+        ("queue", "step"),
+        "sum(added) AS came",
+        f"sum({' + '.join(DEPARTURE_EVENTS)}) AS went",
+    )
+    found = numpy_columns(counted.union(sampled))
     came, went = np.zeros((2, len(rings), grid.count), np.int64)
-    if by_events:
-        selected = F.col("queue").isin(by_events) & F.col("event").isin(*ARRIVAL_EVENTS, *DEPARTURE_EVENTS)
-        _fill(index, came, went, _counted(events.where(selected), F.col("event").isin(*ARRIVAL_EVENTS), grid))
-    if by_samples:
-        _fill(index, came, went, _sampled(rows.where(F.col("queue").isin(by_samples)), grid))
+    at = np.array([index[queue] for queue in found["queue"]], np.int64), found["step"]
+    came[at], went[at] = found["came"], found["went"]
     # What waited when the period began. Where nothing is known of that time the rings begin empty.
     before = rows.where(F.col("queue").isin(list(index)) & (F.col("time") < grid.start))
     depth = np.zeros(len(rings), np.int64)
-    for queue, messages in before.groupBy("queue").agg(F.max_by("messages", "time")).collect():
+    for queue, messages in aggregated(before, ["queue"], "max_by(messages, time)").collect():
         depth[index[queue]] = messages
     return Flow(came, went, depth).busy()
-
-
-def _counted(events: Any, is_new: Any, grid: Grid) -> Any:
-    return (
-        events.withColumn("bucket", F.expr(grid.step_sql("time")))
-        .groupBy("queue", "bucket")
-        .agg(
-            F.sum(F.when(is_new, 1).otherwise(0)).alias("came"),
-            F.sum(F.when(is_new, 0).otherwise(1)).alias("went"),
-        )
-    )
-
-
-def _sampled(rows: Any, grid: Grid) -> Any:
-    return (
-        rows.withColumn("bucket", F.expr(grid.step_sql("time")))
-        .where("bucket >= 0")
-        .groupBy("queue", "bucket")
-        .agg(F.sum("added").alias("came"), F.sum(sum(F.col(name) for name in DEPARTURE_EVENTS)).alias("went"))
-    )
-
-
-def _fill(index: Mapping[str, int], came: Any, went: Any, frame: Any) -> None:
-    found = numpy_columns(frame)
-    for queue, rows in groups(found["queue"]):
-        at = index[queue]
-        came[at, found["bucket"][rows]] = found["came"][rows]
-        went[at, found["bucket"][rows]] = found["went"][rows]
 
 
 #: Points of a curve.
@@ -314,9 +295,10 @@ class RingAdvice:
     sizes: Any
     retained: Any
 
-    def bytes(self, size: int) -> float:
-        """What so many messages take; 0 where nothing is known of their size."""
-        return size * self.ring.average
+    @property
+    def memory(self) -> float:
+        """What ``size`` messages take; 0 where nothing is known of their size."""
+        return self.size * self.ring.average
 
 
 def ring_advice(
@@ -380,12 +362,7 @@ class Comparison:
     figures: Mapping[str, int] | None
 
 
-def previous_period(begin: int, end: int) -> Period | None:
-    """As long as that from ``begin`` to ``end``, and before it; None where that has no length."""
-    return Period(as_datetime(begin - (end - begin)), as_datetime(begin)) if end > begin else None
-
-
-def compared_figures(selected: ReportRows, period: Period, sent_first: int) -> Comparison:
+def compared_figures(selected: Lake, period: Period, sent_first: int) -> Comparison:
     """``selected`` are the rows of that ``period``; ``sent_first`` is when the first message of the lake was sent."""
     begin, end = period.begin, period.end
     assert begin is not None and end is not None
@@ -393,38 +370,23 @@ def compared_figures(selected: ReportRows, period: Period, sent_first: int) -> C
     first = min(filter(None, (sampled, sent_first)), default=0)
     if not 0 < first <= begin + (end - begin) * START_TOLERANCE:
         return Comparison(begin, end, first, None)
-    sums = [F.sum(name).alias(name) for name in COUNTERS]
     counters = counter_changes(selected.samples, begin, sampled or 0).where(F.col("time") >= begin)
-    went = counters.groupBy("queue").agg(*sums).collect()
-    there = selected.samples.select("queue").distinct().collect()
-    counts = selected.events.groupBy("queue", "event").count().collect()
-    inside = F.col("sent") >= begin
-    sent = (
-        selected.messages.groupBy("queue")
-        .agg(
-            F.count(F.when(inside, 1)).alias("count"),
-            F.count(F.when(inside & F.col("durable"), 1)).alias("durable"),
-        )
-        .collect()
-    )
-    happened = {"redelivered": 0, "dead-lettered": 0}
-    for row in counts:
-        if row.event in happened:
-            happened[row.event] += row["count"]
-    return Comparison(
-        begin,
-        end,
-        first,
-        {
-            "in": sum(row.added for row in went),
-            "out": sum(row[name] for row in went for name in COUNTERS[1:]),
-            "sent": sum(row["count"] for row in sent),
-            "durable": sum(row.durable for row in sent),
-            "queues": len({row.queue for rows in (there, counts, sent) for row in rows}),
-            "replaced": sum(row.replaced for row in went),
-            **happened,
-        },
-    )
+    went = aggregated(counters, (), *sums(*COUNTERS)).fillna(0).first()
+    counts = dict(selected.events.groupBy("event").count().collect())
+    sent, durable = aggregated(
+        selected.messages, (), f"count_if(sent >= {begin})", f"count_if(sent >= {begin} AND durable)"
+    ).first()
+    names = [rows.select("queue") for rows in (selected.samples, selected.events, selected.messages)]
+    figures = {
+        "in": went.added,
+        "out": sum(went[name] for name in COUNTERS[1:]),
+        "sent": sent,
+        "durable": durable,
+        "queues": reduce(DataFrame.union, names).distinct().count(),
+        "replaced": went.replaced,
+        **{event: counts.get(event, 0) for event in STEPPED_EVENTS},
+    }
+    return Comparison(begin, end, first, figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,24 +535,14 @@ class Findings:
         return greatest_queues(
             [one for one in self.traffic if not has_consumer(one, self.counts)],
             lambda one: one.added or one.most,
-            len(self.traffic),
         )
-
-    @property
-    def queue_names(self) -> list[str]:
-        """All of them."""
-        return sorted(set(self.addresses_of_queues()) | set(self.counts))
-
-    def addresses_of_queues(self) -> dict[str, str]:
-        """The address of each queue of which it is known."""
-        return _addresses(self.sent, self.traffic)
 
     def total(self, event: str) -> int:
         """How many events of a kind there are."""
         return sum(counts.get(event, 0) for counts in self.counts.values())
 
 
-def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
+def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]) -> Findings | None:
     """Let Spark add up what a report tells; None where there is nothing in the period."""
     progress("reading the period")
     brokers = list(request.brokers) or brokers_of(tables)
@@ -621,19 +573,21 @@ def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], Non
         stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, consumer_counts)
         opened.callback(stays.close)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
-        slowest = plotted(_notable(latencies))
-        aged = plotted(greatest(ages, lambda queue: ages[queue].count, len(ages)))
+        slow = plotted(_notable(latencies))
+        aged = plotted(greatest(ages, lambda queue: ages[queue].count))
         shown = {
-            name: plotted([one.queue for one in greatest_queues(queues, weight, len(queues))])
+            name: plotted([one.queue for one in greatest_queues(queues, weight)])
             for name, weight in WEIGHTS.items()
         }
         progress("sizes of rings")
         # A ring that nobody reads throws away whatever comes, however large it is.
         read = [one for one in queues if one.ring_size and has_consumer(one, counts)]
-        rings = greatest_queues(read, lambda one: one.replaced, ADVISED_QUEUES)
+        rings = greatest_queues(read, WEIGHTS["replaced"])[:ADVISED_QUEUES]
         durable = [is_durable(ring, counts) for ring in rings]
-        flow = flows(selected.events, changed, rings, durable, fine) if rings else None
-        advised = [] if flow is None else ring_advice(rings, durable, flow, request.keep)
+        advised = []
+        if rings:
+            flow = flows(selected.events, changed, rings, durable, fine)
+            advised = ring_advice(rings, durable, flow, request.keep)
         progress("sizes of addresses")
         read_back = set(facts.paged())
         paged = {
@@ -641,7 +595,7 @@ def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], Non
             for one in sorted(queues, key=lambda one: one.paged)
             if one.paged or one.queue in read_back
         }
-        paging = greatest(paged, lambda address: paged[address], ADVISED_QUEUES)
+        paging = greatest(paged, lambda address: paged[address])[:ADVISED_QUEUES]
         demands = memory_demand(selected.samples, paging, fine) if paging else []
         progress("lines of plots")
         return Findings(
@@ -656,7 +610,7 @@ def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], Non
             totals=traffic.totals(),
             series=traffic.series(queue for names in shown.values() for queue in names),
             latencies=latencies,
-            latency_steps=stays.steps("acknowledged", slowest),
+            latency_steps=stays.steps("acknowledged", slow),
             evicted=ages,
             evicted_steps=stays.steps("replaced", aged),
             counts=counts,
@@ -676,16 +630,18 @@ def gather(tables: Tables, request: ReportRequest, progress: Callable[[str], Non
                     for name, names in shown.items()
                     if sum(WEIGHTS[name](one) > 0 for one in queues) > len(names)
                 },
-                latency=stays.remainder("acknowledged", slowest) if len(latencies) > len(slowest) else None,
+                latency=stays.remainder("acknowledged", slow) if len(latencies) > len(slow) else None,
                 evicted=stays.remainder("replaced", aged) if len(ages) > len(aged) else None,
             ),
-            coverage=coverage(queues, facts.counted(), _addresses(sent, queues)) if times.by_broker else None,
+            coverage=coverage(queues, facts.counted(), addresses_of(sent, queues))
+            if times.by_broker
+            else None,
             comparison=_comparison(tables, request, times, brokers, progress),
             consumer_counts=consumer_counts,
             consumer_total=consumer_total,
             consumer_acknowledged=known,
             stays=stays.consumers(),
-            tail=max(((one.last - one.tail) / SECOND for one in times.by_broker.values()), default=0.0),
+            tail=max((one.tail_seconds for one in times.by_broker.values()), default=0.0),
         )
 
 
@@ -706,57 +662,55 @@ def has_consumer(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -
     return bool(queue.consumers or queue.acknowledged or counts.get(queue.queue, {}).keys() & CONSUMER_EVENTS)
 
 
-def plotted(names: Sequence[str]) -> list[str]:
+def plotted(names: Sequence[T]) -> Sequence[T]:
     """Of names, the greatest first, those that have a line of their own: where there are too many, one is the rest."""
-    return list(names[: plotted_count(names)])
+    return names if len(names) <= MAX_LINES else names[: MAX_LINES - 1]
 
 
-def plotted_count(names: Sequence[object]) -> int:
-    """How many of them have a line of their own."""
-    return len(names) if len(names) <= MAX_LINES else MAX_LINES - 1
+def slowest(ages: Mapping[Name, Durations]) -> list[Name]:
+    """The names of the greatest p99 first."""
+    return greatest(ages, lambda name: ages[name].percentiles[2])
 
 
 def _notable(latencies: Mapping[str, Durations]) -> list[str]:
     """All queues: the slowest ones, those with most messages, and the rest."""
-    slow = greatest(latencies, lambda queue: latencies[queue].percentiles[2], len(latencies))
-    large = greatest(latencies, lambda queue: latencies[queue].count, len(latencies))
-    return list(dict.fromkeys([*slow[: MAX_LINES // 2], *large]))
+    large = greatest(latencies, lambda queue: latencies[queue].count)
+    return list(dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large]))
 
 
-def _addresses(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
+def addresses_of(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
     """The address of each queue of which it is known."""
     return {one.queue: one.address for one in sent} | {one.queue: one.address for one in traffic}
 
 
 def _comparison(
-    tables: Tables,
+    tables: Lake,
     request: ReportRequest,
     times: _Times,
     brokers: Sequence[str],
     progress: Callable[[str], None],
 ) -> Comparison | None:
     """With the period before, where one was asked for."""
-    if not request.compare or request.period.begin is None:
+    begin, end = request.period.begin, request.period.end
+    end = times.end if end is None else end
+    if not request.compare or begin is None or end <= begin:
         return None
-    end = times.end if request.period.end is None else request.period.end
-    before = previous_period(request.period.begin, end)
-    if before is None:
-        return None
+    before = Period(as_datetime(2 * begin - end), as_datetime(begin))
     progress("previous period")
     return compared_figures(select_rows(tables, before, request.addresses, brokers), before, times.sent_first)
 
 
-def greatest(names: Mapping[str, Any], weight: Callable[[str], float], most: int) -> list[str]:
-    """The names of the greatest weight, the greatest first; those of equal weight by name."""
-    return sorted(names, key=lambda name: (-weight(name), name))[:most]
+def greatest(names: Iterable[Name], weight: Callable[[Name], float]) -> list[Name]:
+    """The names, those of the greatest weight first; those of equal weight by name."""
+    return sorted(names, key=lambda name: (-weight(name), name))
 
 
 def greatest_queues(
-    queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float], most: int = MAX_LINES
+    queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float]
 ) -> list[QueueTraffic]:
-    """The queues of the greatest weight, and none without any."""
+    """The queues of the greatest weight first, and none without any."""
     some = [one for one in queues if weight(one) > 0]
-    return sorted(some, key=lambda one: (-weight(one), one.queue))[:most]
+    return sorted(some, key=lambda one: (-weight(one), one.queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -774,24 +728,21 @@ class _Times:
     sent_first: int
 
 
-def _times(selected: ReportRows, period: Period, sent: _SentTimes) -> _Times | None:
+def _times(selected: Lake, period: Period, sent: _SentTimes) -> _Times | None:
     """Of what there is in the period; None for nothing. ``sent`` is that of messages."""
     begin = period.begin
     found = [sent.inside] if sent.inside else []
     low, high = selected.events.agg(F.min("time"), F.max("time")).first()
     if low is not None:
         found.append((low, high))
-    consumer_counts = numpy_columns(selected.samples.select("broker", "time").distinct())
-    order = np.argsort(consumer_counts["time"], kind="stable")
-    times, names = consumer_counts["time"][order], consumer_counts["broker"][order]
-    first = int(times[0]) if len(times) else 0
-    inside = times >= (first if begin is None else begin)
-    by_broker = {broker: SampleTimes.of(times[inside][rows]) for broker, rows in groups(names[inside])}
-    gaps = [np.diff(times[inside][rows]) for _, rows in groups(names[inside])]
-    together = np.concatenate([np.zeros(0), *gaps])
-    sampled = (0, 0)
-    if by_broker:
-        sampled = (int(times[inside][0]), int(times[inside][-1]))
+    samples = numpy_columns(selected.samples.select("broker", "time").distinct().orderBy("time"))
+    first = int(samples["time"][0]) if len(samples["time"]) else 0
+    inside = samples["time"] >= (first if begin is None else begin)
+    times, names = samples["time"][inside], samples["broker"][inside]
+    each = {broker: times[rows] for broker, rows in groups(names)}
+    gaps = np.concatenate([np.zeros(0), *map(np.diff, each.values())])
+    sampled = (int(times[0]), int(times[-1])) if each else (0, 0)
+    if each:
         found.append(sampled)
     if not found:
         return None
@@ -804,15 +755,10 @@ def _times(selected: ReportRows, period: Period, sent: _SentTimes) -> _Times | N
         first=first,
         sampled=sampled,
         # Timers are late by a little: steps as long as samples are apart are still to be had.
-        spacing=max(1, int(np.median(together) * 0.9)) if len(together) else 1,
-        by_broker=by_broker,
+        spacing=max(1, int(np.median(gaps) * 0.9)) if len(gaps) else 1,
+        by_broker={broker: SampleTimes.of(some) for broker, some in each.items()},
         sent_first=sent.first,
     )
-
-
-def _within(period: Period, column: str) -> Any:
-    """Whether a time is not before the period; later ones were left out already."""
-    return F.lit(True) if period.begin is None else F.col(column) >= period.begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -825,16 +771,17 @@ class _SentTimes:
 
 def _sent(messages: Any, period: Period) -> tuple[list[Sent], int, _SentTimes]:
     """What was sent in the period, how many messages there are with those before it, and the times of both."""
-    inside = _within(period, "sent")
+    inside = "TRUE" if period.begin is None else f"sent >= {period.begin}"  # later ones were left out already
     rows = (
-        messages.groupBy("address", "queue", F.coalesce("user", F.lit("")).alias("user"))
-        .agg(
-            F.count(F.when(inside, 1)).alias("count"),
-            F.count(F.when(inside & F.col("durable"), 1)).alias("durable"),
-            F.count("*").alias("rows"),
-            F.min(F.when(inside, F.col("sent"))).alias("first"),
-            F.max(F.when(inside, F.col("sent"))).alias("last"),
-            F.min("sent").alias("least"),
+        aggregated(
+            messages,
+            ("address", "queue", "coalesce(user, '') AS user"),
+            f"count_if({inside}) AS count",
+            f"count_if({inside} AND durable) AS durable",
+            "count(*) AS rows",
+            f"min(sent) FILTER (WHERE {inside}) AS first",
+            f"max(sent) FILTER (WHERE {inside}) AS last",
+            "min(sent) AS least",
         )
         .orderBy("address", "queue", "user")
         .collect()

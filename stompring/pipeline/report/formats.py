@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from .queries import as_datetime
 
@@ -117,8 +116,3 @@ def percent(value: float) -> str:
 def date(time: int) -> str:
     """A time in µs: 2026-07-01 12:34:56 (UTC)."""
     return as_datetime(time).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def now() -> datetime:
-    """The time it is."""
-    return datetime.now(UTC)

@@ -15,12 +15,12 @@ import hashlib
 import json
 import math
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -33,18 +33,32 @@ from . import formats
 from .findings import (
     ADVISED_QUEUES,
     SINGLE_PLOTS,
+    WEIGHTS,
     AddressAdvice,
     Findings,
     ReportRequest,
     RingAdvice,
+    Sent,
+    addresses_of,
     gather,
     greatest,
     greatest_queues,
-    plotted_count,
+    plotted,
+    slowest,
 )
 from .formats import shortened
-from .plots import Axis, Chart, Line, Plot, curve, over_time, queue_lines, style
-from .queries import PERCENTILES, SECOND, Durations, Period, QueueTraffic, Tables, percentile_line
+from .plots import Axis, Chart, Key, Line, Plot, curve, duration_ticks, over_time, queue_lines
+from .queries import (
+    COUNTERS,
+    PERCENTILES,
+    SECOND,
+    STEPPED_EVENTS,
+    Durations,
+    Lake,
+    Period,
+    QueueTraffic,
+    percentile_line,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +70,14 @@ class Cell:
     whole: str = ""
 
 
-Rows = list[list[Cell | str]]
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under headings; the first cell of each row is its heading. Those of ``words`` are no numbers."""
 
     title: str
     headings: Sequence[str]
-    rows: Rows
-    words: frozenset[int] = frozenset({0})
+    rows: Sequence[Sequence[Cell | str]]
+    words: Sequence[int] = (0,)
     note: str = ""
 
 
@@ -80,11 +91,15 @@ class Section:
     plots: Sequence[Plot] = ()
     tables: Sequence[Table] = ()
     empty: str = ""
-    after: Sequence[str] = field(default=())
+    after: Sequence[str] = ()
 
 
 #: Rows of a table; the ones after them are counted.
 MAX_ROWS = 25
+
+#: Under each heading an attribute of the row, which is a whole number, or a function that makes its cell of the row;
+#: under several headings a function that makes all of these cells.
+Columns = Mapping[str | tuple[str, ...], str | Callable[[Any], Any]]
 
 
 def truncated(table: Table, most: int = MAX_ROWS) -> Table:
@@ -93,20 +108,80 @@ def truncated(table: Table, most: int = MAX_ROWS) -> Table:
     if remainder <= 0:
         return table
     note = f"{table.note} {remainder} more rows are not shown: the table has the first {most}.".strip()
-    return Table(table.title, table.headings, table.rows[:most], table.words, note)
+    return replace(table, rows=table.rows[:most], note=note)
 
 
-def queue_cell(queue: str, address: str) -> Cell:
-    """The name of a queue, and its address where that is another."""
-    if queue == address or not address:
-        return name_cell(queue)
-    whole = f"{queue} of {address}" if (shortened(queue), shortened(address)) != (queue, address) else ""
-    return Cell(shortened(queue), f"of {shortened(address)}", whole)
+def listed(
+    title: str, rows: Iterable[Any], columns: Columns, words: Sequence[int] = (0,), note: str = ""
+) -> list[Table]:
+    """A table of the rows; none where there are no rows."""
+    headings: list[str] = []
+    for heading in columns:
+        headings += [heading] if isinstance(heading, str) else heading
+    found = [[*_cells(row, columns)] for row in rows]
+    return [truncated(Table(title, headings, found, words, note))] if found else []
 
 
-def name_cell(name: str) -> Cell:
-    """A name, shortened if it must be."""
-    return Cell(shortened(name), whole=name if shortened(name) != name else "")
+def _cells(row: Any, columns: Columns) -> Iterator[Cell | str]:
+    for heading, column in columns.items():
+        if isinstance(column, str):
+            yield formats.whole(attrgetter(column)(row))
+        elif isinstance(heading, str):
+            yield column(row)
+        else:
+            yield from column(row)
+
+
+def name_cell(name: str, address: str = "") -> Cell:
+    """A name, shortened if it must be; of a queue with its address, where that is another."""
+    short = shortened(name)
+    if name == address or not address:
+        return Cell(short, whole=name if short != name else "")
+    whole = f"{name} of {address}" if (short, shortened(address)) != (name, address) else ""
+    return Cell(short, f"of {shortened(address)}", whole)
+
+
+def queue_cell(one: Any) -> Cell:
+    """The name of a queue that knows its address."""
+    return name_cell(one.queue, one.address)
+
+
+#: Of what is not known.
+UNKNOWN = "\u2013"
+
+
+def queues_plot(
+    found: Findings, name: str, kind: str, title: str, label: str, divisor: Any = 1.0
+) -> list[Plot]:
+    """One of the `Series`, over a divisor: of the queues that have most of it, and of the rest together."""
+    ranked = greatest_queues(found.traffic, WEIGHTS[kind])
+    shown = plotted(ranked)
+    rest = getattr(found.remainder, kind)
+    lines = queue_lines(
+        [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in shown],
+        None if rest is None else rest / divisor,
+        len(ranked) - len(shown),
+    )
+    return [over_time(name, title, found.grid, lines, Axis(label))] if ranked else []
+
+
+def durations_plot(
+    found: Findings,
+    name: str,
+    title: str,
+    steps: Mapping[str, Mapping[int, Durations]],
+    rest: Mapping[int, Durations] | None,
+    others: int,
+    index: int,
+) -> Plot:
+    """One of `PERCENTILES` of some queues, and of the others together."""
+    count = found.hours.count
+    lines = queue_lines(
+        [(queue, percentile_line(each, count, index)) for queue, each in steps.items()],
+        None if rest is None else percentile_line(rest, count, index),
+        others,
+    )
+    return over_time(name, title, found.hours, lines, SECONDS)
 
 
 NO_SAMPLES = (
@@ -116,44 +191,34 @@ NO_SAMPLES = (
 
 def depth(found: Findings) -> Section:
     """Depth over time per queue."""
-    deep = greatest_queues(found.traffic, lambda one: one.most, len(found.traffic))
-    step = formats.span(found.grid.seconds)
-    section = Section(
+    deep = greatest_queues(found.traffic, WEIGHTS["depth"])
+    columns: Columns = {"queue": queue_cell, "at most": "most", "at the end": "depth"}
+    return Section(
         "depth",
         "Depth over time",
         [
-            f"Messages in each queue: waiting, scheduled, in delivery or paged; the maximum of each step of {step}, "
-            "and for several queues the sum of these. A line ends when there was no sample for two hours: the queue "
-            "was deleted, or the broker was down.",
+            "Messages in each queue: waiting, scheduled, in delivery or paged; the maximum of each step of "
+            f"{formats.span(found.grid.seconds)}, and for several queues the sum of these. A line ends when there was "
+            "no sample for two hours: the queue was deleted, or the broker was down.",
             "From samples: all messages, durable or not.",
         ],
-        empty=_empty_text(found, "No queue had a message in any sample of this period."),
+        queues_plot(found, "depth", "depth", "Messages in queues", "messages"),
+        listed("Queues that are not in the plot", deep[len(plotted(deep)) :], columns),
+        _empty_text(found, "No queue had a message in any sample of this period."),
     )
-    if not deep:
-        return section
-    shown = deep[: plotted_count(deep)]
-    remainder = deep[len(shown) :]
-    lines = queue_lines(
-        [(one.queue, found.series[one.queue].depth) for one in shown], found.remainder.depth, len(remainder)
-    )
-    plot = over_time("depth", "Messages in queues", found.grid, lines, Axis("messages"))
-    tables = []
-    if remainder:
-        rows: Rows = [
-            [queue_cell(one.queue, one.address), formats.whole(one.most), formats.whole(one.depth)]
-            for one in remainder
-        ]
-        tables.append(
-            truncated(Table("Queues that are not in the plot", ["queue", "at most", "at the end"], rows))
-        )
-    return Section(section.anchor, section.title, section.lead, [plot], tables)
 
 
 def rates(found: Findings) -> Section:
     """Rates in and out."""
-    seconds = step_durations(found)
-    busy = greatest_queues(found.traffic, lambda one: one.added + one.out, len(found.traffic))
-    section = Section(
+    busy = greatest_queues(found.traffic, lambda one: one.added + one.out)
+    seconds, lasted = step_durations(found), max((found.end - found.begin) / 1e6, 1.0)
+    columns: Columns = {
+        "queue": queue_cell,
+        "in": "added",
+        "in, mean": lambda one: formats.rate(one.added / lasted),
+        **{name: name for name in COUNTERS[1:]},
+    }
+    return Section(
         "rates",
         "Rates in and out",
         [
@@ -162,10 +227,21 @@ def rates(found: Findings) -> Section:
             "From the counters in samples: all messages, durable or not. Restarts of the broker, which reset the "
             "counters, are taken into account. A message in several queues counts in each.",
         ],
-        empty=_empty_text(found, "No message entered or left a queue in this period."),
+        [
+            *_totals_plot(found, seconds),
+            *queues_plot(found, "into", "added", "Into queues", PER_SECOND, seconds),
+        ]
+        if busy
+        else [],
+        listed("By queue", busy, columns),
+        _empty_text(found, "No message entered or left a queue in this period."),
     )
-    if not busy:
-        return section
+
+
+PER_SECOND, PER_STEP = "messages/s", "messages a step"
+
+
+def _totals_plot(found: Findings, seconds: Any) -> list[Plot]:
     total = found.totals
     lines = [
         Line("in", total["added"] / seconds),
@@ -173,84 +249,46 @@ def rates(found: Findings) -> Section:
         Line("expired or killed", (total["expired"] + total["killed"]) / seconds),
         Line("replaced by rings", total["replaced"] / seconds),
     ]
-    lines = [lines[0], lines[1], *(line for line in lines[2:] if np.nansum(line.values) > 0)]
-    plots = [over_time("rates", "All queues, in and out", found.grid, lines, Axis("messages/s"))]
-    most = greatest_queues(found.traffic, lambda one: one.added, len(found.traffic))
-    if most:
-        shown = most[: plotted_count(most)]
-        remainder = None if found.remainder.added is None else found.remainder.added / seconds
-        into = queue_lines(
-            [(one.queue, found.series[one.queue].added / seconds) for one in shown],
-            remainder,
-            len(most) - len(shown),
-        )
-        plots.append(over_time("into", "Into queues", found.grid, into, Axis("messages/s")))
-    whole = max((found.end - found.begin) / 1e6, 1.0)
-    rows: Rows = [
-        [
-            queue_cell(one.queue, one.address),
-            formats.whole(one.added),
-            formats.rate(one.added / whole),
-            formats.whole(one.acknowledged),
-            formats.whole(one.expired),
-            formats.whole(one.killed),
-            formats.whole(one.replaced),
-        ]
-        for one in busy
-    ]
-    headings = ["queue", "in", "in, mean", "acknowledged", "expired", "killed", "replaced"]
-    return Section(
-        section.anchor, section.title, section.lead, plots, [truncated(Table("By queue", headings, rows))]
-    )
+    shown = [line for at, line in enumerate(lines) if at < 2 or np.nansum(line.values) > 0]
+    return [over_time("rates", "All queues, in and out", found.grid, shown, Axis(PER_SECOND))]
 
 
 def queues(found: Findings) -> Section:
     """The largest and slowest queues."""
-    section = Section(
+    known = {one.queue: one for one in found.traffic}
+    largest = greatest_queues(found.traffic, lambda one: one.size or one.most)
+    slow = [(queue, known.get(queue)) for queue in slowest(found.latencies)]
+    columns: Columns = {
+        "queue": lambda row: name_cell(row[0], row[1].address if row[1] else ""),
+        ("most messages", "most memory", "most in pages"): lambda row: _sizes(row[1]),
+        ("p50", "p99", "longest"): lambda row: _times(found.latencies.get(row[0]), 0, 2),
+    }
+    return Section(
         "queues",
         "Largest and slowest queues",
         [
             "Maximum depth and memory come from samples; a message in several queues counts in each. The times from "
             "send to acknowledge are those of durable messages."
         ],
+        tables=[
+            *listed("Largest, by memory", [(one.queue, one) for one in largest[:15]], columns),
+            *listed("Slowest, by p99", slow[:15], columns),
+        ],
         empty="No queue had a message in this period.",
     )
-    headings = ["queue", "most messages", "most memory", "most in pages", "p50", "p99", "longest"]
-    largest = greatest_queues(found.traffic, lambda one: one.size or one.most, 15)
-    tables = []
-    if largest:
-        rows: Rows = [
-            [
-                queue_cell(one.queue, one.address),
-                formats.whole(one.most),
-                formats.size(one.size),
-                formats.whole(one.paged),
-                *_latency(found, one.queue),
-            ]
-            for one in largest
-        ]
-        tables.append(Table("Largest, by memory", headings, rows))
-    slow = sorted(found.latencies, key=lambda queue: (-found.latencies[queue].percentiles[2], queue))[:15]
-    known = {one.queue: one for one in found.traffic}
-    if slow:
-        rows = []
-        for queue in slow:
-            one = known.get(queue)
-            large = (
-                ["–"] * 3
-                if one is None
-                else [formats.whole(one.most), formats.size(one.size), formats.whole(one.paged)]
-            )
-            rows.append([queue_cell(queue, one.address if one else ""), *large, *_latency(found, queue)])
-        tables.append(Table("Slowest, by p99", headings, rows))
-    return Section(section.anchor, section.title, section.lead, (), tables, "" if tables else section.empty)
 
 
-def _latency(found: Findings, queue: str) -> list[str]:
-    ages = found.latencies.get(queue)
+def _sizes(one: QueueTraffic | None) -> list[str]:
+    if one is None:
+        return [UNKNOWN] * 3
+    return [formats.whole(one.most), formats.size(one.size), formats.whole(one.paged)]
+
+
+def _times(ages: Durations | None, *wanted: int) -> list[str]:
+    """Some of the percentiles, and the longest."""
     if ages is None:
-        return ["–"] * 3
-    return [formats.span(ages.percentiles[0]), formats.span(ages.percentiles[2]), formats.span(ages.longest)]
+        return [UNKNOWN] * (len(wanted) + 1)
+    return [formats.span(each) for each in (*(ages.percentiles[at] for at in wanted), ages.longest)]
 
 
 def _empty_text(found: Findings, nothing: str) -> str:
@@ -269,7 +307,7 @@ def peak(found: Findings) -> tuple[float, int] | None:
 
 def step_durations(found: Findings) -> Any:
     """Seconds of each step from the first sample to the last one; NaN where they are too few for a rate."""
-    starts = found.grid.start + found.grid.step * np.arange(found.grid.count)
+    starts = found.grid.starts
     first, last = found.sampled
     lasted = np.minimum(starts + found.grid.step, last) - np.maximum(starts, first)
     # A single sample has lasted no time at all: then a step is as good as anything.
@@ -309,7 +347,7 @@ def coverage_note(found: Findings) -> str:
 def latency(found: Findings) -> Section:
     """Time from send to acknowledge."""
     ages, step = found.latencies, formats.span(found.hours.seconds)
-    section = Section(
+    return Section(
         "latency",
         "Time from send to acknowledge",
         [
@@ -318,68 +356,65 @@ def latency(found: Findings) -> Section:
             "Percentiles are exact to one per cent.",
             coverage_note(found),
         ],
-        empty="No acknowledgement of a durable message is in the lake for this period.",
+        [*_latency_plots(found)] if ages else [],
+        [*_by_queue(found, ages), *_slowest_steps(found)],
+        "No acknowledgement of a durable message is in the lake for this period.",
+        _unknown(found, "acknowledged", ages),
     )
-    if not ages:
-        return section
-    steps = found.latency_steps
-    slow = sorted(steps, key=lambda queue: (-ages[queue].percentiles[2], queue))
-    count = found.hours.count
-    remainder = (
-        None if found.remainder.latency is None else percentile_line(dict(found.remainder.latency), count, 2)
-    )
-    each = [(queue, percentile_line(dict(steps[queue]), count, 2)) for queue in slow]
-    lines = queue_lines(each, remainder, len(ages) - len(each))
-    title = "p99 of each queue" if remainder is None else "p99 of queues"
-    plots = [over_time("p99", title, found.hours, lines, SECONDS)]
-    for index, queue in enumerate(slow[:SINGLE_PLOTS]):
-        own = [
-            Line(name, percentile_line(dict(steps[queue]), found.hours.count, at))
+
+
+def _latency_plots(found: Findings) -> Iterator[Plot]:
+    steps = {
+        queue: found.latency_steps[queue]
+        for queue in slowest(found.latencies)
+        if queue in found.latency_steps
+    }
+    rest = found.remainder.latency
+    title = "p99 of each queue" if rest is None else "p99 of queues"
+    yield durations_plot(found, "p99", title, steps, rest, len(found.latencies) - len(steps), 2)
+    for index, (queue, each) in enumerate([*steps.items()][:SINGLE_PLOTS]):
+        lines = [
+            Line(name, percentile_line(each, found.hours.count, at))
             for at, name in reversed([*enumerate(PERCENTILE_NAMES)])
         ]
-        plots.append(over_time(f"latency-{index}", queue, found.hours, own, SECONDS))
-    tables = [_table(found, "By queue", ages, "acknowledged"), _slowest(found)]
-    return Section(
-        section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "acknowledged")
-    )
+        yield over_time(f"latency-{index}", queue, found.hours, lines, SECONDS)
 
 
-def _slowest(found: Findings) -> Table:
+def _slowest_steps(found: Findings) -> list[Table]:
     each = [
         (ages.percentiles[2], queue, step, ages)
         for queue, steps in found.latency_steps.items()
         for step, ages in steps.items()
     ]
     each.sort(key=lambda one: (-one[0], one[1], one[2]))
-    rows: Rows = [
-        [
-            name_cell(queue),
-            formats.date(found.hours.start + step * found.hours.step)[:16],
-            formats.whole(ages.count),
-            *map(formats.span, ages.percentiles),
-        ]
-        for _, queue, step, ages in each[:10]
-    ]
+    columns: Columns = {
+        "queue": lambda row: name_cell(row[1]),
+        "from (UTC)": lambda row: formats.date(found.hours.start + row[2] * found.hours.step)[:16],
+        "messages": lambda row: formats.whole(row[3].count),
+        PERCENTILE_NAMES: lambda row: map(formats.span, row[3].percentiles),
+    }
     title = f"The slowest steps of {formats.span(found.hours.seconds)}, of the queues in the plots"
-    return Table(title, ["queue", "from (UTC)", "messages", *PERCENTILE_NAMES], rows, frozenset({0, 1}))
+    return listed(title, each[:10], columns, (0, 1))
 
 
-def _table(found: Findings, title: str, ages: Mapping[str, Durations], heading: str) -> Table:
-    addresses = found.addresses_of_queues()
-    rows: Rows = [
-        [
-            queue_cell(queue, addresses.get(queue, "")),
-            formats.whole(ages[queue].count),
-            *map(formats.span, ages[queue].percentiles),
-            formats.span(ages[queue].longest),
-        ]
-        for queue in greatest(ages, lambda queue: ages[queue].percentiles[2], len(ages))
-    ]
-    return truncated(Table(title, ["queue", heading, *PERCENTILE_NAMES, "longest"], rows))
+def _by_queue(found: Findings, ages: Mapping[str, Durations]) -> list[Table]:
+    addresses = addresses_of(found.sent, found.traffic)
+    columns: Columns = {
+        "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
+        **_ages_columns(ages),
+    }
+    return listed("By queue", slowest(ages), columns)
 
 
-def _unknown(found: Findings, event: str) -> list[str]:
-    ages = found.latencies if event == "acknowledged" else found.evicted
+def _ages_columns(ages: Mapping[Any, Durations]) -> Columns:
+    """Of rows that are keys of ``ages``."""
+    return {
+        "acknowledged": lambda key: formats.whole(ages[key].count),
+        (*PERCENTILE_NAMES, "longest"): lambda key: _times(ages[key], *range(len(PERCENTILES))),
+    }
+
+
+def _unknown(found: Findings, event: str, ages: Mapping[str, Durations]) -> list[str]:
     missing = found.total(event) - sum(one.count for one in ages.values())
     if missing <= 0:
         return []
@@ -388,9 +423,24 @@ def _unknown(found: Findings, event: str) -> list[str]:
 
 def evictions(found: Findings) -> Section:
     """What rings threw away, when, and how old it was."""
-    rings = greatest_queues(found.traffic, lambda one: one.replaced, len(found.traffic))
     some = [one for one in found.traffic if one.ring_size]
-    section = Section(
+    unread = {one.queue for one in found.unread}
+    plots = queues_plot(found, "evicted", "replaced", "Messages replaced by rings", PER_STEP)
+    if found.evicted:
+        steps, others = found.evicted_steps, len(found.evicted) - len(found.evicted_steps)
+        title = "Median age of replaced messages"
+        plots.append(durations_plot(found, "evicted-age", title, steps, found.remainder.evicted, others, 0))
+    columns: Columns = {
+        "ring": queue_cell,
+        "ring-size": lambda one: formats.whole(one.ring_size) if one.ring_size else "none now",
+        "replaced": "replaced",
+        "of all added": lambda one: formats.share(one.replaced / one.added) if one.added else UNKNOWN,
+        ("age, median", "age, p90", "oldest"): lambda one: _times(found.evicted.get(one.queue), 0, 1),
+        "consumers, maximum": lambda one: (
+            NO_CONSUMER if one.queue in unread else formats.whole(one.consumers)
+        ),
+    }
+    return Section(
         "rings",
         "Messages replaced by rings",
         [
@@ -398,65 +448,40 @@ def evictions(found: Findings) -> Section:
             f"(all messages, in steps of {formats.span(found.grid.seconds)}); ages come from events.",
             coverage_note(found),
         ],
-        empty=(
-            f"No ring replaced a message: none of the {len(some)} rings was full."
-            if some
-            else "No ring replaced a message: no queue has a ring-size."
-        ),
-    )
-    unread = {one.queue for one in found.unread}
-    if not rings and not found.evicted:
-        return section
-    plots: list[Plot] = []
-    if rings:
-        shown = rings[: plotted_count(rings)]
-        lines = queue_lines(
-            [(one.queue, found.series[one.queue].replaced) for one in shown],
-            found.remainder.replaced,
-            len(rings) - len(shown),
-        )
-        plots.append(
-            over_time("evicted", "Messages replaced by rings", found.grid, lines, Axis("messages a step"))
-        )
-    if found.evicted:
-        count = found.hours.count
-        remainder = (
-            None
-            if found.remainder.evicted is None
-            else percentile_line(dict(found.remainder.evicted), count, 0)
-        )
-        each = [
-            (queue, percentile_line(dict(steps), count, 0)) for queue, steps in found.evicted_steps.items()
-        ]
-        own = queue_lines(each, remainder, len(found.evicted) - len(each))
-        plots.append(over_time("evicted-age", "Median age of replaced messages", found.hours, own, SECONDS))
-    rows: Rows = []
-    for one in rings:
-        ages = found.evicted.get(one.queue)
-        texts = ["–"] * 3 if ages is None else [*map(formats.span, (*ages.percentiles[:2], ages.longest))]
-        lost = formats.share(one.replaced / one.added) if one.added else "–"
-        size = formats.whole(one.ring_size) if one.ring_size else "none now"
-        readers = NO_CONSUMER if one.queue in unread else formats.whole(one.consumers)
-        rows.append(
-            [queue_cell(one.queue, one.address), size, formats.whole(one.replaced), lost, *texts, readers]
-        )
-    headings = ["ring", "ring-size", "replaced", "of all added", "age, median", "age, p90", "oldest"]
-    table = Table("By ring", [*headings, "consumers, maximum"], rows)
-    tables = [truncated(table)] if rows else []
-    return Section(
-        section.anchor, section.title, section.lead, plots, tables, after=_unknown(found, "replaced")
+        plots,
+        listed("By ring", greatest_queues(found.traffic, WEIGHTS["replaced"]), columns),
+        f"No ring replaced a message: none of the {len(some)} rings was full."
+        if some
+        else "No ring replaced a message: no queue has a ring-size.",
+        _unknown(found, "replaced", found.evicted),
     )
 
 
 def hot_spots(found: Findings) -> Section:
     """Redelivery and dead letters."""
-    counts = found.counts
-    hot = {
-        queue: kinds
-        for queue, kinds in counts.items()
-        if any(kinds.get(each) for each in ("redelivered", "dead-lettered", "moved"))
+    kinds, addresses = found.counts, addresses_of(found.sent, found.traffic)
+
+    def number(event: str) -> Callable[[str], str]:
+        return lambda queue: formats.whole(kinds[queue].get(event, 0))
+
+    columns: Columns = {
+        "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
+        "redelivered": number("redelivered"),
+        "per 100 added": lambda queue: _part(
+            kinds[queue].get("redelivered", 0), kinds[queue].get("added", 0)
+        ),
+        "most deliveries": lambda queue: formats.whole(found.deliveries.get(queue, 0)),
+        "dead letters": number("dead-lettered"),
+        "moved on expiry": number("moved"),
     }
-    section = Section(
+    hot = [queue for queue in kinds if any(map(kinds[queue].get, (*STEPPED_EVENTS, "moved")))]
+    single: Columns = {
+        "queue": lambda one: name_cell(one.queue),
+        "message number": lambda one: str(one.message_id),
+        "redelivered": "redelivered",
+        "deliveries": "deliveries",
+    }
+    return Section(
         "hot-spots",
         "Redelivery and dead letters",
         [
@@ -465,64 +490,35 @@ def hot_spots(found: Findings) -> Section:
             f"{formats.span(found.grid.seconds)}.",
             coverage_note(found),
         ],
-        empty="No durable message was redelivered, and none went to a dead-letter or expiry address.",
-    )
-    if not hot:
-        return section
-    plots = []
-    for event, title in (("redelivered", "Redelivered messages"), ("dead-lettered", "Dead letters")):
-        steps = found.hot_steps[event]
-        names = greatest(steps, lambda queue, steps=steps: steps[queue].sum(), len(steps))  # type: ignore[misc]
-        if names:
-            shown = names[: plotted_count(names)]
-            remainder = names[len(shown) :]
-            other = (
-                sum((steps[queue] for queue in remainder), start=np.zeros(found.grid.count))
-                if remainder
-                else None
-            )
-            lines = queue_lines([(queue, steps[queue]) for queue in shown], other, len(remainder))
-            plots.append(over_time(event, title, found.grid, lines, Axis("messages a step")))
-    addresses = found.addresses_of_queues()
-    rows: Rows = [
         [
-            queue_cell(queue, addresses.get(queue, "")),
-            formats.whole(hot[queue].get("redelivered", 0)),
-            _part(hot[queue].get("redelivered", 0), counts[queue].get("added", 0)),
-            formats.whole(found.deliveries.get(queue, 0)),
-            formats.whole(hot[queue].get("dead-lettered", 0)),
-            formats.whole(hot[queue].get("moved", 0)),
-        ]
-        for queue in greatest(
-            hot, lambda queue: sum(hot[queue].get(e, 0) for e in ("redelivered", "dead-lettered")), len(hot)
-        )
-    ]
-    headings = [
-        "queue",
-        "redelivered",
-        "per 100 added",
-        "most deliveries",
-        "dead letters",
-        "moved on expiry",
-    ]
-    tables = [truncated(Table("By queue", headings, rows))]
-    if found.hottest:
-        single: Rows = [
-            [
-                name_cell(one.queue),
-                str(one.message_id),
-                formats.whole(one.redelivered),
-                formats.whole(one.deliveries),
-            ]
-            for one in found.hottest
-        ]
-        title = "Messages with most redeliveries"
-        tables.append(Table(title, ["queue", "message number", "redelivered", "deliveries"], single))
-    return Section(section.anchor, section.title, section.lead, plots, tables)
+            *_hot_plot(found, "redelivered", "Redelivered messages"),
+            *_hot_plot(found, "dead-lettered", "Dead letters"),
+        ],
+        [
+            *listed(
+                "By queue",
+                greatest(hot, lambda queue: sum(kinds[queue].get(event, 0) for event in STEPPED_EVENTS)),
+                columns,
+            ),
+            *listed("Messages with most redeliveries", found.hottest, single),
+        ],
+        "No durable message was redelivered, and none went to a dead-letter or expiry address.",
+    )
+
+
+def _hot_plot(found: Findings, event: str, title: str) -> list[Plot]:
+    steps = found.hot_steps[event]
+    names = greatest(steps, lambda queue: steps[queue].sum())
+    shown = plotted(names)
+    others = [steps[queue] for queue in names[len(shown) :]]
+    lines = queue_lines(
+        [(queue, steps[queue]) for queue in shown], sum(others) if others else None, len(others)
+    )
+    return [over_time(event, title, found.grid, lines, Axis(PER_STEP))] if names else []
 
 
 def _part(some: int, all_: int) -> str:
-    return f"{100 * some / all_:.3g}" if all_ else "–"
+    return f"{100 * some / all_:.3g}" if all_ else UNKNOWN
 
 
 #: A user who did not log in.
@@ -531,9 +527,12 @@ NOT_LOGGED_IN = "not logged in"
 
 def consumers(found: Findings) -> Section:
     """Consumers and users."""
-    plots = _consumers_plot(found)
-    tables = [*_acknowledged(found), *_slowest_consumers(found), *_users(found)]
-    empty = "" if plots or tables else "There are no consumers and no users in this period."
+    stays: Columns = {
+        "queue": lambda pair: name_cell(pair[0]),
+        "consumer": lambda pair: name_cell(pair[1]),
+        **_ages_columns(found.stays),
+    }
+    title = "Time from send to acknowledge, by queue and consumer: the slowest by p99"
     after = []
     acknowledged = found.total("acknowledged")
     if acknowledged > found.consumer_acknowledged > 0:
@@ -548,91 +547,59 @@ def consumers(found: Findings) -> Section:
             "of its connection, or the number of the connection, and the id of its subscription.",
             coverage_note(found),
         ],
-        plots,
-        tables,
-        empty,
+        queues_plot(found, "consumers-of", "consumers", "Consumers of queues", "consumers"),
+        [*_acknowledged(found), *listed(title, slowest(found.stays), stays, (0, 1)), *_users(found)],
+        "There are no consumers and no users in this period.",
         after,
     )
 
 
-def _consumers_plot(found: Findings) -> list[Plot]:
-    read = greatest_queues(found.traffic, lambda one: one.consumers, len(found.traffic))
-    if not read:
-        return []
-    shown = read[: plotted_count(read)]
-    each = [(one.queue, found.series[one.queue].consumers) for one in shown]
-    lines = queue_lines(each, found.remainder.consumers, len(read) - len(shown))
-    return [over_time("consumers-of", "Consumers of queues", found.grid, lines, Axis("consumers"))]
-
-
 def _acknowledged(found: Findings) -> list[Table]:
-    if not found.consumer_counts:
-        return []
-    rows: Rows = [
-        [
-            name_cell(one.consumer),
-            name_cell(one.queue),
-            formats.whole(one.count),
-            formats.share(one.count / found.counts[one.queue]["acknowledged"]),
-        ]
-        for one in found.consumer_counts
-    ]
-    headings = ["consumer", "queue", "acknowledged", "share of the queue"]
-    table = truncated(Table("Acknowledged by consumer", headings, rows, frozenset({0, 1})))
-    if found.consumer_total > len(found.consumer_counts):
-        more = formats.whole(found.consumer_total - len(rows))
-        note = f"{more} more consumers acknowledged less than each of the first {len(rows)}."
-        return [Table(table.title, table.headings, table.rows, table.words, f"{table.note} {note}".strip())]
-    return [table]
-
-
-def _slowest_consumers(found: Findings) -> list[Table]:
-    if not found.stays:
-        return []
-    slow = sorted(found.stays, key=lambda pair: (-found.stays[pair].percentiles[2], pair))
-    rows: Rows = [
-        [
-            name_cell(queue),
-            name_cell(consumer),
-            formats.whole(found.stays[queue, consumer].count),
-            *map(formats.span, found.stays[queue, consumer].percentiles),
-            formats.span(found.stays[queue, consumer].longest),
-        ]
-        for queue, consumer in slow
-    ]
-    headings = ["queue", "consumer", "acknowledged", *PERCENTILE_NAMES, "longest"]
-    title = "Time from send to acknowledge, by queue and consumer: the slowest by p99"
-    return [truncated(Table(title, headings, rows, frozenset({0, 1})))]
+    each = found.consumer_counts
+    columns: Columns = {
+        "consumer": lambda one: name_cell(one.consumer),
+        "queue": lambda one: name_cell(one.queue),
+        "acknowledged": "count",
+        "share of the queue": lambda one: formats.share(one.count / found.counts[one.queue]["acknowledged"]),
+    }
+    tables = listed("Acknowledged by consumer", each, columns, (0, 1))
+    if found.consumer_total <= len(each):
+        return tables
+    more = formats.whole(found.consumer_total - len(each))
+    note = f"{more} more consumers acknowledged less than each of the first {len(each)}."
+    return [replace(table, note=f"{table.note} {note}".strip()) for table in tables]
 
 
 def _users(found: Findings) -> list[Table]:
-    count: Counter[str] = Counter()
-    durable: Counter[str] = Counter()
-    queues: dict[str, set[str]] = {}
+    sent: dict[str, list[Sent]] = {}
     for one in found.sent:
         if one.count:
-            count[one.user] += one.count
-            durable[one.user] += one.durable
-            queues.setdefault(one.user, set()).add(one.queue)
+            sent.setdefault(one.user, []).append(one)
+    count = {user: sum(one.count for one in each) for user, each in sent.items()}
     total = sum(count.values())
-    rows: Rows = [
-        [
-            name_cell(user or NOT_LOGGED_IN),
-            formats.whole(count[user]),
-            formats.share(count[user] / total),
-            formats.whole(durable[user]),
-            formats.whole(len(queues[user])),
-        ]
-        for user in sorted(count, key=lambda user: (-count[user], user))
-    ]
-    headings = ["user", "messages into queues", "of all", "durable", "queues"]
+    columns: Columns = {
+        "user": lambda user: name_cell(user or NOT_LOGGED_IN),
+        "messages into queues": lambda user: formats.whole(count[user]),
+        "of all": lambda user: formats.share(count[user] / total),
+        "durable": lambda user: formats.whole(sum(one.durable for one in sent[user])),
+        "queues": lambda user: formats.whole(len({one.queue for one in sent[user]})),
+    }
     note = "A message in several queues counts in each."
-    return [truncated(Table("Sent by user", headings, rows, note=note))] if rows else []
+    return listed("Sent by user", greatest(count, lambda user: count[user]), columns, note=note)
 
 
 def unread(found: Findings) -> Section:
     """Queues without a consumer."""
-    section = Section(
+    columns: Columns = {
+        "queue": queue_cell,
+        "in": "added",
+        "at the beginning": "begin",
+        "at the end": "depth",
+        "growth": _growth,
+        "replaced": "replaced",
+        "consumers": lambda one: NO_CONSUMER,
+    }
+    return Section(
         "unread",
         "Queues without consumers",
         [
@@ -640,32 +607,24 @@ def unread(found: Findings) -> Section:
             "acknowledgement. Such a queue grows until a consumer reads it, or until a limit applies; a ring replaces "
             "its oldest messages.",
         ],
-        empty="Every queue with messages had a consumer." if found.traffic else NO_SAMPLES,
+        tables=listed("By queue", found.unread, columns, (0, 6)),
+        empty=_empty_text(found, "Every queue with messages had a consumer."),
     )
-    rows: Rows = [
-        [
-            queue_cell(one.queue, one.address),
-            formats.whole(one.added),
-            formats.whole(one.begin),
-            formats.whole(one.depth),
-            _change(one.growth),
-            formats.whole(one.replaced),
-            NO_CONSUMER,
-        ]
-        for one in found.unread
-    ]
-    if not rows:
-        return section
-    headings = ["queue", "in", "at the beginning", "at the end", "growth", "replaced", "consumers"]
-    table = truncated(Table("By queue", headings, rows, frozenset({0, 6})))
-    return Section(section.anchor, section.title, section.lead, (), [table])
 
 
 def drain(found: Findings) -> Section:
     """How long what waits will wait."""
     some = [one for one in found.traffic if one.depth]
     some.sort(key=lambda one: (-_urgency(one), -one.depth, one.queue))
-    section = Section(
+    columns: Columns = {
+        "queue": queue_cell,
+        "messages at the end": "depth",
+        "growth in the period": _growth,
+        "in": lambda one: _rate(one.rate_in),
+        "out": lambda one: _rate(one.rate_out),
+        "empty in": drain_text,
+    }
+    return Section(
         "drain",
         "Time to drain",
         [
@@ -673,24 +632,9 @@ def drain(found: Findings) -> Section:
             f"{formats.span(found.tail)}. A queue with a higher rate in than out never becomes empty.",
             "From samples: all messages.",
         ],
-        empty="No queue had a message at the end of the period." if found.traffic else NO_SAMPLES,
+        tables=listed("By queue", some, columns),
+        empty=_empty_text(found, "No queue had a message at the end of the period."),
     )
-    if not some:
-        return section
-    rows: Rows = [
-        [
-            queue_cell(one.queue, one.address),
-            formats.whole(one.depth),
-            _change(one.growth),
-            _rate(one.rate_in),
-            _rate(one.rate_out),
-            drain_text(one),
-        ]
-        for one in some
-    ]
-    headings = ["queue", "messages at the end", "growth in the period", "in", "out", "empty in"]
-    table = truncated(Table("By queue", headings, rows))
-    return Section(section.anchor, section.title, section.lead, (), [table])
 
 
 def _urgency(one: QueueTraffic) -> float:
@@ -708,17 +652,25 @@ def drain_text(one: QueueTraffic) -> str:
 
 
 def _rate(value: float) -> str:
-    return "\u2013" if math.isnan(value) else formats.rate(value)
+    return UNKNOWN if math.isnan(value) else formats.rate(value)
 
 
-def _change(value: int) -> str:
-    return f"+{formats.whole(value)}" if value > 0 else formats.whole(value).replace("-", "\u2212")
+def _growth(one: QueueTraffic) -> str:
+    return f"{'+' if one.growth > 0 else ''}{formats.whole(one.growth)}".replace("-", MINUS)
 
 
 def coverage(found: Findings) -> Section:
     """What the lake does not have."""
     known = found.coverage
-    section = Section(
+    each = [] if known is None else sorted(known.queues, key=lambda one: (-one.missing, one.queue))
+    columns: Columns = {
+        "queue": queue_cell,
+        "added": "came",
+        "in the lake": "covered",
+        "not in the lake": "missing",
+        "share not in the lake": lambda one: formats.share(one.missing / one.came),
+    }
+    return Section(
         "coverage",
         "Coverage",
         [
@@ -727,27 +679,10 @@ def coverage(found: Findings) -> Section:
             "otherwise. Figures from events cover these messages only. This section counts messages after the first "
             "sample of the period and up to the last one.",
         ],
-        empty=(
-            "The number of messages that are not in the lake is unknown: there are no samples of this period."
-            if known is None
-            else "No message entered a queue between the first and the last sample of the period."
-        ),
-    )
-    if known is None or not known.queues:
-        return section
-    rows: Rows = [
-        [
-            queue_cell(one.queue, one.address),
-            formats.whole(one.came),
-            formats.whole(one.covered),
-            formats.whole(one.missing),
-            formats.share(one.missing / one.came),
-        ]
-        for one in sorted(known.queues, key=lambda one: (-one.missing, one.queue))
-    ]
-    headings = ["queue", "added", "in the lake", "not in the lake", "share not in the lake"]
-    return Section(
-        section.anchor, section.title, section.lead, (), [truncated(Table("By queue", headings, rows))]
+        tables=listed("By queue", each, columns),
+        empty="The number of messages that are not in the lake is unknown: there are no samples of this period."
+        if known is None
+        else "No message entered a queue between the first and the last sample of the period.",
     )
 
 
@@ -759,7 +694,26 @@ def rings(found: Findings) -> Section:
     """Ring sizes."""
     keep = formats.percent(found.request.keep)
     fine = formats.span(max((found.end - found.begin) / 20_000 / 1e6, 1e-6))
-    section = Section(
+    columns: Columns = {
+        "ring": lambda one: queue_cell(one.ring),
+        "size now": "ring.ring_size",
+        "replaced": "ring.replaced",
+        "by the model": "modelled",
+        (f"size for {keep}", "memory", "size for all"): _advised_sizes,
+        "from": lambda one: "events" if one.by_events else "samples",
+    }
+    note = "Memory is the size times the mean memory of a message of the queue."
+    if len(found.rings) == ADVISED_QUEUES:
+        note += f" There is advice for the {ADVISED_QUEUES} rings that replaced most."
+    without: Columns = {
+        "ring": queue_cell,
+        "size now": "ring_size",
+        "replaced": "replaced",
+        "advice": lambda one: f"none: {NO_CONSUMER}",
+    }
+    unread = [one for one in found.unread if one.ring_size and one.replaced]
+    useless = "A ring without consumers replaces messages at any size."
+    return Section(
         "ring-sizes",
         "Advice: ring-size",
         [
@@ -772,71 +726,24 @@ def rings(found: Findings) -> Section:
             "a real ring. “By the model” is the number of messages that the simulation replaces with the actual size: "
             "the closer it is to the number replaced, the better is the advice.",
         ],
-        empty="No ring replaced a message, so no ring was too small.",
-    )
-    unread = [one for one in found.unread if one.ring_size and one.replaced]
-    if unread:
-        section = replace(
-            section, empty="No ring with consumers replaced a message.", tables=[_unread_section(unread)]
-        )
-    if not found.rings:
-        return section
-    rows: Rows = []
-    for one in found.rings:
-        ring = one.ring
-        texts = (
-            [formats.whole(one.size), _bytes(one, one.size), formats.whole(one.enough)]
-            if one.modelled
-            else ["none"] + ["–"] * 2
-        )
-        source = "events" if one.by_events else "samples"
-        rows.append(
-            [
-                queue_cell(ring.queue, ring.address),
-                formats.whole(ring.ring_size),
-                formats.whole(ring.replaced),
-                formats.whole(one.modelled),
-                *texts,
-                source,
-            ]
-        )
-    headings = [
-        "ring",
-        "size now",
-        "replaced",
-        "by the model",
-        f"size for {keep}",
-        "memory",
-        "size for all",
-        "from",
-    ]
-    note = "Memory is the size times the mean memory of a message of the queue."
-    if len(found.rings) == ADVISED_QUEUES:
-        note += f" There is advice for the {ADVISED_QUEUES} rings that replaced most."
-    plots = [
-        _ring_plot(f"ring-{at}", one, keep) for at, one in enumerate(found.rings[:MAX_CURVES]) if one.modelled
-    ]
-    table = Table("Sizes", headings, rows, frozenset({0, 7}), note)
-    return replace(section, plots=plots, tables=[table, *section.tables])
-
-
-def _unread_section(rings: list[QueueTraffic]) -> Table:
-    rows: Rows = [
         [
-            queue_cell(one.queue, one.address),
-            formats.whole(one.ring_size),
-            formats.whole(one.replaced),
-            f"none: {NO_CONSUMER}",
-        ]
-        for one in rings
-    ]
-    note = "A ring without consumers replaces messages at any size."
-    headings = ["ring", "size now", "replaced", "advice"]
-    return truncated(Table("Rings without consumers", headings, rows, frozenset({0, 3}), note))
+            _ring_plot(f"ring-{at}", one, keep)
+            for at, one in enumerate(found.rings[:MAX_CURVES])
+            if one.modelled
+        ],
+        [
+            *listed("Sizes", found.rings, columns, (0, 7), note),
+            *listed("Rings without consumers", unread, without, (0, 3), useless),
+        ],
+        "No ring replaced a message, so no ring was too small.",
+    )
 
 
-def _bytes(one: RingAdvice, size: int) -> str:
-    return formats.size(one.bytes(size)) if one.ring.average else "unknown"
+def _advised_sizes(one: RingAdvice) -> list[str]:
+    if not one.modelled:
+        return ["none", UNKNOWN, UNKNOWN]
+    memory = formats.size(one.memory) if one.ring.average else "unknown"
+    return [formats.whole(one.size), memory, formats.whole(one.enough)]
 
 
 def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
@@ -844,14 +751,22 @@ def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
     axes = Axis("ring-size (messages)"), Axis("% kept", percent=True)
     label = f"{keep}: ring-size {formats.whole(one.size)}"
     if one.ring.average:
-        label += f", about {formats.size(one.bytes(one.size))}"
+        label += f", about {formats.size(one.memory)}"
     return curve(name, one.ring.queue, one.sizes, line, axes, one.size, label)
 
 
 def addresses(found: Findings) -> Section:
     """Limits of addresses."""
     share = formats.percent(found.request.unpaged)
-    section = Section(
+    columns: Columns = {
+        "address": lambda one: name_cell(one.demand.address),
+        "on disk only, of the time": lambda one: formats.share(one.paging),
+        "mean message": lambda one: formats.size(one.demand.average),
+        f"bytes for {share}": "size",
+        "that is": lambda one: formats.size(one.size),
+        "for all the time": lambda one: formats.size(one.enough),
+    }
+    return Section(
         "address-sizes",
         "Advice: max-size-bytes",
         [
@@ -861,38 +776,12 @@ def addresses(found: Findings) -> Section:
             "mean size of those in memory. A message in several queues of its address counts in each, although it is "
             "in memory once: for topics the advice is an upper bound. Consumers are assumed to be unchanged.",
         ],
-        empty="No address paged in this period.",
+        [_address_plot(f"address-{at}", one, share) for at, one in enumerate(found.addresses[:MAX_CURVES])],
+        listed("Limits", found.addresses, columns),
+        "Addresses paged, but no sample has one of their messages in memory: their size is unknown."
+        if any(one.paged for one in found.traffic)
+        else "No address paged in this period.",
     )
-    if not found.addresses:
-        if any(one.paged for one in found.traffic):
-            unknown = (
-                "Addresses paged, but no sample has one of their messages in memory: their size is unknown."
-            )
-            return Section(section.anchor, section.title, section.lead, empty=unknown)
-        return section
-    rows: Rows = [
-        [
-            name_cell(one.demand.address),
-            formats.share(one.paging),
-            formats.size(one.demand.average),
-            formats.whole(one.size),
-            formats.size(one.size),
-            formats.size(one.enough),
-        ]
-        for one in found.addresses
-    ]
-    headings = [
-        "address",
-        "on disk only, of the time",
-        "mean message",
-        f"bytes for {share}",
-        "that is",
-        "for all the time",
-    ]
-    plots = [
-        _address_plot(f"address-{at}", one, share) for at, one in enumerate(found.addresses[:MAX_CURVES])
-    ]
-    return Section(section.anchor, section.title, section.lead, plots, [Table("Limits", headings, rows)])
 
 
 def _address_plot(name: str, one: AddressAdvice, share: str) -> Plot:
@@ -921,7 +810,7 @@ def scripts(sections: Sequence[Section]) -> Scripts:
     from plotly.offline import get_plotlyjs
 
     own = files("stompring.pipeline.report").joinpath("templates/interactive.js").read_text(encoding="utf-8")
-    plots = [described(plot) for section in sections for plot in section.plots if plot.chart is not None]
+    plots = [described(plot) for section in sections for plot in section.plots]
     data = json.dumps(plots, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return Scripts([get_plotlyjs(), own], data)
 
@@ -929,7 +818,6 @@ def scripts(sections: Sequence[Section]) -> Scripts:
 def described(plot: Plot) -> dict[str, Any]:
     """A plot as `interactive.js` wants it. Its dates are milliseconds since the epoch."""
     chart = plot.chart
-    assert chart is not None
     time = chart.level is None
     return {
         "name": plot.name,
@@ -941,30 +829,23 @@ def described(plot: Plot) -> dict[str, Any]:
         "logy": bool(plot.scale),
         "percent": chart.upright.percent,
         "mark": chart.mark,
-        "lines": [
-            _line(chart, line, key.colour, key.dash)
-            for line, key in zip(chart.lines, style(chart.lines), strict=True)
-        ],
-        "ticks": _ticks(plot),
+        "lines": [_line(chart.upright, line, key) for line, key in zip(chart.lines, plot.keys, strict=False)],
+        "ticks": _ticks(chart),
     }
 
 
-def _line(chart: Chart, line: Any, colour: str, dash: str) -> dict[str, Any]:
+def _line(axis: Axis, line: Line, key: Key) -> dict[str, Any]:
     values = _numbers(line.values)
-    found = {"label": line.label, "whole": line.whole or line.label, "colour": colour, "y": values}
-    found["dash"] = {"none": "solid", "1 2": "dot"}.get(dash, "dash")
+    found = {"label": line.label, "whole": line.whole or line.label, "colour": key.colour, "y": values}
+    found["dash"] = {"none": "solid", "1 2": "dot"}.get(key.dash, "dash")
     # Numbers are told as elsewhere on the page: a script would have to know durations and bytes.
-    if not chart.upright.percent and chart.upright.text is not formats.count:
-        found["text"] = [None if value is None else chart.upright.text(value) for value in values]
+    if not axis.percent and axis.text is not formats.count:
+        found["text"] = [None if value is None else axis.text(value) for value in values]
     return found
 
 
-def _ticks(plot: Plot) -> dict[str, Any] | None:
-    """Places and texts on an axis of bytes or durations."""
-    chart = plot.chart
-    assert chart is not None
-    from .plots import duration_ticks
-
+def _ticks(chart: Chart) -> dict[str, Any] | None:
+    """Places and texts on an axis of durations."""
     if chart.upright.text is not formats.span:
         return None
     known = [value for line in chart.lines for value in np.asarray(line.values).tolist() if value > 0]
@@ -999,10 +880,9 @@ def figures(found: Findings) -> dict[str, int]:
         "out": sum(one.out for one in found.traffic),
         "sent": sum(one.count for one in found.sent),
         "durable": sum(one.durable for one in found.sent),
-        "queues": len(found.queue_names),
+        "queues": len(addresses_of(found.sent, found.traffic).keys() | found.counts.keys()),
         "replaced": sum(one.replaced for one in found.traffic),
-        "redelivered": found.total("redelivered"),
-        "dead-lettered": found.total("dead-lettered"),
+        **{event: found.total(event) for event in STEPPED_EVENTS},
     }
 
 
@@ -1018,73 +898,71 @@ HEADLINE = {
 }
 
 
-def numbers(found: Findings) -> list[HeadlineNumber]:
+def numbers(found: Findings) -> Iterator[HeadlineNumber]:
     """The headline."""
     before = None if found.comparison is None else found.comparison.figures
-    headline = [
-        HeadlineNumber(
-            HEADLINE[name],
-            formats.count(number),
-            formats.whole(number),
-            "" if before is None else change_text(before[name], number),
-        )
-        for name, number in figures(found).items()
-    ]
-    known = found.coverage
+    for name, number in figures(found).items():
+        change = "" if before is None else change_text(before[name], number)
+        yield HeadlineNumber(HEADLINE[name], formats.count(number), formats.whole(number), change)
+    known, missing = found.coverage, "of messages not in the lake"
     if known is None:
-        headline.append(HeadlineNumber("of messages not in the lake", "unknown", "there are no samples"))
+        yield HeadlineNumber(missing, "unknown", "there are no samples")
     else:
         all_ = f"{formats.whole(known.missing)} of {formats.whole(known.came)}"
-        headline.append(HeadlineNumber("of messages not in the lake", formats.share(known.share), all_))
+        yield HeadlineNumber(missing, formats.share(known.share), all_)
     without = len(found.unread)
-    headline.append(
-        HeadlineNumber("queues without consumers", formats.count(without), formats.whole(without))
-    )
-    return headline
+    yield HeadlineNumber("queues without consumers", formats.count(without), formats.whole(without))
 
 
 def change_text(before: int, now: int) -> str:
     """By how many per cent a number is more or less than before."""
-    if not before:
-        return "0 before" if now else "as before"
     if now == before:
         return "as before"
+    if not before:
+        return "0 before"
     part = 100 * (now - before) / before
     text = f"{abs(part):.0f}" if abs(part) >= 10 else f"{abs(part):.2g}"
     return f"{'+' if part > 0 else MINUS}{text}{formats.NBSP}%"
 
 
-def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
-    """The biggest findings, with the section that tells more. Names are escaped."""
+#: The section that tells more, and markup.
+Sentence = tuple[str, Any]
+
+
+def sentence(anchor: str, text: str, *values: Any) -> Sentence:
+    """With the section that tells more. Values are escaped where they are no markup."""
+    return anchor, markupsafe.Markup(text).format(*values)
+
+
+def sentences(found: Findings) -> Iterator[Sentence]:
+    """The biggest findings."""
     yield from _coverage_sentence(found)
-    deep = greatest_queues(found.traffic, lambda one: one.most, 1)
-    if deep:
-        text = markupsafe.Markup("The deepest queue was {}: at most {} messages, {} at the end.")
-        yield (
+    for deepest in greatest_queues(found.traffic, WEIGHTS["depth"])[:1]:
+        yield sentence(
             "depth",
-            text.format(
-                name_markup(deep[0].queue), formats.whole(deep[0].most), formats.whole(deep[0].depth)
-            ),
+            "The deepest queue was {}: at most {} messages, {} at the end.",
+            name_markup(deepest.queue),
+            formats.whole(deepest.most),
+            formats.whole(deepest.depth),
         )
     high = peak(found)
     if high is not None:
-        text = markupsafe.Markup("The highest rate was at {} UTC: {} into all queues, the mean of {}.")
-        yield (
+        yield sentence(
             "rates",
-            text.format(formats.date(high[1])[:16], formats.rate(high[0]), formats.span(found.grid.seconds)),
+            "The highest rate was at {} UTC: {} into all queues, the mean of {}.",
+            formats.date(high[1])[:16],
+            formats.rate(high[0]),
+            formats.span(found.grid.seconds),
         )
-    if found.latencies:
-        slow = max(sorted(found.latencies), key=lambda queue: found.latencies[queue].percentiles[2])
+    for slow in slowest(found.latencies)[:1]:
         ages = found.latencies[slow]
-        text = markupsafe.Markup(
-            "The slowest queue was {}: one in a hundred messages was acknowledged later than {} "
-            "after it was sent; half of them within {}."
-        )
-        yield (
+        yield sentence(
             "latency",
-            text.format(
-                name_markup(slow), formats.span(ages.percentiles[2]), formats.span(ages.percentiles[0])
-            ),
+            "The slowest queue was {}: one in a hundred messages was acknowledged later than {} "
+            "after it was sent; half of them within {}.",
+            name_markup(slow),
+            formats.span(ages.percentiles[2]),
+            formats.span(ages.percentiles[0]),
         )
     yield from _unread(found)
     yield from _growing(found)
@@ -1092,19 +970,15 @@ def sentences(found: Findings) -> Iterator[tuple[str, Any]]:
     yield from _hot(found)
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
-        text = markupsafe.Markup(
-            "{} had messages only on disk {} of the time; with a max-size-bytes of {} ({}) all of them would "
-            "have been in memory {} of the time."
-        )
-        yield (
+        yield sentence(
             "address-sizes",
-            text.format(
-                name_markup(one.demand.address),
-                formats.share(one.paging),
-                formats.whole(one.size),
-                formats.size(one.size),
-                formats.percent(found.request.unpaged),
-            ),
+            "{} had messages only on disk {} of the time; with a max-size-bytes of {} ({}) all of them would "
+            "have been in memory {} of the time.",
+            name_markup(one.demand.address),
+            formats.share(one.paging),
+            formats.whole(one.size),
+            formats.size(one.size),
+            formats.percent(found.request.unpaged),
         )
 
 
@@ -1127,100 +1001,92 @@ def comparison_note(found: Findings) -> str:
     return f"There is no comparison with the previous period, {period}: {why}."
 
 
-def _coverage_sentence(found: Findings) -> Iterator[tuple[str, Any]]:
+def _coverage_sentence(found: Findings) -> Iterator[Sentence]:
     known = found.coverage
     if known is None:
-        yield (
+        yield sentence(
             "coverage",
-            markupsafe.Markup(
-                "There are no samples of this period: the number of messages that are not in the lake is unknown."
-            ),
+            "There are no samples of this period: the number of messages that are not in the lake is unknown.",
         )
     elif known.missing:
-        text = markupsafe.Markup(
-            "{} of the messages that entered queues are not in the lake ({} of {}), because they were not retained: "
-            "times, redeliveries and dead letters cover the others."
-        )
-        yield (
+        yield sentence(
             "coverage",
-            text.format(formats.share(known.share), formats.whole(known.missing), formats.whole(known.came)),
+            "{} of the messages that entered queues are not in the lake ({} of {}), because they were not retained: "
+            "times, redeliveries and dead letters cover the others.",
+            formats.share(known.share),
+            formats.whole(known.missing),
+            formats.whole(known.came),
         )
 
 
-def _unread(found: Findings) -> Iterator[tuple[str, Any]]:
+def _number_of(some: Sequence[object], noun: str) -> str:
+    return f"One {noun}" if len(some) == 1 else f"{len(some)} {noun}s"
+
+
+def _unread(found: Findings) -> Iterator[Sentence]:
     unread = found.unread
-    if not unread:
-        return
-    who = "One queue had no consumer" if len(unread) == 1 else f"{len(unread)} queues had no consumer"
-    text = markupsafe.Markup("{} in the period; {} received most messages, {}.")
-    yield "unread", text.format(who, name_markup(unread[0].queue), formats.whole(unread[0].added))
+    if unread:
+        yield sentence(
+            "unread",
+            "{} had no consumer in the period; {} received most messages, {}.",
+            _number_of(unread, "queue"),
+            name_markup(unread[0].queue),
+            formats.whole(unread[0].added),
+        )
 
 
-def _growing(found: Findings) -> Iterator[tuple[str, Any]]:
+def _growing(found: Findings) -> Iterator[Sentence]:
     growing = [one for one in found.traffic if one.depth and one.rate_in > one.rate_out]
-    if not growing:
-        return
-    first = max(growing, key=lambda one: (one.rate_in - one.rate_out, one.queue))
-    who = "One queue grew" if len(growing) == 1 else f"{len(growing)} queues grew"
-    text = markupsafe.Markup("{} at the end of the period; most of all {}, by {}.")
-    yield "drain", text.format(who, name_markup(first.queue), formats.rate(first.rate_in - first.rate_out))
+    if growing:
+        first = max(growing, key=lambda one: (one.rate_in - one.rate_out, one.queue))
+        yield sentence(
+            "drain",
+            "{} grew at the end of the period; most of all {}, by {}.",
+            _number_of(growing, "queue"),
+            name_markup(first.queue),
+            formats.rate(first.rate_in - first.rate_out),
+        )
 
 
-def _rings(found: Findings) -> Iterator[tuple[str, Any]]:
-    lost = greatest_queues(found.traffic, lambda one: one.replaced, len(found.traffic))
+def _rings(found: Findings) -> Iterator[Sentence]:
+    lost = greatest_queues(found.traffic, WEIGHTS["replaced"])
     if not lost:
-        yield "rings", markupsafe.Markup("No ring replaced a message.")
+        yield sentence("rings", "No ring replaced a message.")
         return
     first, ages = lost[0], found.evicted.get(lost[0].queue)
-    text = markupsafe.Markup("{} replaced {} messages; {} replaced most, {}{}.")
-    old = "" if ages is None else f", half of which were older than {formats.span(ages.percentiles[0])}"
-    who = "One ring" if len(lost) == 1 else f"{len(lost)} rings"
-    yield (
+    yield sentence(
         "rings",
-        text.format(
-            who,
-            formats.whole(sum(one.replaced for one in lost)),
-            name_markup(first.queue),
-            formats.whole(first.replaced),
-            old,
-        ),
+        "{} replaced {} messages; {} replaced most, {}{}.",
+        _number_of(lost, "ring"),
+        formats.whole(sum(one.replaced for one in lost)),
+        name_markup(first.queue),
+        formats.whole(first.replaced),
+        "" if ages is None else f", half of which were older than {formats.span(ages.percentiles[0])}",
     )
-    advised = [one for one in found.rings if one.modelled]
-    if advised:
-        ring = advised[0]
-        text = markupsafe.Markup(
-            "A ring-size of {} instead of {} would have kept {} of the messages that {} replaced."
-        )
-        yield (
+    for one in [one for one in found.rings if one.modelled][:1]:
+        yield sentence(
             "ring-sizes",
-            text.format(
-                formats.whole(ring.size),
-                formats.whole(ring.ring.ring_size),
-                formats.percent(found.request.keep),
-                name_markup(ring.ring.queue),
-            ),
+            "A ring-size of {} instead of {} would have kept {} of the messages that {} replaced.",
+            formats.whole(one.size),
+            formats.whole(one.ring.ring_size),
+            formats.percent(found.request.keep),
+            name_markup(one.ring.queue),
         )
 
 
-def _hot(found: Findings) -> Iterator[tuple[str, Any]]:
+def _hot(found: Findings) -> Iterator[Sentence]:
     for event, text in (
-        (
-            "redelivered",
-            "{} redeliveries; most in {}, {}.",
-        ),
-        (
-            "dead-lettered",
-            "{} messages went to a dead-letter address; most from {}, {}.",
-        ),
+        ("redelivered", "{} redeliveries; most in {}, {}."),
+        ("dead-lettered", "{} messages went to a dead-letter address; most from {}, {}."),
     ):
         counts = {queue: kinds[event] for queue, kinds in found.counts.items() if kinds.get(event)}
-        if counts:
-            first = max(sorted(counts), key=lambda queue: counts[queue])
-            yield (
+        for first in greatest(counts, lambda queue: counts[queue])[:1]:  # noqa: B023 - called at once
+            yield sentence(
                 "hot-spots",
-                markupsafe.Markup(text).format(
-                    formats.whole(sum(counts.values())), name_markup(first), formats.whole(counts[first])
-                ),
+                text,
+                formats.whole(sum(counts.values())),
+                name_markup(first),
+                formats.whole(counts[first]),
             )
 
 
@@ -1240,16 +1106,20 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
     )
     environment.filters["trusted"] = markupsafe.Markup
     parts = [] if found is None else page_sections(found)
+    told: dict[str, Any] = {"period": None}
+    if found is not None:
+        told = {
+            "period": _period(found),
+            "numbers": numbers(found),
+            "sentences": sentences(found),
+            "compared": comparison_note(found),
+        }
     return str(
         environment.get_template("report.html").render(
+            told,
             made=made.strftime("%Y-%m-%d %H:%M"),
-            request=request,
             asked=_request_text(request),
-            period=None if found is None else _period(found),
-            numbers=[] if found is None else numbers(found),
-            sentences=[] if found is None else list(sentences(found)),
             sections=parts,
-            compared="" if found is None else comparison_note(found),
             plots=plots,
             scripts=scripts(parts) if plots != "static" and parts else None,
         )
@@ -1299,7 +1169,7 @@ def _silent(stage: str) -> None:
 
 
 def write_report(
-    tables: Tables,
+    tables: Lake,
     out: Path,
     period: Period | None = None,
     addresses: Sequence[str] = (),
@@ -1329,7 +1199,7 @@ def write_report(
     request = ReportRequest(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
     found = gather(tables, request, progress)
     progress("page")
-    _replace(out, page(found, request, formats.now(), plots))
+    _replace(out, page(found, request, datetime.now(UTC), plots))
     return found is not None
 
 

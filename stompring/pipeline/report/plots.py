@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
 from typing import Any
@@ -122,18 +122,18 @@ class Chart:
 class Plot:
     """A picture and what it shows. ``name`` begins the ids in it."""
 
+    name: str
     title: str
     svg: str
     keys: Sequence[Key]
     scale: str  # a word on the axis, or nothing
-    name: str = ""
-    chart: Chart | None = field(default=None, compare=False)  # arrays do not compare
+    chart: Chart = field(compare=False)  # arrays do not compare
     whole: str = ""  # what the title is short for
 
     @property
     def summary(self) -> list[list[str]]:
         """For those who do not see it: of each line its name, the least, the most, where that is, and the last."""
-        return [] if self.chart is None else [_line_summary(self.chart, line) for line in self.chart.lines]
+        return [_line_summary(self.chart, line) for line in self.chart.lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,12 @@ class Axis:
 
 def over_time(name: str, title: str, grid: Grid, lines: Sequence[Line], axis: Axis) -> Plot:
     """Lines over the steps of a grid. ``name`` begins the ids in the SVG: each plot of a page has its own."""
-    starts = grid.start + grid.step * np.arange(grid.count)
     figure, axes = _figure()
     axes.set_xlim(*np.array([grid.start, grid.end]).astype("datetime64[us]"))
     locator = AutoDateLocator(minticks=3, maxticks=6, tz="UTC")
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC", offset_formats=OFFSET_FORMATS))
-    middles = (starts + grid.step // 2).astype("datetime64[us]")
-    plot = _drawn(name, shortened(title), figure, [(middles, line) for line in lines], axis)
-    chart = Chart(starts + grid.step // 2, lines[:MAX_LINES], axis)
-    return replace(plot, chart=chart, whole=title if shortened(title) != title else "")
+    return _drawn(name, title, figure, Chart(grid.starts + grid.step // 2, lines[:MAX_LINES], axis))
 
 
 def curve(
@@ -164,25 +160,22 @@ def curve(
 ) -> Plot:
     """One line over numbers, with a place that is marked, and what is marked there."""
     figure, axes = _figure()
-    across = np.asarray(across, float)
-    if across.max() > 8 * max(across.min(), 1):
-        axes.set_xscale("log", base=2 if axes_[0].text is formats.size else 10)
-        axes.xaxis.set_major_locator(LogLocator(base=10, numticks=5))
+    across, (level, upright) = np.asarray(across, float), axes_
+    logarithmic = bool(across.max() > 8 * max(across.min(), 1))
+    in_bytes = level.text is formats.size
+    if logarithmic:
+        axes.set_xscale("log", base=2 if in_bytes else 10)
+        axes.xaxis.set_major_locator(
+            LogLocator(base=4, numticks=6) if in_bytes else LogLocator(10, numticks=5)
+        )
         axes.xaxis.set_minor_locator(NullLocator())
-        if axes_[0].text is formats.size:
-            axes.xaxis.set_major_locator(LogLocator(base=4, numticks=6))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axes_[0].text(value)))
-    axes.set_xlabel(axes_[0].label)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: level.text(value)))
+    axes.set_xlabel(level.label)
     axes.axvline(mark, color=COLOURS[1], linestyle=(0, (2, 2)), linewidth=1.2)
-    plot = _drawn(name, shortened(title), figure, [(across, line)], axes_[1])
-    return replace(
-        plot,
-        keys=[*plot.keys, Key(mark_label, COLOURS[1], "2 2")],
-        chart=Chart(across, [line], axes_[1], axes_[0], axes.get_xscale() == "log", mark),
-        whole=title if shortened(title) != title else "",
-    )
+    chart = Chart(across, [line], upright, level, logarithmic, mark)
+    return _drawn(name, title, figure, chart, Key(mark_label, COLOURS[1], "2 2"))
 
 
 def queue_lines(values: Sequence[tuple[str, Any]], remainder: Any = None, count: int = 0) -> list[Line]:
@@ -211,21 +204,14 @@ def _line_summary(chart: Chart, line: Line) -> list[str]:
     if not len(known):
         return [line.label, *["–"] * 4]
     values = np.asarray(line.values)[known]
-    most = known[int(np.argmax(values))]
-    write = (
-        (lambda value: formats.percent(float(f"{value:.4g}")))
-        if chart.upright.percent
-        else chart.upright.text
-    )
-    index = chart.across[most]
-    where = formats.date(int(index))[:19] if chart.level is None else chart.level.text(float(index))
-    return [
-        line.label,
-        write(float(values.min())),
-        write(float(values.max())),
-        where,
-        write(float(values[-1])),
+    index = int(np.argmax(values))
+    texts = [
+        formats.percent(float(f"{value:.4g}")) if chart.upright.percent else chart.upright.text(value)
+        for value in map(float, (values.min(), values[index], values[-1]))
     ]
+    across = chart.across[known[index]]
+    where = formats.date(int(across)) if chart.level is None else chart.level.text(float(across))
+    return [line.label, *texts[:2], where, texts[2]]
 
 
 def _figure() -> tuple[Any, Any]:
@@ -238,12 +224,13 @@ def _figure() -> tuple[Any, Any]:
         return figure, axes
 
 
-def _drawn(name: str, title: str, figure: Any, lines: Sequence[tuple[Any, Line]], axis: Axis) -> Plot:
-    axes = figure.axes[0]
-    scale = _scaled(axes, [line.values for _, line in lines], axis)
-    keys = style([line for _, line in lines[:MAX_LINES]])
+def _drawn(name: str, title: str, figure: Any, chart: Chart, *marks: Key) -> Plot:
+    axes, axis = figure.axes[0], chart.upright
+    across = chart.across if chart.level is not None else chart.across.astype("datetime64[us]")
+    scale = _scaled(axes, [line.values for line in chart.lines], axis)
+    keys = style(chart.lines)
     with matplotlib.rc_context(SETTINGS):
-        for key, (across, line) in zip(keys, lines, strict=False):
+        for key, line in zip(keys, chart.lines, strict=True):
             colour, dash = key.colour, key.dash
             pattern = "solid" if dash == "none" else (0, tuple(float(part) / 1.5 for part in dash.split()))
             # A point with nothing beside it is no line: it needs a dot.
@@ -256,7 +243,9 @@ def _drawn(name: str, title: str, figure: Any, lines: Sequence[tuple[Any, Line]]
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
         written = StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return Plot(title, _embedded_svg(written.getvalue(), name, title), keys, scale, name)
+    short = shortened(title)
+    svg = _embedded_svg(written.getvalue(), name, short)
+    return Plot(name, short, svg, [*keys, *marks], scale, chart, title if short != title else "")
 
 
 def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
@@ -273,8 +262,9 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
             axes.set_ylim(max(least / 2, 1e-6), max(some) * 2)
             axes.yaxis.set_major_locator(FixedLocator(duration_ticks(*axes.get_ylim())))
         else:
-            axes.set_yscale("symlog", linthresh=max(least, min(some) / 10))
-            axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=max(least, min(some) / 10)))
+            linear = max(least, min(some) / 10)
+            axes.set_yscale("symlog", linthresh=linear)
+            axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=linear))
             axes.set_ylim(0, max(some) * 1.5)
         axes.yaxis.set_minor_locator(NullLocator())
         return "logarithmic scale"

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pyspark.sql import Window
@@ -114,13 +114,35 @@ class Grid:
         return self.start + self.step * self.count
 
     @property
+    def starts(self) -> Any:
+        """Where each step begins."""
+        return self.start + self.step * np.arange(self.count)
+
+    @property
     def seconds(self) -> float:
         """How long a step is."""
         return self.step / SECOND
 
-    def step_sql(self, column: str) -> str:
-        """SQL: which step a column of µs is in; -1 for what was before all of them."""
-        return f"IF({column} < {self.start}, -1, CAST(({column} - {self.start}) DIV {self.step} AS INT))"
+    def with_step(self, frame: Any) -> Any:
+        """With the step that the ``time`` (µs) of each row is in; -1 for what was before all of them."""
+        step = f"IF(time < {self.start}, -1, CAST((time - {self.start}) DIV {self.step} AS INT))"
+        return frame.withColumn("step", F.expr(step))
+
+    def filled(self, steps: Any, values: Any) -> Any:
+        """A number for each step: the sum of the values that there are for it."""
+        found = np.zeros(self.count)
+        np.add.at(found, steps, values)
+        return found
+
+
+def aggregated(frame: Any, by: Iterable[str], *values: str) -> Any:
+    """The rows of a frame grouped by some columns; columns and values are SQL: ``max(time) AS time``."""
+    return frame.groupBy(*map(F.expr, by)).agg(*map(F.expr, values))
+
+
+def sums(*names: str) -> list[str]:
+    """The sum of each column, by the name of the column."""
+    return [f"sum({name}) AS {name}" for name in names]
 
 
 def numpy_columns(frame: Any) -> dict[str, Any]:
@@ -155,34 +177,30 @@ GAUGES = ("ring_size", "messages", "paged", "size", "consumers")
 UNNAMED_BROKER = ""
 
 
-class Tables(Protocol):
-    """DataFrames with the columns that docs/report.md names; others are not looked at."""
-
-    @property
-    def messages(self) -> Any:
-        """A row for each message and queue."""
-
-    @property
-    def events(self) -> Any:
-        """A row for each thing that became of one."""
-
-    @property
-    def samples(self) -> Any:
-        """Counters of queues."""
-
-
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Three tables as a lake has them; anything else with these attributes does as well."""
+    """Three DataFrames with the columns that docs/report.md names: others are not looked at.
+
+    ``messages`` has a row for each message and queue, ``events`` one for each thing that became of one, ``samples``
+    counters of queues.
+    """
 
     messages: Any
     events: Any
     samples: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ReportRows:
-    """What a report reads.
+def brokers_of(tables: Lake) -> list[str]:
+    """The brokers of which there is anything in the tables; `UNNAMED_BROKER` where none is named."""
+    named = [each for each in (tables.messages, tables.events, tables.samples) if "broker" in each.columns]
+    found = {row.broker for each in named for row in each.select("broker").distinct().collect()}
+    return sorted(found - {None}) or [UNNAMED_BROKER]
+
+
+def select_rows(
+    tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (UNNAMED_BROKER,)
+) -> Lake:
+    """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`.
 
     ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
     the period: what becomes of them may be in it. ``events`` (broker, time, event, queue, message_id, deliveries,
@@ -190,53 +208,32 @@ class ReportRows:
     `LOOKBACK` more. Times are µs since the epoch. Where there are several ``brokers``, the names of queues and
     addresses begin with theirs.
     """
-
-    messages: Any
-    events: Any
-    samples: Any
-    brokers: Sequence[str] = (UNNAMED_BROKER,)
-
-
-def brokers_of(tables: Tables) -> list[str]:
-    """The brokers of which there is anything in the tables; `UNNAMED_BROKER` where none is named."""
-    named = [each for each in (tables.messages, tables.events, tables.samples) if "broker" in each.columns]
-    columns = [each.select("broker").distinct() for each in named]
-    rows = reduce(lambda some, more: some.union(more), columns).distinct().collect() if columns else []
-    return sorted(row.broker for row in rows if row.broker is not None) or [UNNAMED_BROKER]
-
-
-def select_rows(
-    tables: Tables, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (UNNAMED_BROKER,)
-) -> ReportRows:
-    """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`."""
-    messages = _with_names(_broker_rows(tables.messages, brokers), "timestamp", period.until).select(
+    messages = _known_rows(tables.messages, brokers, "timestamp", period.until, "address").selectExpr(
         "broker",
         "address",
         "queue",
         "message_id",
-        F.unix_micros("timestamp").alias("sent"),
-        F.unix_micros("due").alias("due"),
+        "unix_micros(timestamp) AS sent",
+        "unix_micros(due) AS due",
         "durable",
         "user",
     )
-    events = _broker_rows(tables.events, brokers)
-    events = events.where(F.col("queue").isNotNull() & F.col("time").isNotNull())
+    events = _known_rows(tables.events, brokers, "time", period.until)
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
-    if period.until is not None:
-        events = events.where(F.col("time") < F.lit(period.until))
-    events = events.select(
+    time = "unix_micros(time) AS time"
+    events = events.selectExpr(
         "broker",
-        F.unix_micros("time").alias("time"),
+        time,
         "event",
         "queue",
         "message_id",
         "deliveries",
-        F.col("page").isNotNull().alias("in_page"),
+        "page IS NOT NULL AS in_page",
         "consumer",
     )
-    samples = _with_names(_broker_rows(tables.samples, brokers), "time", period.until).select(
-        "broker", F.unix_micros("time").alias("time"), "address", "queue", *GAUGES, *COUNTERS
+    samples = _known_rows(tables.samples, brokers, "time", period.until, "address").selectExpr(
+        "broker", time, "address", "queue", *GAUGES, *COUNTERS
     )
     if period.begin is not None:
         samples = samples.where(F.col("time") >= period.begin - LOOKBACK)
@@ -246,15 +243,17 @@ def select_rows(
         messages, events, samples = messages.where(within), events.where(within), samples.where(within)
     if len(brokers) > 1:
         messages, events, samples = (_prefixed(table) for table in (messages, events, samples))
-    return ReportRows(messages, events, samples, tuple(brokers))
+    return Lake(messages, events, samples)
 
 
-def _broker_rows(table: Any, brokers: Sequence[str]) -> Any:
-    if "broker" not in table.columns:
-        return table.withColumn("broker", F.lit(UNNAMED_BROKER))
-    if list(brokers) == [UNNAMED_BROKER]:
-        return table.withColumn("broker", F.lit(UNNAMED_BROKER))
-    return table.where(F.col("broker").isin(list(brokers)))
+def _known_rows(table: Any, brokers: Sequence[str], time: str, until: datetime | None, *names: str) -> Any:
+    """Those of some brokers before a time, in which queue, time and names are known."""
+    if "broker" not in table.columns or list(brokers) == [UNNAMED_BROKER]:
+        table = table.withColumn("broker", F.lit(UNNAMED_BROKER))
+    else:
+        table = table.where(F.col("broker").isin(list(brokers)))
+    table = table.where(" AND ".join(f"{name} IS NOT NULL" for name in ("queue", time, *names)))
+    return table if until is None else table.where(F.col(time) < F.lit(until))
 
 
 def _prefixed(table: Any) -> Any:
@@ -263,17 +262,12 @@ def _prefixed(table: Any) -> Any:
     return table.withColumns({name: F.concat_ws("/", "broker", name) for name in names})
 
 
-def by_broker(values: Mapping[str, int]) -> Any:
-    """A column with a number for the ``broker`` of each row; null for others."""
+def by_broker(sampled: Mapping[str, SampleTimes], name: str) -> Any:
+    """A column with one of the `SampleTimes` of the ``broker`` of each row; null for others."""
     column = F.lit(None).cast("bigint")
-    for broker, value in values.items():
-        column = F.when(F.col("broker") == broker, F.lit(value)).otherwise(column)
+    for broker, times in sampled.items():
+        column = F.when(F.col("broker") == broker, F.lit(getattr(times, name))).otherwise(column)
     return column
-
-
-def _with_names(table: Any, time: str, until: Any) -> Any:
-    known = F.col("address").isNotNull() & F.col("queue").isNotNull() & F.col(time).isNotNull()
-    return table.where(known if until is None else known & (F.col(time) < F.lit(until)))
 
 
 def _queues(messages: Any, samples: Any, addresses: Sequence[str]) -> list[str]:
@@ -310,23 +304,17 @@ def counter_changes(samples: Any, begin: int | None, first: int) -> Any:
     fallen = reduce(or_, (F.col(name) < before[name] for name in COUNTERS))
     flagged = samples.withColumns(
         {
-            **{f"{name}_before": before[name] for name in COUNTERS},
             "anew": F.when(before["added"].isNull(), F.col("time") > early).otherwise(fallen),
-            "waited": F.when(
-                (F.col("consumers") == 0) & (F.col("acknowledged") == 0), F.lag("messages").over(rows)
-            ),
+            "waited": F.when(F.expr("consumers = 0 AND acknowledged = 0"), F.lag("messages").over(rows)),
         }
     )
     since = {name: F.col(name) for name in COUNTERS}
-    since["added"] = F.greatest(F.col("added") - F.coalesce("waited", F.lit(0)), F.lit(0))
-    return flagged.withColumns(
-        {
-            name: F.when(F.col("anew"), since[name]).otherwise(
-                F.coalesce(F.col(name) - F.col(f"{name}_before"), F.lit(0))
-            )
-            for name in COUNTERS
-        }
-    ).drop("anew", "waited", *(f"{name}_before" for name in COUNTERS))
+    since["added"] = F.expr("greatest(added - coalesce(waited, 0), 0)")
+    changed = {
+        name: F.when(F.col("anew"), since[name]).otherwise(F.coalesce(F.col(name) - before[name], F.lit(0)))
+        for name in COUNTERS
+    }
+    return flagged.withColumns(changed).drop("anew", "waited")
 
 
 #: Each queue is in a sample at least once an hour. One that is not for longer is gone, or the broker is.
@@ -410,39 +398,38 @@ class SampleTimes:
         length = min(max((last - first) // TAIL_PARTS, MINUTE), last - first)
         return cls(first, last, int(times[np.searchsorted(times, last - length, side="right") - 1]))
 
+    @property
+    def tail_seconds(self) -> float:
+        """How long the end of the period is."""
+        return (self.last - self.tail) / SECOND
+
 
 class Traffic:
     """Samples in steps. ``rows`` are those of `counter_changes`; `close` frees what Spark has cached."""
 
     def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._sampled = grid, sampled
-        known = F.when(F.col("step") >= 0, F.col("messages"))
-        first = by_broker({broker: one.first for broker, one in sampled.items()})
-        tail = F.col("time") > by_broker({broker: one.tail for broker, one in sampled.items()})
-        out = sum(F.col(name) for name in COUNTERS[1:])
-        self._steps = (
-            rows.withColumn("step", F.expr(grid.step_sql("time")))
-            .groupBy("broker", "address", "queue", "step")
-            .agg(
-                F.max("time").alias("time"),
-                F.max_by("messages", "time").alias("last"),
-                F.max_by("ring_size", "time").alias("ring_size"),
-                F.max(known).alias("most"),
-                F.max("paged").alias("paged"),
-                F.max("size").alias("size"),
-                F.sum("size").alias("bytes"),
-                F.sum(F.greatest(F.col("messages") - F.col("paged"), F.lit(0))).alias("held"),
-                *(F.sum(name).alias(name) for name in COUNTERS),
-                F.min("time").alias("since"),
-                F.min_by("messages", "time").alias("head"),
-                F.max("consumers").alias("consumers"),
-                F.max_by("consumers", "time").alias("last_consumers"),
-                F.sum(F.when(F.col("time") > first, F.col("added"))).alias("counted"),
-                F.sum(F.when(tail, F.col("added"))).alias("tail_in"),
-                F.sum(F.when(tail, out)).alias("tail_out"),
-            )
-            .persist()
-        )
+        times = {"begun": by_broker(sampled, "first"), "tail": by_broker(sampled, "tail")}
+        self._steps = aggregated(
+            grid.with_step(rows).withColumns(times),
+            ("broker", "address", "queue", "step"),
+            "max(time) AS time",
+            "max_by(messages, time) AS last",
+            "max_by(ring_size, time) AS ring_size",
+            "max(messages) FILTER (WHERE step >= 0) AS most",
+            "max(paged) AS paged",
+            "max(size) AS size",
+            "sum(size) AS bytes",
+            "sum(greatest(messages - paged, 0)) AS held",
+            *sums(*COUNTERS),
+            "min(time) AS since",
+            "min_by(messages, time) AS head",
+            "max(consumers) AS consumers",
+            "max_by(consumers, time) AS last_consumers",
+            "sum(added) FILTER (WHERE time > begun) AS counted",
+            "sum(added) FILTER (WHERE time > tail) AS tail_in",
+            f"sum({' + '.join(COUNTERS[1:])}) FILTER (WHERE time > tail) AS tail_out",
+        ).persist()
 
     def close(self) -> None:
         """Forget the steps."""
@@ -452,131 +439,73 @@ class Traffic:
         """Every queue of the period, and those that were there when it began; one that is first seen later than
         ``early`` was empty then.
         """
-        within = F.col("step") >= 0
-        rows = (
-            self._steps.groupBy("broker", "address", "queue")
-            .agg(
-                F.max_by("ring_size", "step").alias("ring_size"),
-                F.max_by("last", "step").alias("depth"),
-                F.greatest(F.max("most"), F.max(F.when(~within, F.col("last")))).alias("most"),
-                F.max(F.when(within, F.col("paged"))).alias("paged"),
-                F.max(F.when(within, F.col("size"))).alias("size"),
-                F.when(F.sum("held") > 0, F.sum("bytes") / F.sum("held")).alias("average"),
-                *(F.sum(F.when(within, F.col(name))).alias(name) for name in COUNTERS),
-                F.max(F.when(~within, F.col("last"))).alias("before"),
-                F.min("since").alias("since"),
-                F.min_by("head", "step").alias("head"),
-                F.greatest(
-                    F.max(F.when(within, F.col("consumers"))), F.max(F.when(~within, F.col("last_consumers")))
-                ).alias("consumers"),
-                *(F.sum(name).alias(name) for name in ("counted", "tail_in", "tail_out")),
-            )
-            .orderBy("address", "queue")
-            .collect()
+        rows = aggregated(
+            self._steps,
+            ("broker", "address", "queue"),
+            "max_by(ring_size, step) AS ring_size",
+            "max_by(last, step) AS depth",
+            "greatest(max(most), max(last) FILTER (WHERE step < 0)) AS most",
+            "max(paged) FILTER (WHERE step >= 0) AS paged",
+            "max(size) FILTER (WHERE step >= 0) AS size",
+            "try_divide(sum(bytes), sum(held)) AS average",
+            *(f"sum({name}) FILTER (WHERE step >= 0) AS {name}" for name in COUNTERS),
+            "coalesce(max(last) FILTER (WHERE step < 0), "
+            f"IF(min(since) <= {early}, min_by(head, step), 0)) AS begin",
+            "greatest(max(consumers) FILTER (WHERE step >= 0), "
+            "max(last_consumers) FILTER (WHERE step < 0)) AS consumers",
+            "sum(counted) AS counted",
+            "sum(tail_in) AS rate_in",
+            "sum(tail_out) AS rate_out",
         )
-        return [self._queue(row, early) for row in rows]
-
-    def _queue(self, row: Any, early: int) -> QueueTraffic:
-        begin = row.before
-        if begin is None:
-            begin = row.head if row.since <= early else 0
-        one = self._sampled.get(row.broker)
-        seconds = 0.0 if one is None else (one.last - one.tail) / SECOND
-        rates = [(row[name] or 0) / seconds if seconds else math.nan for name in ("tail_in", "tail_out")]
-        return QueueTraffic(
-            address=row.address,
-            queue=row.queue,
-            average=row.average or 0.0,
-            **{name: row[name] or 0 for name in _NUMBERS},
-            begin=begin,
-            consumers=row.consumers or 0,
-            counted=row.counted or 0,
-            rate_in=rates[0],
-            rate_out=rates[1],
-        )
+        found = [row.asDict() for row in rows.fillna(0).orderBy("address", "queue").collect()]
+        for queue in found:
+            one = self._sampled.get(queue.pop("broker"))
+            seconds = one.tail_seconds if one else 0.0
+            for name in ("rate_in", "rate_out"):
+                queue[name] = queue[name] / seconds if seconds else math.nan
+        return [QueueTraffic(**queue) for queue in found]
 
     def totals(self) -> dict[str, Any]:
         """What went in and out of all queues in each step, by the name of the counter."""
-        found = numpy_columns(
-            self._steps.where("step >= 0")
-            .groupBy("step")
-            .agg(*(F.sum(name).alias(name) for name in COUNTERS))
-        )
-        totals = {name: np.zeros(self._grid.count) for name in COUNTERS}
-        for name in COUNTERS:
-            totals[name][found["step"]] = found[name]
-        return totals
+        found = numpy_columns(aggregated(self._steps.where("step >= 0"), ["step"], *sums(*COUNTERS)))
+        return {name: self._grid.filled(found["step"], found[name]) for name in COUNTERS}
 
     def series(self, queues: Iterable[str]) -> dict[str, Series]:
         """Some queues, step by step."""
-        found = numpy_columns(
-            self._steps.where(F.col("queue").isin(sorted(set(queues)))).select(
-                "queue", "step", "time", "last", "most", "added", "replaced", "consumers", "last_consumers"
-            )
-        )
+        found = self._rows(F.col("queue").isin(sorted(set(queues))), F.col("queue").alias("name"))
         return {
-            queue: self._one({name: found[name][rows] for name in found})
-            for queue, rows in groups(found["queue"])
+            queue: Series(*(self._line(name, found, rows) for name in Series.__slots__))
+            for queue, rows in groups(found["name"])
         }
 
     def remainder(self, name: str, shown: Sequence[str]) -> Any:
         """The sum of one of the `Series` over all queues but those ``shown``, step by step."""
-        others = self._steps.where(~F.col("queue").isin(list(shown)))
-        if name in ("added", "replaced"):
-            found = numpy_columns(others.where("step >= 0").groupBy("step").agg(F.sum(name).alias(name)))
-            values = np.zeros(self._grid.count)
-            values[found["step"]] = found[name]
-            return values
-        gauge = {"depth": ("last", "most"), "consumers": ("last_consumers", "consumers")}[name]
-        # A number for each queue does: names take room, and there may be many.
-        found = numpy_columns(
-            others.select(F.xxhash64("queue").alias("queue"), "step", "time", *map(F.col, gauge))
-        )
-        return forward_filled_sum(
-            {
-                "queue": found["queue"],
-                "step": found["step"],
-                "time": found["time"],
-                "last": found[gauge[0]],
-                "most": found[gauge[1]],
-            },
-            self._grid,
-        )
+        return self._line(name, self._rows(~F.col("queue").isin(list(shown))), slice(None))
 
-    def _one(self, rows: dict[str, Any]) -> Series:
-        within = rows["step"] >= 0
-        steps = rows["step"][within]
-        added, replaced = np.zeros(self._grid.count), np.zeros(self._grid.count)
-        added[steps], replaced[steps] = rows["added"][within], rows["replaced"][within]
-        consumers = {**rows, "last": rows["last_consumers"], "most": rows["consumers"]}
-        return Series(
-            forward_filled(rows, self._grid), added, replaced, forward_filled(consumers, self._grid)
-        )
+    def _rows(self, selected: Any, *more: Any) -> dict[str, Any]:
+        # A number for each queue does: names take room, and there may be many.
+        queue = F.xxhash64("queue").alias("queue")
+        numbers = ("step", "time", "last", "most", "added", "replaced", "consumers", "last_consumers")
+        return numpy_columns(self._steps.where(selected).select(queue, *more, *numbers))
+
+    def _line(self, name: str, found: dict[str, Any], rows: Any) -> Any:
+        """One of the `Series` of the queues that some rows are of, all of them together."""
+        some = {column: values[rows] for column, values in found.items()}
+        if name in ("added", "replaced"):
+            within = some["step"] >= 0
+            return self._grid.filled(some["step"][within], some[name][within])
+        if name == "consumers":
+            some |= {"last": some["last_consumers"], "most": some["consumers"]}
+        return forward_filled(some, self._grid)
 
 
 def forward_filled(rows: dict[str, Any], grid: Grid) -> Any:
-    """The greatest depth in each step, from the steps in which a queue was sampled.
+    """The greatest depth in each step, the sum of all queues, from the steps in which each was sampled.
 
-    ``rows`` has their ``step`` (-1: before the grid), the ``time`` of the last sample in it, and of the depth the
-    ``last`` and the ``most``. Where there is no sample nothing changed, and it is as deep as it was; for
-    `SAMPLE_VALIDITY`.
+    ``rows`` has their numbers in ``queue``, their ``step`` (-1: before the grid), the ``time`` of the last sample in
+    it, and of the depth the ``last`` and the ``most``. Where there is no sample nothing changed, and a queue is as deep
+    as it was; for `SAMPLE_VALIDITY`. NaN where no depth is known.
     """
-    depth = np.full(grid.count, np.nan)
-    order = np.argsort(rows["step"])
-    steps = rows["step"][order]
-    for at, step in enumerate(steps):
-        last, known = rows["last"][order[at]], rows["time"][order[at]] + max(SAMPLE_VALIDITY, grid.step)
-        if step >= 0:
-            depth[step] = np.fmax(depth[step], rows["most"][order[at]])
-        # It is that deep up to the next sample, which may be in the middle of its step.
-        until = steps[at + 1] + 1 if at + 1 < len(steps) else grid.count
-        until = min(until, max(0, (known - grid.start) // grid.step + 1))
-        depth[step + 1 : until] = np.fmax(depth[step + 1 : until], last)
-    return depth
-
-
-def forward_filled_sum(rows: dict[str, Any], grid: Grid) -> Any:
-    """The sum of `forward_filled` over many queues, numbered in ``queue`` of ``rows``; NaN where none is known."""
     order = np.lexsort((rows["step"], rows["queue"]))
     queue, steps, last, time, most = (rows[name][order] for name in ("queue", "step", "last", "time", "most"))
     known = np.maximum(0, (time + max(SAMPLE_VALIDITY, grid.step) - grid.start) // grid.step + 1)
@@ -585,21 +514,16 @@ def forward_filled_sum(rows: dict[str, Any], grid: Grid) -> Any:
     before = np.append(False, same[:-1]) & (np.append(0, until[:-1]) > steps)
     inside = steps >= 0
     value = np.where(before, np.maximum(most, np.append(0, last[:-1])), most)
-    total, some = np.zeros((2, grid.count))
-    np.add.at(total, steps[inside], value[inside])
-    np.add.at(some, steps[inside], 1)
     # From the step behind a row to the one before the next row it is as deep as the last sample says.
     begin, end = steps + 1, np.where(same, np.minimum(until, np.append(steps[1:], 0)), until)
     runs = end > begin
-    for target, amount in ((total, last[runs]), (some, np.ones(runs.sum()))):
+    found = []
+    for at_step, behind in ((value[inside], last[runs]), (1, 1)):  # depths, and how many of them are known
         change = np.zeros(grid.count + 1)
-        np.add.at(change, begin[runs], amount)
-        np.add.at(change, end[runs], -amount)
-        target += np.cumsum(change)[:-1]
-    return np.where(some > 0, total, np.nan)
-
-
-_NUMBERS = ("ring_size", "depth", "most", "paged", "size", *COUNTERS)
+        np.add.at(change, begin[runs], behind)
+        np.subtract.at(change, end[runs], behind)
+        found.append(grid.filled(steps[inside], at_step) + np.cumsum(change)[:-1])
+    return np.where(found[1] > 0, found[0], np.nan)
 
 
 #: Bins by which a duration becomes e times as long.
@@ -609,9 +533,8 @@ BINS = 50
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
-def bin_sql(column: str) -> str:
-    """SQL: the bin of a duration in µs; -1 for none, and for less than none (clocks may step back)."""
-    return f"IF({column} < 1, -1, CAST(FLOOR(LN({column}) * {BINS}) AS INT))"
+#: SQL: the bin of a ``stay`` in µs; -1 for none, and for less than none (clocks may step back).
+BIN_SQL = f"IF(stay < 1, -1, CAST(FLOOR(LN(stay) * {BINS}) AS INT))"
 
 
 def seconds_of(bins: Any) -> Any:
@@ -662,20 +585,17 @@ class EventCounts:
 
     def __init__(self, events: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._events = grid, events
-        index = F.expr(grid.step_sql("time"))
+        times = {"begun": by_broker(sampled, "first"), "ended": by_broker(sampled, "last")}
         # Of most kinds no plot is made: they are counted as if there were one step.
-        step = F.when(F.col("event").isin(*STEPPED_EVENTS), index).otherwise(0)
-        consumer = F.when(F.col("event") == "acknowledged", F.col("consumer"))
-        first = by_broker({broker: one.first for broker, one in sampled.items()})
-        last = by_broker({broker: one.last for broker, one in sampled.items()})
-        counted = (F.col("event") == "added") & (F.col("time") > first) & (F.col("time") <= last)
+        step = f"IF(event IN {STEPPED_EVENTS}, step, 0) AS step"
         self._counts = (
-            events.groupBy("queue", "event", step.alias("step"), consumer.alias("consumer"))
-            .agg(
-                F.count("*").alias("count"),
-                F.count(F.when(counted, 1)).alias("counted"),
-                F.max("deliveries").alias("deliveries"),
-                F.max("in_page").alias("in_page"),
+            aggregated(
+                grid.with_step(events).withColumns(times),
+                ("queue", "event", step, "IF(event = 'acknowledged', consumer, NULL) AS consumer"),
+                "count(*) AS count",
+                "count_if(event = 'added' AND time > begun AND time <= ended) AS counted",
+                "max(deliveries) AS deliveries",
+                "max(in_page) AS in_page",
             )
             .coalesce(1)
             .persist()
@@ -707,53 +627,43 @@ class EventCounts:
     @cached_property
     def _totals(self) -> list[Any]:
         return list(
-            self._counts.groupBy("queue", "event")
-            .agg(
-                F.sum("count").alias("count"),
-                F.sum("counted").alias("counted"),
-                F.max("in_page").alias("in_page"),
-                F.max("deliveries").alias("deliveries"),
-            )
-            .collect()
+            aggregated(
+                self._counts,
+                ("queue", "event"),
+                *sums("count", "counted"),
+                "max(in_page) AS in_page",
+                "max(deliveries) AS deliveries",
+            ).collect()
         )
 
     def consumers(self) -> tuple[list[ConsumerCount], int, int]:
         """Who acknowledged most, in each queue by itself; how many consumers of queues there are in all, and how many
         messages they acknowledged.
         """
-        named = self._counts.where(F.col("consumer").isNotNull())
-        found = named.groupBy("queue", "consumer").agg(F.sum("count").alias("count"))
+        named = self._counts.where("consumer IS NOT NULL")
+        found = aggregated(named, ("queue", "consumer"), *sums("count"))
         rows = found.orderBy(F.desc("count"), "queue", "consumer").limit(LISTED_CONSUMERS).collect()
-        most = [ConsumerCount(*row) for row in rows]
-        if len(most) < LISTED_CONSUMERS:
-            return most, len(most), sum(one.count for one in most)
-        return most, *found.agg(F.count("*"), F.sum("count")).first()
+        total, acknowledged = found.agg(F.count("*"), F.sum("count")).first()
+        return [ConsumerCount(*row) for row in rows], total, acknowledged or 0
 
     def steps(self, event: str) -> dict[str, Any]:
         """Events of one of the kinds in `STEPPED_EVENTS` in each step, by queue."""
-        found = numpy_columns(
-            self._counts.where(F.col("event") == event)
-            .groupBy("queue", "step")
-            .agg(F.sum("count").alias("count"))
-        )
-        answer = {}
-        for queue, rows in groups(found["queue"]):
-            answer[queue] = np.zeros(self._grid.count)
-            answer[queue][found["step"][rows]] = found["count"][rows]
-        return answer
+        found = numpy_columns(self._counts.where(F.col("event") == event).select("queue", "step", "count"))
+        return {
+            queue: self._grid.filled(found["step"][rows], found["count"][rows])
+            for queue, rows in groups(found["queue"])
+        }
 
     def hottest(self) -> list[HotMessage]:
         """The messages that came back most often, of those that did more than once."""
-        found = (
-            self._events.where((F.col("event") == "redelivered") & F.col("message_id").isNotNull())
-            .groupBy("queue", "message_id")
-            .agg(F.count("*").alias("count"), F.max("deliveries").alias("deliveries"))
-            .where("count > 1")
-            .orderBy(F.desc("count"), "queue", "message_id")
-            .limit(HOTTEST_MESSAGES)
-            .collect()
-        )
-        return [HotMessage(queue, number, count, most or 0) for queue, number, count, most in found]
+        found = aggregated(
+            self._events.where("event = 'redelivered' AND message_id IS NOT NULL"),
+            ("queue", "message_id"),
+            "count(*) AS count",
+            "coalesce(max(deliveries), 0) AS deliveries",
+        ).where("count > 1")
+        most = found.orderBy(F.desc("count"), "queue", "message_id").limit(HOTTEST_MESSAGES)
+        return [HotMessage(*row) for row in most.collect()]
 
 
 #: What ends the stay of a message, of what the report tells ages of.
@@ -791,31 +701,30 @@ class TimesInQueue:
         self._consumers = [(one.queue, one.consumer) for one in consumers]
         pieces = max(1, -(-rows // PIECE))
         # Names become numbers before anything is sorted: that is half of the work.
-        numbered = messages.sparkSession.createDataFrame(
-            [*enumerate(self._names)], "number INT, queue STRING"
+        made = messages.sparkSession.createDataFrame
+        numbered = F.broadcast(made([*enumerate(self._names)], "number INT, queue STRING"))
+        takers = [(*pair, number) for number, pair in enumerate(self._consumers)]
+        known = F.broadcast(made(takers, "queue STRING, consumer STRING, taker INT"))
+        keys = ["number", "message_id"]
+        ended = (
+            events.where(f"event IN {END_EVENTS} AND message_id IS NOT NULL")
+            .join(numbered, "queue")
+            .join(known, ["queue", "consumer"], "left")
+            .selectExpr(*keys, "event", "time", "IF(event = 'acknowledged', taker, NULL) AS taker")
         )
-        keys = ("number", "message_id")
-        ended = events.where(F.col("event").isin(*END_EVENTS) & F.col("message_id").isNotNull())
-        ended = ended.join(F.broadcast(numbered), "queue")
-        taker = F.lit(None).cast("int").alias("taker")
-        if self._consumers:
-            consumer_total = [(*pair, number) for number, pair in enumerate(self._consumers)]
-            known = messages.sparkSession.createDataFrame(
-                consumer_total, "queue STRING, consumer STRING, taker INT"
-            )
-            ended = ended.join(F.broadcast(known), ["queue", "consumer"], "left")
-            taker = F.when(F.col("event") == "acknowledged", F.col("taker")).alias("taker")
-        ended = ended.select(*keys, "event", "time", taker).repartition(pieces, *keys)
-        # A message that waits for its time is not late: its stay begins when it is due.
-        began = F.greatest("sent", "due").alias("began")  # null is not the greatest
-        sent = messages.join(F.broadcast(numbered), "queue").select(*keys, began).repartition(pieces, *keys)
-        stay = F.greatest(F.col("time") - F.col("began"), F.lit(0))
+        # A message that waits for its time is not late: its stay begins when it is due. Null is not the greatest.
+        sent = messages.join(numbered, "queue").selectExpr(*keys, "greatest(sent, due) AS began")
+        pairs = ended.repartition(pieces, *keys).join(
+            sent.repartition(pieces, *keys).hint("shuffle_hash"),
+            keys,  # pieces are small: nothing need be sorted
+        )
         self._bins = (
-            ended.join(sent.hint("shuffle_hash"), [*keys])  # pieces are small: nothing need be sorted
-            .withColumns({"stay": stay, "step": F.expr(grid.step_sql("time"))})
-            .withColumn("bin", F.expr(bin_sql("stay")))
-            .groupBy("number", "event", "step", "bin", "taker")
-            .agg(F.count("*").alias("count"), F.max("stay").alias("longest"))
+            aggregated(
+                grid.with_step(pairs).withColumn("stay", F.expr("greatest(time - began, 0)")),
+                ("number", "event", "step", f"{BIN_SQL} AS bin", "taker"),
+                "count(*) AS count",
+                "max(stay) AS longest",
+            )
             .coalesce(1)
             .persist()
         )
@@ -826,44 +735,29 @@ class TimesInQueue:
 
     def overall(self, event: str) -> dict[str, Durations]:
         """By queue."""
-        found = numpy_columns(
-            self._bins.where(F.col("event") == event)
-            .groupBy("number", "bin")
-            .agg(F.sum("count").alias("count"), F.max("longest").alias("longest"))
-        )
+        found = self._found(F.col("event") == event, "number")
         return {self._names[number]: _durations(found, rows) for number, rows in groups(found["number"])}
 
     def steps(self, event: str, queues: Iterable[str]) -> dict[str, dict[int, Durations]]:
         """By queue and step, of some queues; steps in which there is none are not there."""
         selected = F.col("number").isin([self._names.index(queue) for queue in set(queues)])
-        found = self._by_step(event, selected, "number")
-        answer: dict[str, dict[int, Durations]] = {}
-        for number, rows in groups(found["number"]):
-            answer[self._names[number]] = _steps(found, rows)
-        return answer
+        found = self._found((F.col("event") == event) & selected, "number", "step")
+        return {self._names[number]: _steps(found, rows) for number, rows in groups(found["number"])}
 
     def remainder(self, event: str, shown: Iterable[str]) -> dict[int, Durations]:
         """By step: of all queues but those ``shown`` together."""
-        shown = set(shown)
-        others = [number for number, name in enumerate(self._names) if name not in shown]
-        found = self._by_step(event, F.col("number").isin(others))
+        selected = ~F.col("number").isin([self._names.index(queue) for queue in shown])
+        found = self._found((F.col("event") == event) & selected, "step")
         return _steps(found, np.arange(len(found["bin"])))
 
     def consumers(self) -> dict[tuple[str, str], Durations]:
         """Of what consumers acknowledged, by queue and consumer."""
-        found = numpy_columns(
-            self._bins.where(F.col("taker").isNotNull())
-            .groupBy("taker", "bin")
-            .agg(F.sum("count").alias("count"), F.max("longest").alias("longest"))
-        )
+        found = self._found("taker IS NOT NULL", "taker")
         return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
 
-    def _by_step(self, event: str, selected: Any, *by: str) -> dict[str, Any]:
-        return numpy_columns(
-            self._bins.where((F.col("event") == event) & selected)
-            .groupBy(*by, "step", "bin")
-            .agg(F.sum("count").alias("count"), F.max("longest").alias("longest"))
-        )
+    def _found(self, selected: Any, *by: str) -> dict[str, Any]:
+        bins = self._bins.where(selected)
+        return numpy_columns(aggregated(bins, (*by, "bin"), *sums("count"), "max(longest) AS longest"))
 
 
 def _steps(found: dict[str, Any], rows: Any) -> dict[int, Durations]:
@@ -878,8 +772,8 @@ def _durations(found: dict[str, Any], rows: Any) -> Durations:
     return Durations(int(counts.sum()), values_, longest)
 
 
-def percentile_line(steps: dict[int, Durations], count: int, index: int) -> Any:
-    """One of `PERCENTILES` (``place``) in each step, NaN where there is none."""
+def percentile_line(steps: Mapping[int, Durations], count: int, index: int) -> Any:
+    """One of `PERCENTILES` in each step, NaN where there is none."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():
         values[step] = ages.percentiles[index]
