@@ -39,12 +39,12 @@ from .network import log_url, monitor_url
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
+Item = TypeVar("Item")
 
 MAX_LONG = 2**63 - 1
 """The largest Java long, Artemis's type of sizes and times; a larger number is a typing error."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_PLUGIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _BYTES = re.compile(r"([0-9]+)\s*(?:([kmg])i?)?b?", re.IGNORECASE | re.ASCII)
 _SCALE = MappingProxyType({"": 1, "k": 1024, "m": 1024**2, "g": 1024**3})
@@ -73,25 +73,43 @@ def byte_size(text: str) -> int:
     return size
 
 
-def milliseconds(text: str) -> int:
-    """A plain number of milliseconds: Artemis has no units of time."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("must be a plain number of milliseconds, without a unit")
-    return whole_number(text)
+def _time(unit: str) -> Callable[[str], int]:
+    """A reader of plain numbers of a unit: Artemis has no units of time."""
+
+    def reader(text: str) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise ValueError(f"must be a plain number of {unit}, without a unit")
+        return whole_number(text)
+
+    return reader
 
 
-def nanoseconds(text: str) -> int:
-    """A plain number of nanoseconds (``journal-buffer-timeout`` counts in them, as in Artemis)."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("must be a plain number of nanoseconds, without a unit")
-    return whole_number(text)
+milliseconds = _time("milliseconds")
+nanoseconds = _time("nanoseconds")  # of ``journal-buffer-timeout``, as in Artemis
+seconds = _time("seconds")  # of ``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis
 
 
-def seconds(text: str) -> int:
-    """A plain number of seconds (``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis)."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("must be a plain number of seconds, without a unit")
-    return whole_number(text)
+def comma_list(what: str, read: Callable[[str], Item]) -> Callable[[str], tuple[Item, ...]]:
+    """A reader of comma-separated lists; ``read`` reads each item, ``what`` names them in the error."""
+
+    def reader(text: str) -> tuple[Item, ...]:
+        found = [part.strip() for part in text.split(",")]
+        if not all(found):
+            raise ValueError(f"must be a comma-separated list of {what}")
+        return tuple(map(read, found))
+
+    return reader
+
+
+def _spelled(pattern: str, rule: str) -> Callable[[str], str]:
+    """A reader of texts that match a regular expression, which ``rule`` words."""
+
+    def reader(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must consist of {rule}")
+        return text
+
+    return reader
 
 
 def boolean(text: str) -> bool:
@@ -203,11 +221,7 @@ def address_list(text: str) -> tuple[str, ...]:
     return found
 
 
-def plugin_name(text: str) -> str:
-    """The name of a broker-plugin or of a policy."""
-    if not _PLUGIN.fullmatch(text):
-        raise ValueError("must consist of letters, digits, '-' and '_' and begin with a letter")
-    return text
+plugin_name = _spelled("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, '-' and '_' and begin with a letter")
 
 
 def full_policy(text: str) -> str:
@@ -270,14 +284,6 @@ def permission(text: str) -> PermissionType:
         raise ValueError(with_suggestion("unknown permission", text, PermissionType)) from None
 
 
-def role_list(text: str) -> tuple[str, ...]:
-    """Comma-separated names of roles."""
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
-        raise ValueError("must be a comma-separated list of roles, for example admins, clerks")
-    return found
-
-
 def character(text: str) -> str:
     """One character (``<wildcard-addresses>``)."""
     if len(text) != 1:
@@ -289,20 +295,6 @@ def markers(text: str) -> str:
     """The opening and the closing mark of a literal match (``<literal-match-markers>``)."""
     if len(text) != 2:
         raise ValueError("must be exactly two characters, the opening and the closing mark, for example ()")
-    return text
-
-
-def stream_name(text: str) -> str:
-    """The name of a replicated log: what every engine permits."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,48}", text):
-        raise ValueError("must consist of 1 to 48 letters, digits, '-' and '_'")
-    return text
-
-
-def member_name(text: str) -> str:
-    """The name of a broker in a replicated log."""
-    if not re.fullmatch(r"[A-Za-z0-9_.@:-]{1,200}", text):
-        raise ValueError("must consist of 1 to 200 letters, digits and '-', '_', '.', '@', ':'")
     return text
 
 
@@ -335,7 +327,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
     {
         "text": ValueType(any_text, "any text"),
         "secretText": ValueType(any_text, "any text"),
-        "roleList": ValueType(role_list, "a comma list"),
+        "roleList": ValueType(comma_list("roles, for example admins, clerks", any_text), "a comma list"),
         "permission": ValueType(permission, "a permission"),
         "regularExpression": ValueType(regular_expression, "a regular expression"),
         "name": ValueType(name, "a text"),
@@ -384,8 +376,14 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "componentRoutingType": _choice(ComponentRoutingType),
         "logUrl": ValueType(log_url, "a URL"),
         "monitorUrl": ValueType(monitor_url, "URLs, with commas"),
-        "streamName": ValueType(stream_name, "letters, digits, `-`, `_`"),
-        "memberName": ValueType(member_name, "letters, digits, `-`, `_`, `.`, `@`, `:`"),
+        "streamName": ValueType(
+            _spelled("[A-Za-z0-9_-]{1,48}", "1 to 48 letters, digits, '-' and '_'"),
+            "letters, digits, `-`, `_`",
+        ),
+        "memberName": ValueType(
+            _spelled("[A-Za-z0-9_.@:-]{1,200}", "1 to 200 letters, digits and '-', '_', '.', '@', ':'"),
+            "letters, digits, `-`, `_`, `.`, `@`, `:`",
+        ),
         "takeoverTimeout": number(
             MIN_TAKEOVER_TIMEOUT,
             milliseconds,
