@@ -5,7 +5,7 @@ The catalogue of policies: those of plugin directories, installed packages and s
 A source is parsed and only looked at: which class names `AddressPolicy` as its base, and its docstring. Parameters
 are known of policies that were loaded (`load_details`).
 
-The built-in policies, written with the policy API: ``address-full-policy`` PAGE, BLOCK, DROP, FAIL, and the ring.
+The built-in policies of rings, written with the policy API.
 
 Loading of policies: from the names in broker.xml to classes and the values of their parameters.
 
@@ -31,16 +31,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from stompring.broker.message import EVICTED
 from stompring.broker.ports import HOOK_EXCEPTIONS
 from stompring.errors import ConfigurationError
 from stompring.settings.document import Faults, revealed, with_suggestion
 from stompring.settings.machine import shipped_directory
-from stompring.settings.model import BrokerConfiguration, FullPolicy, PluginConfiguration, PolicyUse, Property
+from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
 
-from .api import BLOCK, DROP, FAIL, PAGE, AddressPolicy, Parameter
+from .api import AddressPolicy, Parameter
 from .views import MessageView, QueueView
 
 #: Bytes. A longer source is not parsed.
@@ -267,30 +267,6 @@ def _source_of(dotted: str) -> Path | None:
     return None
 
 
-class Page(AddressPolicy):
-    """New messages are paged to disk until the pages are consumed."""
-
-    full_answer = PAGE
-
-
-class Block(AddressPolicy):
-    """Producers are not read until the address is below its limit."""
-
-    full_answer = BLOCK
-
-
-class Drop(AddressPolicy):
-    """New messages are discarded."""
-
-    full_answer = DROP
-
-
-class Fail(AddressPolicy):
-    """Producers get an ERROR."""
-
-    full_answer = FAIL
-
-
 class Ring(AddressPolicy):
     """A full ring evicts its oldest message for a new one; a returning message is lost instead."""
 
@@ -306,14 +282,6 @@ class DeadLetterRing(AddressPolicy):
     def evicted(self, message: MessageView) -> None:
         """Sends the message to the dead-letter-address."""
         message.dead_letter(reason=EVICTED)
-
-
-FULL_POLICIES: dict[str, type[AddressPolicy]] = {
-    FullPolicy.PAGE: Page,
-    FullPolicy.BLOCK: Block,
-    FullPolicy.DROP: Drop,
-    FullPolicy.FAIL: Fail,
-}
 
 
 log = logging.getLogger(__name__)
@@ -511,14 +479,7 @@ class Plugins:
         return self._selected[use]
 
 
-class PluginLoader(Protocol):
-    """A source of policies."""
-
-    def load(self, name: str) -> type[AddressPolicy]:
-        """The class of a policy. Raises `PluginLoadError`."""
-
-
-def load(configuration: BrokerConfiguration, sources: PluginLoader) -> Plugins:
+def load(configuration: BrokerConfiguration, sources: PluginSources) -> Plugins:
     """Load the policies that a broker.xml names, without applying them to any address.
 
     Raises `ConfigurationError` with all errors, by line.
