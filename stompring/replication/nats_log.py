@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, TypeVar
@@ -175,38 +175,34 @@ class Link:
         else:
             future.set_result(message)
 
-    async def send(
-        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None
-    ) -> asyncio.Future[Msg]:
-        """Publish; the answer comes with the future, or `NoAnswer`."""
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+    async def request(
+        self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """Publish, and wait for the answer. Raises `NoAnswer`, after which it is not awaited any more."""
         if self.lost.is_set():
             raise NoAnswer("connection lost")
         self._tokens += 1
         token = str(self._tokens)
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        future.add_done_callback(lambda done: self._waiting.pop(token, None) and None)
         try:
             await self.client.publish(
                 subject, payload, reply=f"{self.inbox}.{token}", headers=dict(headers) if headers else None
             )
+            stall = min(timeout, STALL)
+            done, _ = await asyncio.wait((future,), timeout=stall)
+            if not done and timeout > stall:
+                self.check()
+                done, _ = await asyncio.wait((future,), timeout=timeout - stall)
+            if not done:
+                raise NoAnswer(f"no answer for {timeout:.1f} s")
+            return future.result()
         except (NatsError, OSError) as fault:
-            future.cancel()
             self.drop()
             raise NoAnswer(f"connection lost: {fault}") from None
-        return future
-
-    async def wait(self, future: asyncio.Future[Msg], timeout: float) -> Msg:
-        """The answer. Raises `NoAnswer`, after which it is not awaited any more."""
-        stall = min(timeout, STALL)
-        done, _ = await asyncio.wait((future,), timeout=stall)
-        if not done and timeout > stall:
-            self.check()
-            done, _ = await asyncio.wait((future,), timeout=timeout - stall)
-        if not done:
+        finally:
             future.cancel()
-            raise NoAnswer(f"no answer for {timeout:.1f} s")
-        return future.result()
+            self._waiting.pop(token, None)
 
     def check(self) -> None:
         """Drop the link unless the server answers a ping soon."""
@@ -282,8 +278,7 @@ class NatsConnection:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         link = await self.link(timeout)
-        future = await link.send(subject, payload, headers)
-        return await link.wait(future, max(end - loop.time(), 0.001))
+        return await link.request(subject, payload, max(end - loop.time(), 0.001), headers)
 
     async def subscribe(self, subject: str, callback: Callback) -> None:
         """Subscribe on this and every later link."""
@@ -482,6 +477,7 @@ MIN_VERSION = (2, 10)
 SILENCE = 2.5
 
 _T = TypeVar("_T")
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
 
 # Codes of JetStream errors (err_code).
@@ -529,29 +525,13 @@ class _Reader:
                 self.requested = 0
                 self.signal.set()
             return
-        place = _place(message.reply)
-        if place.delivered != self.delivered + 1:
+        if message.metadata.sequence.consumer != self.delivered + 1:
             self.is_broken = True
         else:
             self.delivered += 1
             self.requested = max(self.requested - 1, 0)
             self.arrived.append(message)
         self.signal.set()
-
-
-class _Place(NamedTuple):
-    sequence: int
-    delivered: int
-    time: int  # ns since the epoch
-
-
-def _place(reply: str) -> _Place:
-    """Where a message stands, from its acknowledgement subject."""
-    tokens = reply.split(".")
-    # $JS.ACK.<stream>.<consumer>.<count>.<stream seq>.<consumer seq>.<time>.<pending>, or with domain and account
-    # before the stream, and perhaps more at the end.
-    at = 5 if len(tokens) == 9 else 7
-    return _Place(int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2]))
 
 
 def subject_of(stream: str, key: str) -> str:
@@ -605,38 +585,30 @@ def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
 
 def unsafe_configuration(stream: str, configuration: Mapping[str, object]) -> list[str]:
     """What makes a stream lose entries, or keeps the broker from writing; empty for a safe one."""
-    found: list[str] = []
-
-    def expect(name: str, wanted: str, is_so: bool) -> None:
-        if not is_so:
-            found.append(f"{name} is {configuration.get(name)!r}, {wanted} is required")
-
-    def number(name: str, default: int = -1) -> int:
-        value = configuration.get(name, default)
-        return value if isinstance(value, int) else default
-
-    expect("num_replicas", f"{MIN_REPLICAS} or more", number("num_replicas", 1) >= MIN_REPLICAS)
-    expect("storage", "'file'", configuration.get("storage") == "file")
-    expect("discard", "'new'", configuration.get("discard") == "new")
-    expect("retention", "'limits'", configuration.get("retention") == "limits")
-    expect("max_age", "no limit", number("max_age", 0) == 0)
-    expect("max_msgs", "no limit", number("max_msgs") <= 0)
-    expect("max_msgs_per_subject", "no limit", number("max_msgs_per_subject") <= 0)
-    size = number("max_msg_size")
-    expect(
-        "max_msg_size", f"{MAX_ENTRY_DATA + OVERHEAD} or more", size < 0 or size >= MAX_ENTRY_DATA + OVERHEAD
-    )
-    for name in ("mirror", "sources", "no_ack", "sealed", "deny_purge", "subject_transform"):
-        expect(
-            name,
-            "none" if name in ("mirror", "sources", "subject_transform") else "false",
-            not configuration.get(name),
-        )
-    expect("persist_mode", "'default'", configuration.get("persist_mode") in (None, "", "default"))
-    subjects = configuration.get("subjects")
-    wanted = stream_subjects(stream)
-    expect("subjects", repr(wanted), isinstance(subjects, list) and sorted(subjects) == sorted(wanted))
-    return found
+    get = configuration.get
+    size = _number(configuration, "max_msg_size", -1)
+    least = MAX_ENTRY_DATA + OVERHEAD
+    subjects, wanted = get("subjects"), stream_subjects(stream)
+    rows = [
+        (
+            "num_replicas",
+            f"{MIN_REPLICAS} or more",
+            _number(configuration, "num_replicas", 1) >= MIN_REPLICAS,
+        ),
+        ("storage", "'file'", get("storage") == "file"),
+        ("discard", "'new'", get("discard") == "new"),
+        ("retention", "'limits'", get("retention") == "limits"),
+        ("max_age", "no limit", _number(configuration, "max_age", 0) == 0),
+        ("max_msgs", "no limit", _number(configuration, "max_msgs", -1) <= 0),
+        ("max_msgs_per_subject", "no limit", _number(configuration, "max_msgs_per_subject", -1) <= 0),
+        ("max_msg_size", f"{least} or more", size < 0 or size >= least),
+        *((name, "none", not get(name)) for name in ("mirror", "sources")),
+        *((name, "false", not get(name)) for name in ("no_ack", "sealed", "deny_purge")),
+        ("subject_transform", "none", not get("subject_transform")),
+        ("persist_mode", "'default'", get("persist_mode") in (None, "", "default")),
+        ("subjects", repr(wanted), isinstance(subjects, list) and sorted(subjects) == sorted(wanted)),
+    ]
+    return [f"{name} is {get(name)!r}, {wanted} is required" for name, wanted, is_so in rows if not is_so]
 
 
 class NatsLog:
@@ -859,12 +831,10 @@ class NatsLog:
         With the machine of the active broker the leader would be lost too: NATS elects another one before a standby
         can take over.
         """
-        cluster = _mapping(body.get("cluster"))
-        if cluster.get("leader") not in self._local_nodes or not _has_majority(body):
+        leader, others = _nodes(body)
+        if leader not in self._local_nodes or not _has_majority(body):
             return ""
         now = monotonic()
-        replicas = cluster.get("replicas")
-        others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
         remote = [
             str(one.get("name"))
             for one in others
@@ -896,7 +866,6 @@ class NatsLog:
 
     def _status_of(self, body: Mapping[str, object]) -> LogStatus:
         configuration = _mapping(body.get("config"))
-        cluster = _mapping(body.get("cluster"))
         return LogStatus(
             engine=ENGINE,
             identity=str(body.get("created", "")),
@@ -905,7 +874,7 @@ class NatsLog:
             bytes=_state(body, "bytes"),
             max_bytes=_number(configuration, "max_bytes", -1),
             replicas=_number(configuration, "num_replicas", 1),
-            leader=str(cluster.get("leader", "")),
+            leader=_nodes(body)[0],
             healthy=_has_majority(body),
         )
 
@@ -915,11 +884,9 @@ class NatsLog:
         if answer.code:
             return None
         message = _mapping(answer.body.get("message"))
-        return decode_entry(
-            base64.b64decode(str(message.get("data", ""))),
-            _number(message, "seq", 0),
-            _milliseconds(str(message.get("time", ""))),
-        )
+        payload = base64.b64decode(str(message.get("data", "")))
+        moment = datetime.fromisoformat(str(message["time"]))
+        return decode_entry(payload, _number(message, "seq", 0), _milliseconds(moment))
 
     async def _next(self, sequence: int, timeout: float = TIMEOUT) -> LogEntry | None:
         """The first entry from a sequence on."""
@@ -958,10 +925,8 @@ class NatsLog:
         if found := unsafe_configuration(self._stream, _mapping(body.get("config"))):
             raise UnsafeLog(f"stream {self._stream} is not safe: {'; '.join(found)}")
         status = self._status_of(body)
-        cluster = _mapping(body.get("cluster"))
-        replicas = cluster.get("replicas")
-        names = [str(_mapping(one).get("name")) for one in replicas] if isinstance(replicas, list) else []
-        await self._check_sync([status.leader, *names])
+        leader, others = _nodes(body)
+        await self._check_sync([leader, *(str(one.get("name")) for one in others)])
         self._identity = status.identity
         return status
 
@@ -997,8 +962,8 @@ class NatsLog:
     # Reading
 
     def _decode(self, message: Msg) -> LogEntry:
-        place = _place(message.reply)
-        return decode_entry(message.data, place.sequence, place.time // 1_000_000)
+        metadata = message.metadata
+        return decode_entry(message.data, metadata.sequence.stream, _milliseconds(metadata.timestamp))
 
     async def _read(self, after: int, wait: float) -> list[LogEntry] | deque[Msg]:
         if self._fatal is not None:
@@ -1054,7 +1019,7 @@ class NatsLog:
                 break
         taken, reader.arrived = reader.arrived, deque()
         if taken:
-            reader.position = _place(taken[-1].reply).sequence
+            reader.position = taken[-1].metadata.sequence.stream
             reader.taken += len(taken)
             if reader.taken >= PULL:
                 await self._pull(reader, PULL * PULLS - reader.requested)
@@ -1086,8 +1051,8 @@ class NatsLog:
         }
         link = await self._connection.link(TIMEOUT)
         try:
-            future = await link.send(f"$JS.API.CONSUMER.CREATE.{self._stream}", json.dumps(body).encode())
-            answer = _parse((await link.wait(future, STALL)).data)
+            subject = f"$JS.API.CONSUMER.CREATE.{self._stream}"
+            answer = _parse((await link.request(subject, json.dumps(body).encode(), STALL)).data)
         except NoAnswer:
             answer = None
         if answer is None or answer.code:
@@ -1219,11 +1184,7 @@ class NatsLog:
         while self._pending:
             _, subject, payload = self._pending[0]
             headers = {"Nats-Expected-Last-Sequence": str(self._last)}
-            future = await link.send(subject, payload, headers)
-            try:
-                answer = _parse((await link.wait(future, patience)).data)
-            finally:
-                future.cancel()
+            answer = _parse((await link.request(subject, payload, patience, headers)).data)
             if answer.code or _number(answer.body, "seq", 0) != self._last + 1:
                 return answer
             self._confirm()
@@ -1364,29 +1325,30 @@ def _state(body: Mapping[str, object], name: str) -> int:
     return _number(_mapping(body.get("state")), name, 0)
 
 
+def _nodes(body: Mapping[str, object]) -> tuple[str, list[Mapping[str, object]]]:
+    """The name of the leader of a stream, empty without one, and its other nodes."""
+    cluster = _mapping(body.get("cluster"))
+    replicas = cluster.get("replicas")
+    others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
+    return str(cluster.get("leader", "")), others
+
+
 def _has_majority(body: Mapping[str, object]) -> bool:
     """Whether the leader that gave this information has heard of enough nodes just now.
 
     One that is cut off goes on answering for about 10 s.
     """
     copies = _number(_mapping(body.get("config")), "num_replicas", 1)
-    cluster = _mapping(body.get("cluster"))
-    replicas = cluster.get("replicas")
-    others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
+    leader, others = _nodes(body)
     answering = [
         one for one in others if not one.get("offline") and 0 <= _number(one, "active", -1) < SILENCE * 1e9
     ]
-    return bool(cluster.get("leader")) and 1 + len(answering) > copies // 2
+    return bool(leader) and 1 + len(answering) > copies // 2
 
 
-def _milliseconds(text: str) -> int:
-    """Epoch ms of an RFC 3339 time with nanoseconds."""
-    head, _, fraction = text.rstrip("Z").partition(".")
-    try:
-        seconds = datetime.fromisoformat(head).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return 0
-    return int(seconds) * 1000 + int((fraction + "000")[:3])
+def _milliseconds(moment: datetime) -> int:
+    """Epoch ms."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _version(link: Link) -> str:
