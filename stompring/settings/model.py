@@ -74,6 +74,9 @@ class Option(NamedTuple):
         return camel_case(self.name)
 
 
+#: Groups of settings that are read at the start only.
+AT_START = ("Management by messages", "The store")
+
 #: The unit of the types of values that always have the same.
 _UNITS = {
     type: unit
@@ -119,9 +122,14 @@ def options_of(kind: type) -> tuple[Option, ...]:
         if _KEY in each.metadata:
             type_name, meaning, columns = each.metadata[_KEY]
             default = None if each.default is MISSING else each.default
-            columns = {"group": group, "unit": _UNITS.get(type_name, ""), **common, **columns}
-            found.append(Option(each.name, type_name, default, meaning, **columns))
-            group = found[-1].group
+            group = columns.get("group", group)
+            defaults = {
+                "group": group,
+                "unit": _UNITS.get(type_name, ""),
+                "reloadable": group not in AT_START,
+                **common,
+            }
+            found.append(Option(each.name, type_name, default, meaning, **(defaults | columns)))
     return tuple(found)
 
 
@@ -1544,7 +1552,6 @@ class BrokerConfiguration:
         "Address of management by messages: a SEND to it is a request, which needs `manage` on it, and its reply goes "
         "to its `reply-to`. Nothing is stored there. The permissions of the HTTP API stay those on "
         "`activemq.management`.",
-        reloadable=False,
         group="Management by messages",
     )
     management_notification_address: str = option(
@@ -1552,37 +1559,32 @@ class BrokerConfiguration:
         "name",
         "Address of notifications: messages about connections, consumers, queues, addresses and limits, for whoever "
         "subscribes to it.",
-        reloadable=False,
     )
     management_message_rbac: bool = option(
         False,
         "boolean",
         "Whether management by messages also checks `view` or `edit` on the address of each operation: "
         "`mops.queue.orders.pause` and the like.",
-        reloadable=False,
     )
     management_rbac_prefix: str = option(
-        "mops", "name", "First word of the addresses of `management-message-rbac`.", reloadable=False
+        "mops", "name", "First word of the addresses of `management-message-rbac`."
     )
     view_permission_method_match_pattern: str = option(
         "^(get|is|count|list|browse|query).*$",
         "regularExpression",
         "Operations whose name matches need `view` under `management-message-rbac`; all others `edit`. A regular "
         "expression.",
-        reloadable=False,
     )
     suppress_session_notifications: bool = option(
         False,
         "boolean",
         "Whether to send no notifications of the types `SESSION_CREATED` and `SESSION_CLOSED`.",
-        reloadable=False,
     )
     persistence_enabled: bool = option(
         True,
         "boolean",
         "Whether the broker writes durable messages to disk and pages full addresses. False: all messages are in "
         "memory, and lost when the broker stops.",
-        reloadable=False,
         group="The store",
     )
     journal_directory: str = option(
@@ -1590,13 +1592,9 @@ class BrokerConfiguration:
         "name",
         "Directory of the journal: all durable messages in memory, and their acknowledgements. Its parent is the data "
         "directory, with `broker.lock`, `schema-version` and `identity`.",
-        reloadable=False,
     )
     journal_file_size: int = option(
-        10 * 1024 * 1024,
-        "fileSize",
-        "Size at which a journal file is closed and the next one begins.",
-        reloadable=False,
+        10 * 1024 * 1024, "fileSize", "Size at which a journal file is closed and the next one begins."
     )
     journal_buffer_timeout: int = option(  # nanoseconds, as in Artemis
         0,
@@ -1604,19 +1602,16 @@ class BrokerConfiguration:
         "How long the writer collects records before it writes and syncs. 0: it writes at once; records that arrive "
         "during a write form the next batch, so that batches grow with the load. Artemis: 3333333 for plain files.",
         source=ARTEMIS_OTHER_DEFAULT,
-        reloadable=False,
     )
     journal_sync_transactional: bool = option(
         True,
         "boolean",
         "Whether the RECEIPT of a COMMIT waits until its messages are synced. False: they are written a moment later.",
-        reloadable=False,
     )
     journal_sync_non_transactional: bool = option(
         True,
         "boolean",
         "The same for durable messages, and acknowledgements of durable messages, outside of transactions.",
-        reloadable=False,
     )
     journal_compact_min_files: int = option(
         10,
@@ -1624,14 +1619,12 @@ class BrokerConfiguration:
         "Compaction starts only when the journal has this many files. 0: never; one unconsumed message then retains "
         "all later files.",
         unit="files",
-        reloadable=False,
     )
     journal_compact_percentage: int = option(
         30,
         "percentage",
         "Compaction starts when the share of live bytes is below this. It appends live messages to the end of the "
         "journal in small steps and deletes the old files. 0: never.",
-        reloadable=False,
     )
     journal_retention_directory: Retention | None = option(
         None,
@@ -1639,27 +1632,23 @@ class BrokerConfiguration:
         "Directory to which consumed journal and page files are moved, so that messages of the past can be read "
         "later. None: the files are deleted. Its attributes are below.",
         written_as="element with attributes",
-        reloadable=False,
     )
     paging_directory: str = option(
         "data/paging",
         "name",
         "Directory of the pages, with a directory for each address that pages. It may be on another disk than the "
         "journal.",
-        reloadable=False,
     )
     page_sync_timeout: int | None = option(  # nanoseconds
         None,
         "nanoseconds",
         "As `journal-buffer-timeout`, for messages that are written to pages only. None: the same time.",
-        reloadable=False,
     )
     purge_page_folders: bool = option(
         True,
         "boolean",
         "Whether the page directory of an address is removed when its pages are empty. Artemis: false.",
         source=ARTEMIS_OTHER_DEFAULT,
-        reloadable=False,
     )
     id_cache_size: int = option(
         20_000,

@@ -257,7 +257,7 @@ PARAMETER_TYPES: Mapping[str, ValueType] = {
     "encoderType": ValueType(encoder_type, "binary, text"),
     "seconds": value_types.number(0, value_types.seconds),
     "prefetchCount": value_types.number(1, value_types.whole_number, "no limit", _DELIVERS_NOTHING),
-    "heartBeatFactor": ValueType(value_types.decimal(1, why=_TOO_EARLY), "≥ 1", float),
+    "heartBeatFactor": ValueType(value_types.bounded(value_types.decimal, 1, why=_TOO_EARLY), "≥ 1", float),
 }
 """The types of values in broker.xml, and those of parameters only."""
 

@@ -120,47 +120,38 @@ def boolean(text: str) -> bool:
     return value
 
 
-def at_least(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> Reader:
-    """A reader that accepts ``least`` and more, and -1 if ``unset`` is the meaning of -1.
+Numeric = TypeVar("Numeric", int, float)
+
+
+def bounded(
+    read: Callable[[str], Numeric],
+    least: float,
+    most: float = math.inf,
+    unset: str | None = None,
+    why: str = "",
+) -> Callable[[str], Numeric]:
+    """A reader of numbers from ``least`` to ``most``, both included, and of -1 if ``unset`` is the meaning of -1.
 
     ``why`` ends the message, for a limit whose reason is not plain to see.
     """
-    rule = f"must be at least {least}" if unset is None else f"must be -1 ({unset}) or at least {least}"
+    if most == math.inf:
+        rule = ("must be " if unset is None else f"must be -1 ({unset}) or ") + f"at least {least:.15g}"
+    else:
+        rule = f"must be from {least:.15g} to {most:.15g}" + ("" if unset is None else f", or -1 ({unset})")
 
-    def reader(text: str) -> int:
+    def reader(text: str) -> Numeric:
         number = read(text)
-        if number >= least or (number == -1 and unset is not None):
-            return number
-        raise ValueError(rule + (f"; {why}" if why else ""))
-
-    return reader
-
-
-def in_range(least: int, most: int, unset: str | None = None) -> Reader:
-    """A reader of whole numbers from ``least`` to ``most``, and of -1 if ``unset`` is its meaning."""
-    rule = f"must be from {least} to {most}" + ("" if unset is None else f", or -1 ({unset})")
-
-    def reader(text: str) -> int:
-        number = whole_number(text)
         if least <= number <= most or (number == -1 and unset is not None):
             return number
-        raise ValueError(rule)
-
-    return reader
-
-
-def decimal(least: float, most: float = math.inf, why: str = "") -> Reader:
-    """A reader of a decimal number from ``least`` to ``most``, both included."""
-    rule = f"must be at least {least:g}" if most == math.inf else f"must be from {least:g} to {most:g}"
-
-    def reader(text: str) -> float:
-        # float() would take "nan", "1e3" and "1_0" as well.
-        number = float(text) if _DECIMAL.fullmatch(text) else math.nan
-        if math.isfinite(number) and least <= number <= most:
-            return number
         raise ValueError(rule + (f"; {why}" if why else ""))
 
     return reader
+
+
+def decimal(text: str) -> float:
+    """A decimal number, NaN for what is none. float() would take "nan", "1e3" and "1_0" as well."""
+    number = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def one_of(kind: type[Choice]) -> Callable[[str], Choice]:
@@ -314,9 +305,9 @@ class ValueType(NamedTuple):
 
 
 def number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
-    """A type of whole numbers; the arguments are those of `at_least`."""
+    """A type of whole numbers; the arguments are those of `bounded`."""
     accepts = f"≥ {least}" if unset is None else f"-1 or ≥ {least}"
-    return ValueType(at_least(least, read, unset, why), accepts, int, least, unset is not None)
+    return ValueType(bounded(read, least, unset=unset, why=why), accepts, int, least, unset is not None)
 
 
 def _choice(kind: type[StrEnum]) -> ValueType:
@@ -356,12 +347,14 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "positiveMilliseconds": number(1, milliseconds),
         "positiveSeconds": number(1, seconds),
         "nanoseconds": number(0, nanoseconds),
-        "percentage": ValueType(in_range(0, 100), "0 to 100", int),
-        "percentageLimit": ValueType(in_range(0, 100, "no limit"), "-1 or 0 to 100", int, unset=True),
-        "multiplier": ValueType(decimal(0), "≥ 0", float),
-        "retryMultiplier": ValueType(decimal(1), "≥ 1", float),
+        "percentage": ValueType(bounded(whole_number, 0, 100), "0 to 100", int),
+        "percentageLimit": ValueType(
+            bounded(whole_number, 0, 100, "no limit"), "-1 or 0 to 100", int, unset=True
+        ),
+        "multiplier": ValueType(bounded(decimal, 0), "≥ 0", float),
+        "retryMultiplier": ValueType(bounded(decimal, 1), "≥ 1", float),
         "positiveBytes": number(1, byte_size),
-        "share": ValueType(decimal(0, 1), "0 to 1", float),
+        "share": ValueType(bounded(decimal, 0, 1), "0 to 1", float),
         "fullPolicy": ValueType(full_policy, "PAGE, BLOCK, DROP, FAIL, a plugin"),
         "pluginName": ValueType(plugin_name, "a plugin"),
         "pageFullPolicy": _choice(PageFullPolicy),
