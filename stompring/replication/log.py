@@ -42,12 +42,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 from threading import RLock
-from typing import Protocol
+from typing import Any, Protocol
 
 from stompring import __version__
 
@@ -203,35 +203,20 @@ def decode_beat(data: bytes | memoryview) -> Beat:
         found = json.loads(bytes(data))
     except ValueError:
         found = None
-    fields = found if isinstance(found, dict) else {}
-
-    contents = fields.get("contents")
-
-    def text(name: str) -> str:
-        value = fields.get(name)
-        return value if isinstance(value, str) else ""
-
-    def number(name: str) -> int:
-        value = fields.get(name)
-        return value if isinstance(value, int) else 0
-
-    def summary(found: dict[str, object]) -> Summary | None:
-        values = [found.get(name) for name in ("serial", "control", "digest")]
-        numbers = [value for value in values if isinstance(value, int)]
-        return Summary(*numbers) if len(numbers) == len(values) else None
-
-    return Beat(
-        text("broker"),
-        text("host"),
-        number("pid"),
-        number("started"),
-        text("version"),
-        number("bytes"),
-        text("reason"),
-        text("successor"),
-        number("failures"),
-        summary(contents) if isinstance(contents, dict) else None,
+    given = found if isinstance(found, dict) else {}
+    summary = given.get("contents")
+    contents = _known(summary, Summary()) if isinstance(summary, dict) else {}
+    return replace(
+        Beat(""), **_known(given, Beat("")), contents=Summary(**contents) if len(contents) == 3 else None
     )
+
+
+def _known(given: dict[str, Any], empty: Beat | Summary) -> dict[str, Any]:
+    """The fields of a dataclass whose values are texts and numbers as in an empty one."""
+    kinds = {each.name: type(getattr(empty, each.name)) for each in fields(empty)}
+    return {
+        name: value for name, value in given.items() if value is not None and type(value) is kinds.get(name)
+    }
 
 
 #: Bytes of data in one entry at most. Engines limit a message (NATS: ``max_payload``, 1 MiB by default). Entries are

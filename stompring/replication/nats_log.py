@@ -32,7 +32,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, TypeVar
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -41,6 +41,7 @@ from nats.errors import Error as NatsError
 
 from stompring.settings.document import revealed
 from stompring.settings.model import ReplicatedLogSettings
+from stompring.settings.network import log_url
 
 from .log import (
     BEATS,
@@ -92,36 +93,25 @@ class NatsUrl:
         ``monitor``, here or in the URL, is a port (of every server), a list of addresses ``http://host:port``, or
         empty: there is none.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("nats", "tls") or not parts.netloc:
-            raise UnsafeLog(f"url {url!r}: expected nats://host:port,… or tls://host:port,…")
-        if "@" in parts.netloc:
-            raise UnsafeLog("url: write the user and the password as attributes, not into the url")
-        options = parse_qs(parts.query, keep_blank_values=True)
-        if unknown := set(options) - {"monitor"}:
-            raise UnsafeLog(f"url: unknown option {sorted(unknown)[0]!r}; known: monitor")
+        try:
+            text, mark, parameters = log_url(url).partition("?")
+        except ValueError as fault:
+            raise UnsafeLog(f"url {fault}") from None
+        scheme, _, places = text.partition("://")
         servers, hosts = [], []
-        for one in parts.netloc.split(","):
-            try:
-                server = urlsplit(f"nats://{one.strip()}")
-                host, port = server.hostname, server.port or DEFAULT_PORT
-            except ValueError:
-                host = None
-            if not host:
-                raise UnsafeLog(f"url: {one!r} is not a host and port")
+        for place in places.split(","):
+            server = urlsplit(f"//{place}")
+            host = server.hostname or ""
             host = f"[{host}]" if ":" in host else host
-            servers.append(f"{parts.scheme}://{host}:{port}")
+            servers.append(f"{scheme}://{host}:{server.port or DEFAULT_PORT}")
             hosts.append(host)
         if monitor is None:
-            monitor = ",".join(options.get("monitor", [str(DEFAULT_MONITOR_PORT)]))
+            monitor = parameters.partition("=")[2] if mark else str(DEFAULT_MONITOR_PORT)
         if monitor.isdigit():
             monitors = [f"http://{host}:{monitor}" for host in hosts]
         else:
             monitors = [one.strip().rstrip("/") for one in monitor.split(",") if one.strip()]
-            for one in monitors:
-                if not one.startswith(("http://", "https://")):
-                    raise UnsafeLog(f"url: monitor {one!r} is not a port and not http://host:port")
-        return cls(tuple(servers), tuple(monitors), parts.scheme == "tls")
+        return cls(tuple(servers), tuple(monitors), scheme == "tls")
 
 
 def tls_context(settings: ReplicatedLogSettings, is_tls: bool) -> ssl.SSLContext | None:
