@@ -598,6 +598,10 @@ class Policies:
 
     def __init__(self, plugins: Plugins | None = None) -> None:
         self.recorded = PolicyErrors()
+        #: Number of exceptions so far, by policy and hook (``stompring_policy_errors_total``).
+        self.errors = self.recorded.counts
+        #: Number of slow calls so far, by policy and hook (``stompring_policy_slow_hooks_total``).
+        self.slow_hooks = self.recorded.slow
         self._plugins = plugins
         self._ring = Ring()
         self._bound: dict[Address, tuple[BoundPolicy, ...]] = {}
@@ -608,16 +612,6 @@ class Policies:
     def use(self, plugins: Plugins) -> None:
         """Replace the plugins. Addresses get the new ones when settings are applied next."""
         self._plugins = plugins
-
-    @property
-    def errors(self) -> dict[tuple[str, str], int]:
-        """Number of exceptions so far, by policy and hook (``stompring_policy_errors_total``)."""
-        return self.recorded.counts
-
-    @property
-    def slow_hooks(self) -> dict[tuple[str, str], int]:
-        """Number of slow calls so far, by policy and hook (``stompring_policy_slow_hooks_total``)."""
-        return self.recorded.slow
 
     @property
     def kinds(self) -> Mapping[str, type[AddressPolicy]]:

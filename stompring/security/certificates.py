@@ -344,10 +344,8 @@ def is_keystore(data: bytes) -> bool:
     return False
 
 
-def read_keystore(data: bytes, password: str | None) -> Keystore:
+def read_keystore(data: bytes, password: str) -> Keystore:
     """The contents of a file. Raises `KeystoreError`."""
-    if password is None:
-        raise KeystoreError("a Java keystore needs a password")
     try:
         return _read_jks(data, password) if data.startswith(JKS) else _read_pkcs12(data, password)
     except (ValueError, IndexError, UnsupportedAlgorithm) as error:
