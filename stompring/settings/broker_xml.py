@@ -66,7 +66,6 @@ from .document import (
 from .machine import (
     default_dispatch_memory,
     default_global_max_size,
-    default_transaction_memory,
     instance_directory,
     machine_memory,
 )
@@ -1288,9 +1287,9 @@ def _set_memory_defaults(plain: dict[str, Any]) -> None:
     """The defaults of sizes that are shares of the machine's memory."""
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))
-    plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
-    for name in ("global_max_transaction_size", "global_max_unfinished_size", "global_max_subscription_size"):
-        plain.setdefault(name, default_transaction_memory(size, memory))
+    shares = ("transaction_size", "unfinished_size", "subscription_size")
+    for name in ("dispatch_memory", *(f"global_max_{share}" for share in shares)):
+        plain.setdefault(name, default_dispatch_memory(size, memory))
 
 
 def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> Iterator[tuple[int, str]]:

@@ -123,6 +123,15 @@ def boolean(text: str) -> bool:
 Numeric = TypeVar("Numeric", int, float)
 
 
+def range_text(least: float, most: float) -> str:
+    """``at least 1``, ``at most 2``, ``from 1 to 2``; an infinite limit is none."""
+    if most == math.inf:
+        return f"at least {least:.15g}"
+    if least == -math.inf:
+        return f"at most {most:.15g}"
+    return f"from {least:.15g} to {most:.15g}"
+
+
 def bounded(
     read: Callable[[str], Numeric],
     least: float,
@@ -134,10 +143,11 @@ def bounded(
 
     ``why`` ends the message, for a limit whose reason is not plain to see.
     """
-    if most == math.inf:
-        rule = ("must be " if unset is None else f"must be -1 ({unset}) or ") + f"at least {least:.15g}"
-    else:
-        rule = f"must be from {least:.15g} to {most:.15g}" + ("" if unset is None else f", or -1 ({unset})")
+    rule = f"must be {range_text(least, most)}"
+    if unset is not None and most == math.inf:
+        rule = f"must be -1 ({unset}) or {range_text(least, most)}"
+    elif unset is not None:
+        rule += f", or -1 ({unset})"
 
     def reader(text: str) -> Numeric:
         number = read(text)
