@@ -717,7 +717,8 @@ class UserFiles:
     def add(self, name: str, password: str, roles: Iterable[str]) -> None:
         """Add a user. Raises `Refused` for a user who exists."""
         wanted = _checked_roles(name, roles)
-        _check_password(password)
+        with _checking("password"):
+            check_password(password)
         self._roles()  # an invalid roles file must not leave a user without roles
         with edit_users(self.users, self.hasher) as edit:
             if name in edit:
@@ -733,7 +734,9 @@ class UserFiles:
         if not certified and name not in self._users():
             raise _unknown(name)
         wanted = None if roles is None else _checked_roles(name, roles)
-        _check_password(password)
+        if password is not None:
+            with _checking("password"):
+                check_password(password)
         if wanted is not None:
             self._check_managers(name, frozenset(wanted))
         if password is not None:
@@ -805,29 +808,26 @@ def _after(done: str | None) -> Iterator[None]:
         raise Refused(f"{done}: {fault}") from None
 
 
+@contextmanager
+def _checking(field: str) -> Iterator[None]:
+    """Raise `InvalidUser` for a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidUser(field, str(error)) from None
+
+
 def _checked_roles(name: str, roles: Iterable[str]) -> tuple[str, ...]:
     """The roles without duplicates. Raises `InvalidUser`."""
     wanted = tuple(dict.fromkeys(roles))
-    try:
+    with _checking("name"):
         check_name(name)
         if wanted:
             check_member(name)
-    except ValueError as error:
-        raise InvalidUser("name", str(error)) from None
-    try:
+    with _checking("roles"):
         for role in wanted:
             check_name(role, "role")
-    except ValueError as error:
-        raise InvalidUser("roles", str(error)) from None
     return wanted
-
-
-def _check_password(password: str | None) -> None:
-    try:
-        if password is not None:
-            check_password(password)
-    except ValueError as error:
-        raise InvalidUser("password", str(error)) from None
 
 
 def _unknown(name: str) -> NotFound:
