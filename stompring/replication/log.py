@@ -483,7 +483,7 @@ class SharedLog:
         self._clock = clock
         self._on_lost = on_lost
         self._lock = RLock()
-        self._appending = False
+        self.busy = False  # an append is under way
         self._closed = "this broker is not active"
         self.stored_at = float("-inf")
         self.sequence = 0
@@ -499,11 +499,6 @@ class SharedLog:
         self.append_seconds = 0.0
         self.append_bytes = 0
         self.fenced = 0
-
-    @property
-    def busy(self) -> bool:
-        """An append is under way."""
-        return self._appending
 
     def usage(self) -> tuple[int, int]:
         """Bytes in the log, with what was appended since the engine was asked, and its limit (-1: none)."""
@@ -529,13 +524,10 @@ class SharedLog:
     def append(self, changes: Sequence[FileChange]) -> int:
         try:
             with self._lock:
-                self._check_open()
+                if self._closed:
+                    raise Fenced(self._closed)
                 self._check_room(changes)
-                self._appending = True
-                try:
-                    return self._append(changes)
-                finally:
-                    self._appending = False
+                return self._append(changes)
         except Fenced as fault:
             if not self._closed:
                 self.fenced += 1
@@ -556,30 +548,25 @@ class SharedLog:
         """Append RELEASE, after which this broker appends nothing, whether or not it is stored."""
         with self._lock:
             self._closed = self._closed or "this broker has released the log"
-            self._appending = True
-            try:
-                return self._append([self._beat(Operation.RELEASE, beat)])
-            finally:
-                self._appending = False
+            return self._append([self._beat(Operation.RELEASE, beat)])
 
     def _beat(self, operation: Operation, beat: Beat) -> FileChange:
         return FileChange(
             operation, data=encode_beat(replace(beat, bytes=self.bytes, contents=self.contents))
         )
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Fenced(self._closed)
-
     def _append(self, changes: Sequence[FileChange]) -> int:
         began = self._clock()
         size = sum(len(change.data) for change in changes)
+        self.busy = True
         try:
             sequence = self._log.append(changes)
         except (LogUnavailable, LogFull):
             self._count(changes, size)  # the next append stores what is not stored yet
             self.unsettled = True
             raise
+        finally:
+            self.busy = False
         self.unsettled = False
         self._count(changes, size)
         if not changes:

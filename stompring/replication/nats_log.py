@@ -265,10 +265,9 @@ class NatsConnection:
         self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
     ) -> Msg:
         """One request over the link in use. Raises `NoAnswer`, `LogUnavailable`."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
+        end = monotonic() + timeout
         link = await self.link(timeout)
-        return await link.request(subject, payload, max(end - loop.time(), 0.001), headers)
+        return await link.request(subject, payload, max(end - monotonic(), 0.001), headers)
 
     async def subscribe(self, subject: str, callback: Callback) -> None:
         """Subscribe on this and every later link."""
@@ -328,9 +327,8 @@ class NatsConnection:
         self, attempts: set[asyncio.Task[Link]], timeout: float, every: bool = False
     ) -> Link | None:
         """The first link that was made within a time; None as soon as no attempt is under way."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
-        while attempts and (left := end - loop.time()) > 0:
+        end = monotonic() + timeout
+        while attempts and (left := end - monotonic()) > 0:
             done, _ = await asyncio.wait(attempts, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
                 attempts.discard(attempt)
@@ -727,18 +725,21 @@ class NatsLog:
 
     # JetStream's requests
 
+    def _begin(self) -> None:
+        """Connect. Raises what has ended the log."""
+        if self._fatal is not None:
+            raise self._fatal
+        self._connection.start()
+
     async def _api(
         self, subject: str, body: Mapping[str, object] | None, timeout: float = TIMEOUT
     ) -> _Answer:
         """A request to JetStream, repeated until it is answered. Raises `LogUnavailable`, `UnsafeLog`."""
-        if self._fatal is not None:
-            raise self._fatal
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
+        self._begin()
+        end = monotonic() + timeout
         payload = json.dumps(body).encode() if body else b""
         reason = ""
-        self._connection.start()
-        while (left := end - loop.time()) > 0:
+        while (left := end - monotonic()) > 0:
             try:
                 message = await self._connection.request(f"$JS.API.{subject}", payload, min(left, PATIENCE))
             except NoListener:
@@ -772,7 +773,7 @@ class NatsLog:
 
         An answer that says otherwise ends the doubt.
         """
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         if now - self._doubts.setdefault(kind, now) >= DOUBT:
             self._fatal = kind(f"{reason}: {advice}")
             raise self._fatal
@@ -892,17 +893,14 @@ class NatsLog:
     # Connecting
 
     async def _connect(self) -> LogStatus:
-        if self._fatal is not None:
-            raise self._fatal
-        self._connection.start()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 2 * DOUBT
+        self._begin()
+        end = monotonic() + 2 * DOUBT
         while True:
             try:
                 body = await self._information()
                 break
             except LogUnavailable:
-                if not self._doubts or loop.time() > end:
+                if not self._doubts or monotonic() > end:
                     raise
                 await asyncio.sleep(PAUSE * 4)
         link = await self._connection.link(TIMEOUT)
@@ -956,11 +954,8 @@ class NatsLog:
         return decode_entry(message.data, metadata.sequence.stream, _milliseconds(metadata.timestamp))
 
     async def _read(self, after: int, wait: float) -> list[LogEntry] | deque[Msg]:
-        if self._fatal is not None:
-            raise self._fatal
-        self._connection.start()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait
+        self._begin()
+        end = monotonic() + wait
         if after < self._leader_until:  # a consumer may be on a node that lacks entries
             await self._drop_reader()
             if found := await self._read_one_by_one(after):
@@ -968,11 +963,11 @@ class NatsLog:
         reader = self._reader
         if reader is None or reader.position != after or reader.is_broken or reader.link.lost.is_set():
             await self._drop_reader()
-            reader = await self._open_reader(after) if loop.time() >= self._reader_at else None
+            reader = await self._open_reader(after) if monotonic() >= self._reader_at else None
         if reader is not None and (taken := await self._take(reader, wait)):
             return taken
         while await self._end() <= after:
-            if reader is not None or loop.time() >= end:
+            if reader is not None or monotonic() >= end:
                 return []
             await asyncio.sleep(PAUSE)
         # There are entries, but no consumer, or one that does not deliver them (yet).
@@ -997,14 +992,13 @@ class NatsLog:
 
     async def _take(self, reader: _Reader, wait: float) -> deque[Msg]:
         """What came; waits for the first."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait
+        end = monotonic() + wait
         while not reader.arrived and not reader.is_broken and not reader.link.lost.is_set():
             if reader.requested == 0:
                 await self._pull(reader, PULL * PULLS)
             reader.signal.clear()
             try:
-                await asyncio.wait_for(reader.signal.wait(), max(end - loop.time(), 0))
+                await asyncio.wait_for(reader.signal.wait(), max(end - monotonic(), 0))
             except TimeoutError:
                 break
         taken, reader.arrived = reader.arrived, deque()
@@ -1046,7 +1040,7 @@ class NatsLog:
         except NoAnswer:
             answer = None
         if answer is None or answer.code:
-            self._reader_at = asyncio.get_running_loop().time() + TIMEOUT
+            self._reader_at = monotonic() + TIMEOUT
             return None
         reader = _Reader(link, str(answer.body.get("name", "")), link.client.new_inbox(), after)
         try:
@@ -1069,11 +1063,8 @@ class NatsLog:
     # Writing
 
     async def _claim(self, writer: int, after: int, change: FileChange) -> int | None:
-        if self._fatal is not None:
-            raise self._fatal
-        self._connection.start()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + TIMEOUT
+        self._begin()
+        end = monotonic() + TIMEOUT
         subject = subject_of(self._stream, change.key)
         payload = encode_entry(writer, 0, change)
         headers = {"Nats-Expected-Last-Sequence": str(after)}
@@ -1084,7 +1075,7 @@ class NatsLog:
                 None if await self._first_writer(after) != writer else await self._claimed(writer, after + 1)
             )
         reason = ""
-        while (left := end - loop.time()) > 0:
+        while (left := end - monotonic()) > 0:
             try:
                 message = await self._connection.request(subject, payload, min(left, PATIENCE), headers)
                 answer = _parse(message.data)
@@ -1115,8 +1106,7 @@ class NatsLog:
         return sequence
 
     async def _append(self, changes: Sequence[FileChange]) -> int:
-        if self._fatal is not None:
-            raise self._fatal
+        self._begin()
         assert self._writer, "append before claim"
         for change in changes:
             self._number += 1
@@ -1127,15 +1117,14 @@ class NatsLog:
 
     async def _store(self) -> None:
         """Store what is pending, in order; find out first what became of entries whose outcome is unknown."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + TIMEOUT
+        end = monotonic() + TIMEOUT
         reason = ""
         while self._pending:
             before = self._last
             if self._uncertain:
                 await self._settle(end)
             try:
-                answer = await self._send(min(PATIENCE, max(end - loop.time(), 0.01)))
+                answer = await self._send(min(PATIENCE, max(end - monotonic(), 0.01)))
             except NoAnswer as fault:
                 reason = str(fault)
                 if not isinstance(fault, NoListener):
@@ -1155,8 +1144,8 @@ class NatsLog:
                     if self._last == last:
                         raise LogFull(f"stream {self._stream} is full: {reason}")
             if self._last != before:
-                end = loop.time() + TIMEOUT
-            elif loop.time() >= end:
+                end = monotonic() + TIMEOUT
+            elif monotonic() >= end:
                 raise LogUnavailable(f"NATS does not confirm entries: {reason}")
             else:
                 await asyncio.sleep(PAUSE)
@@ -1189,11 +1178,10 @@ class NatsLog:
 
     async def _settle(self, end: float) -> None:
         """Find out which of the entries that were sent are stored. Raises `Fenced` where another broker wrote."""
-        loop = asyncio.get_running_loop()
         while self._pending:
-            entry = await self._next(self._last + 1, max(end - loop.time(), 0.1))
+            entry = await self._next(self._last + 1, max(end - monotonic(), 0.1))
             if entry is None:
-                await self._information(max(end - loop.time(), 0.1))
+                await self._information(max(end - monotonic(), 0.1))
                 return
             if entry.sequence != self._last + 1 or entry.writer != self._writer:
                 self._fatal = Fenced(
@@ -1260,11 +1248,10 @@ async def _create(log: NatsLog, stream: str, max_bytes: int) -> None:
     connection = log._connection
     connection.start()
     configuration = stream_configuration(stream, max_bytes)
-    loop = asyncio.get_running_loop()
-    end = loop.time() + 5 * TIMEOUT
+    end = monotonic() + 5 * TIMEOUT
     reason = ""
     is_new = False
-    while loop.time() < end:
+    while monotonic() < end:
         subject = f"$JS.API.STREAM.{'CREATE' if is_new else 'INFO'}.{stream}"
         payload = json.dumps(configuration).encode() if is_new else b""
         try:
