@@ -945,15 +945,14 @@ class PageCredit:
         if share is None or not share.messages:
             return False
         settings = self._queue.address.settings
-        if not (
+        limited = (
             0 <= settings.max_read_page_messages <= share.messages or 0 <= settings.read_bytes <= share.size
-        ):
-            if share.messages < LEAST or self._free_memory(0):
-                return False
-            share.blocked = True
-            return True
+        )
+        if not limited and (share.messages < LEAST or self._free_memory(0)):
+            return False
         share.blocked = True
-        self._log(share)
+        if limited:
+            self._log(share)
         return True
 
     def _log(self, share: ConsumerCredit) -> None:
@@ -998,10 +997,9 @@ class SpilledMessages:
     def first(self, cursor: Cursor) -> tuple[int, Position] | None:
         """Number and position of the first message; those that are no longer on disk only are forgotten."""
         while self._start < len(self._keys):
-            key = self._keys[self._start]
-            page = cursor.pages.page(key >> 32)
-            if page is not None and cursor.is_waiting(page, key & 0xFFFFFFFF):
-                return self._numbers[self._start], (page, key & 0xFFFFFFFF)
+            position = _waiting_at(cursor, self._keys[self._start])
+            if position is not None:
+                return self._numbers[self._start], position
             self._start += 1
             if self._start > SLACK and self._start * 2 > len(self._keys):
                 del self._keys[: self._start], self._numbers[: self._start]
@@ -1010,12 +1008,15 @@ class SpilledMessages:
 
     def waiting(self, cursor: Cursor) -> list[Position]:
         """The positions that are on disk only."""
-        found = []
-        for key in self._keys[self._start :]:
-            page = cursor.pages.page(key >> 32)
-            if page is not None and cursor.is_waiting(page, key & 0xFFFFFFFF):
-                found.append((page, key & 0xFFFFFFFF))
-        return found
+        found = [_waiting_at(cursor, key) for key in self._keys[self._start :]]
+        return [position for position in found if position is not None]
+
+
+def _waiting_at(cursor: Cursor, key: int) -> Position | None:
+    page = cursor.pages.page(key >> 32)
+    if page is None or not cursor.is_waiting(page, key & 0xFFFFFFFF):
+        return None
+    return page, key & 0xFFFFFFFF
 
 
 class GroupSpill:
@@ -1114,39 +1115,6 @@ class Oldest:
             self._reading = True
             cursor = next(one for one in area.cursors if one.pages.page(page.number) is page)
             area.fetch(cursor, page, index, on_block)
-
-
-def evict(area: TargetArea, position: Position) -> None:
-    """Evict the message at a position, unread unless a policy is notified of evictions."""
-    page, index = position
-    queue = area.queue
-    cursor = next(one for one in area.cursors if one.pages.page(page.number) is page)
-    if queue.evicted is None:
-        queue.messages_replaced += 1
-        area.version += 1
-        cursor.settle_waiting(page, index, Reason.REPLACED)
-        return
-    counts = cursor.take(page, index)  # it no longer counts, whether or not its block can be read
-    area.version += 1
-
-    def on_block(block: Block | None) -> None:
-        if area.closed:
-            return
-        unreadable = Message(0, cursor.pages.address, Traits(b""), b"", 0)
-        message = unreadable if block is None else block.message(index)
-        ref = queue.load(message, position, counts)
-        area.messages += 1
-        area.size += message.size
-        if block is None:
-            queue.drop(ref, Reason.KILLED)
-        else:
-            queue.replace(ref)
-
-    block = area.block(page, index)
-    if block is None:
-        area.fetch(cursor, page, index, on_block)
-    else:
-        on_block(block)
 
 
 #: Selectors without consumers whose matches a queue remembers, so that a returning consumer needs no second scan.
@@ -1346,7 +1314,36 @@ class TargetArea:
         self.queue.broker.expiry.expire(self.load_reference(cursor, page, index, message))
 
     def evict(self, position: Position) -> None:
-        evict(self, position)
+        """Evict the message at a position, unread unless a policy is notified of evictions."""
+        page, index = position
+        queue = self.queue
+        cursor = next(one for one in self.cursors if one.pages.page(page.number) is page)
+        if queue.evicted is None:
+            queue.messages_replaced += 1
+            self.version += 1
+            cursor.settle_waiting(page, index, Reason.REPLACED)
+            return
+        counts = cursor.take(page, index)  # it no longer counts, whether or not its block can be read
+        self.version += 1
+
+        def on_block(block: Block | None) -> None:
+            if self.closed:
+                return
+            unreadable = Message(0, cursor.pages.address, Traits(b""), b"", 0)
+            message = unreadable if block is None else block.message(index)
+            ref = queue.load(message, position, counts)
+            self.messages += 1
+            self.size += message.size
+            if block is None:
+                queue.drop(ref, Reason.KILLED)
+            else:
+                queue.replace(ref)
+
+        block = self.block(page, index)
+        if block is None:
+            self.fetch(cursor, page, index, on_block)
+        else:
+            on_block(block)
 
     def replace(self, cursor: Cursor, position: Position) -> None:
         self.version += 1

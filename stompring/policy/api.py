@@ -46,7 +46,12 @@ class Parameter:
     most: float = math.inf
     key: str = ""
     kind: str = ""
-    read: Callable[[str, Path], Any] = field(default=lambda text, folder: text)
+    reader: Callable[[str], Any] = str
+
+    def read(self, text: str, folder: Path) -> Any:
+        """The value of a text in broker.xml; paths start at ``folder``. Raises `ValueError`."""
+        value = self.reader(text)
+        return folder / value if isinstance(value, Path) else value
 
     @property
     def required(self) -> bool:
@@ -67,13 +72,9 @@ class Parameter:
     @property
     def takes(self) -> str:
         """The type of its values, with its bounds: ``whole number, at least 1``."""
-        if self.least == -math.inf and self.most == math.inf:
+        if (self.least, self.most) == (-math.inf, math.inf):
             return self.kind
-        if self.most == math.inf:
-            return f"{self.kind}, at least {self.least:.15g}"
-        if self.least == -math.inf:
-            return f"{self.kind}, at most {self.most:.15g}"
-        return f"{self.kind}, from {self.least:.15g} to {self.most:.15g}"
+        return f"{self.kind}, {value_types.range_text(self.least, self.most)}"
 
 
 def parameter(help: str, default: Any = REQUIRED, *, least: float = -math.inf, most: float = math.inf) -> Any:
@@ -110,8 +111,8 @@ def _complete(one: Parameter, owner: type, name: str) -> None:
             raise TypeError(f"{where}: least and most apply to numbers only, not to {one.kind}")
         if not (one.required or one.default is None or one.least <= one.default <= one.most):
             raise TypeError(f"{where}: default {one.default} is out of bounds")
-        read = _bounded(read, one.least, one.most)
-    one.key, one.read = name.replace("_", "-"), read
+        read = value_types.bounded(read, one.least, one.most)
+    one.key, one.reader = name.replace("_", "-"), read
 
 
 def _annotation(owner: type, name: str) -> Any:
@@ -129,11 +130,7 @@ def _annotation(owner: type, name: str) -> Any:
 #: Kinds that may have bounds.
 NUMERIC = frozenset(("whole number", "number", "milliseconds", "bytes"))
 
-Reader = Callable[[str, Path], Any]
-
-
-def _plain(read: Callable[[str], Any]) -> Reader:
-    return lambda text, folder: read(text)
+Reader = Callable[[str], Any]
 
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -155,14 +152,14 @@ def _comma_list(text: str) -> tuple[str, ...]:
 
 
 READERS: Mapping[Any, tuple[str, Reader]] = {
-    str: ("text", _plain(value_types.name)),
-    int: ("whole number", _plain(value_types.whole_number)),
-    float: ("number", _plain(_decimal)),
-    bool: ("true or false", _plain(value_types.boolean)),
-    Milliseconds: ("milliseconds", _plain(value_types.milliseconds)),
-    Bytes: ("bytes", _plain(value_types.byte_size)),
-    Path: ("file", lambda text, folder: folder / value_types.name(text)),
-    tuple[str, ...]: ("comma list", _plain(_comma_list)),
+    str: ("text", value_types.name),
+    int: ("whole number", value_types.whole_number),
+    float: ("number", _decimal),
+    bool: ("true or false", value_types.boolean),
+    Milliseconds: ("milliseconds", value_types.milliseconds),
+    Bytes: ("bytes", value_types.byte_size),
+    Path: ("file", lambda text: Path(value_types.name(text))),
+    tuple[str, ...]: ("comma list", _comma_list),
 }
 
 
@@ -174,7 +171,7 @@ def _reader(hint: Any, where: str) -> tuple[str, Reader]:
     if get_origin(hint) is Literal:
         words = get_args(hint)
         if all(isinstance(word, str) for word in words):
-            return ", ".join(words), _plain(_one_of(words))
+            return ", ".join(words), _one_of(words)
     try:
         return READERS[hint]
     except (KeyError, TypeError):
@@ -188,23 +185,6 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
         return text
 
     return read
-
-
-def _bounded(read: Reader, least: float, most: float) -> Reader:
-    if most == math.inf:
-        rule = f"must be at least {least:.15g}"
-    elif least == -math.inf:
-        rule = f"must be at most {most:.15g}"
-    else:
-        rule = f"must be from {least:.15g} to {most:.15g}"
-
-    def bounded(text: str, folder: Path) -> Any:
-        number = read(text, folder)
-        if not least <= number <= most:
-            raise ValueError(rule)
-        return number
-
-    return bounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PolicyUse, RingPolicy
 
 from .api import ACCEPT, DROP, DROP_OLDEST, AddressPolicy, ChangeHeaders, Redirect, Refuse, Wait, Word
-from .load import FULL_POLICIES, DeadLetterRing, Plugins, Ring, SelectedPlugin
+from .load import DeadLetterRing, Plugins, Ring, SelectedPlugin
 from .views import AddressView, MessageView, QueueView, view_of
 
 log = logging.getLogger(__name__)
@@ -187,6 +187,16 @@ class BoundPolicy:
             self.failed(hook, error)
         self.timed(hook, began)
 
+    def ask(self, hook: str, call: Callable[..., object], argument: object) -> object:
+        """The verdict of a hook, or its exception."""
+        began = perf_counter()
+        try:
+            verdict = call(argument)
+        except HOOK_EXCEPTIONS as error:
+            verdict = error
+        self.timed(hook, began)
+        return verdict
+
     def timed(self, hook: str, began: float) -> None:
         """Check the duration of a hook that was called at ``began`` (`perf_counter`)."""
         seconds = perf_counter() - began
@@ -309,16 +319,9 @@ def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
 
 
 def _admit_by_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answer | None]:
-    calls = [(step.admit, step.bound.timed) for step in steps]
-
     def admit(offer: Offer) -> _Answer | None:
-        for position, (call, timed) in enumerate(calls):
-            began = perf_counter()
-            try:
-                answer = call(offer)
-            except HOOK_EXCEPTIONS as error:
-                answer = error
-            timed("admit", began)
+        for position, step in enumerate(steps):
+            answer = step.bound.ask("admit", step.admit, offer)
             if answer is not None:
                 return _Answer(position, answer)
         return None
@@ -383,13 +386,7 @@ class MessageAdmission:
         if answer is not NOT_EVALUATED:
             return answer
         step = self._steps[self._passed]
-        began = perf_counter()
-        try:
-            return step.admit(offer)
-        except HOOK_EXCEPTIONS as error:
-            return error
-        finally:
-            step.bound.timed("admit", began)
+        return step.bound.ask("admit", step.admit, offer)
 
     def entered(self, offer: Offer) -> None:
         """Implements `Admission.entered`."""
@@ -443,22 +440,20 @@ def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
     raise bound.wrong("admit", verdict)
 
 
-def constant_answer(policy: AddressPolicy) -> FullPolicy:
-    """The ``address-full-policy`` that a constant ``full_answer`` stands for."""
-    assert policy.full_answer is not None
-    return FullPolicy(policy.full_answer.value)
-
-
 def compose_full(
-    policies: Sequence[BoundPolicy], built_in: AddressPolicy, address: Address
+    policies: Sequence[BoundPolicy], last: FullPolicy, address: Address
 ) -> tuple[FullPolicy | None, Full | None]:
-    """The hook `AddressPolicy.full` of an address: a constant answer, or a function that decides for each message."""
-    deciding, last = [], constant_answer(built_in)
+    """The hook `AddressPolicy.full` of an address: a constant answer, or a function that decides for each message.
+
+    ``last`` is the answer where no policy has one.
+    """
+    deciding = []
     for bound in policies:
-        if bound.has("full") or bound.policy.full_answer in (ACCEPT, DROP_OLDEST):
+        answer = bound.policy.full_answer
+        if bound.has("full") or answer in (ACCEPT, DROP_OLDEST):
             deciding.append(bound)
-        elif bound.policy.full_answer is not None:
-            last = constant_answer(bound.policy)  # later policies are never called
+        elif answer is not None:
+            last = FullPolicy(answer.value)  # later policies are never called
             break
     if not deciding:
         return last, None
@@ -466,13 +461,7 @@ def compose_full(
 
     def full(offer: Offer) -> FullAnswer:
         for bound, call in calls:
-            began = perf_counter()
-            try:
-                verdict = call(offer)
-            except HOOK_EXCEPTIONS as error:
-                return bound.failed("full", error)
-            finally:
-                bound.timed("full", began)
+            verdict = bound.ask("full", call, offer)
             if verdict is not None:
                 return _full_answer(bound, verdict, offer, address)
         return last
@@ -481,6 +470,8 @@ def compose_full(
 
 
 def _full_answer(bound: BoundPolicy, verdict: object, offer: Offer, address: Address) -> FullAnswer:
+    if isinstance(verdict, HOOK_EXCEPTIONS):
+        return bound.failed("full", verdict)
     if isinstance(verdict, Refuse):
         return bound.refused(verdict)
     if verdict is ACCEPT:
@@ -539,13 +530,9 @@ def compose_subscribed(policies: Sequence[BoundPolicy]) -> Callable[[Subscriber]
 
     def subscribed(subscriber: Subscriber) -> None:
         for bound, call in calls:
-            began = perf_counter()
-            try:
-                verdict = call(subscriber)
-            except HOOK_EXCEPTIONS as error:
-                raise bound.failed("subscribed", error) from error
-            finally:
-                bound.timed("subscribed", began)
+            verdict = bound.ask("subscribed", call, subscriber)
+            if isinstance(verdict, HOOK_EXCEPTIONS):
+                raise bound.failed("subscribed", verdict) from verdict
             if isinstance(verdict, Refuse):
                 raise bound.refused(verdict)
             if verdict is not None:
@@ -582,12 +569,7 @@ class PolicyTransformer:
             return None
         offer = Offer(message.address.name, message.traits, sent_headers(message))
         offer.body = message.body
-        began = perf_counter()
-        try:
-            verdict: object = bound.admit(offer)
-        except HOOK_EXCEPTIONS as error:
-            verdict = error
-        bound.timed("admit", began)
+        verdict = bound.ask("admit", bound.admit, offer)
         if verdict is None or verdict is ACCEPT:
             return NO_CHANGES
         try:
@@ -616,29 +598,20 @@ class Policies:
 
     def __init__(self, plugins: Plugins | None = None) -> None:
         self.recorded = PolicyErrors()
+        #: Number of exceptions so far, by policy and hook (``stompring_policy_errors_total``).
+        self.errors = self.recorded.counts
+        #: Number of slow calls so far, by policy and hook (``stompring_policy_slow_hooks_total``).
+        self.slow_hooks = self.recorded.slow
         self._plugins = plugins
         self._ring = Ring()
         self._bound: dict[Address, tuple[BoundPolicy, ...]] = {}
-        self._full = {name: kind() for name, kind in FULL_POLICIES.items()}
-        self._built_in = {
-            name: Hooks(constant_answer(full), self._ring.overflow) for name, full in self._full.items()
-        }
+        self._built_in: dict[str, Hooks] = {name: Hooks(name, self._ring.overflow) for name in FullPolicy}
         dead_letters = DeadLetterRing()
         self._dead_letter: Listener = lambda ref: dead_letters.evicted(MessageView(ref))
 
     def use(self, plugins: Plugins) -> None:
         """Replace the plugins. Addresses get the new ones when settings are applied next."""
         self._plugins = plugins
-
-    @property
-    def errors(self) -> dict[tuple[str, str], int]:
-        """Number of exceptions so far, by policy and hook (``stompring_policy_errors_total``)."""
-        return self.recorded.counts
-
-    @property
-    def slow_hooks(self) -> dict[tuple[str, str], int]:
-        """Number of slow calls so far, by policy and hook (``stompring_policy_slow_hooks_total``)."""
-        return self.recorded.slow
 
     @property
     def kinds(self) -> Mapping[str, type[AddressPolicy]]:
@@ -665,12 +638,12 @@ class Policies:
         bound = tuple(self._bind(address, selected, before) for selected in self._selected(address))
         for one in before.values():
             one.stop()
-        answer = address.settings.address_full_policy
-        built_in = answer if answer in FULL_POLICIES else FullPolicy.PAGE
+        built_in = self._built_in.get(address.settings.address_full_policy, self._built_in[FullPolicy.PAGE])
         if not bound:
-            return self._built_in[built_in]
+            return built_in
         self._bound[address] = bound
-        return self._compose(address, bound, self._full[built_in])
+        assert built_in.answer is not None
+        return self._compose(address, bound, built_in.answer)
 
     def _selected(self, address: Address) -> list[SelectedPlugin]:
         """The policies that the settings of an address name, the ``address-full-policy`` last."""
@@ -678,7 +651,7 @@ class Policies:
             return []
         settings = address.settings
         uses = [use for use in settings.address_policy if use.enabled]
-        if settings.address_full_policy not in FULL_POLICIES:
+        if settings.address_full_policy not in self._built_in:
             uses.append(PolicyUse(settings.address_full_policy))
         return [self._plugins.selected(use) for use in uses]
 
@@ -694,7 +667,7 @@ class Policies:
         bound.start(None if former is None or former.start_error is not None else former)
         return bound
 
-    def _compose(self, address: Address, bound: tuple[BoundPolicy, ...], built_in: AddressPolicy) -> Hooks:
+    def _compose(self, address: Address, bound: tuple[BoundPolicy, ...], built_in: FullPolicy) -> Hooks:
         answer, full = compose_full(bound, built_in, address)
         hooks = Hooks(answer, compose_overflow(bound, self._ring))
         hooks.full = full

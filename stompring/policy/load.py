@@ -5,7 +5,7 @@ The catalogue of policies: those of plugin directories, installed packages and s
 A source is parsed and only looked at: which class names `AddressPolicy` as its base, and its docstring. Parameters
 are known of policies that were loaded (`load_details`).
 
-The built-in policies, written with the policy API: ``address-full-policy`` PAGE, BLOCK, DROP, FAIL, and the ring.
+The built-in policies of rings, written with the policy API.
 
 Loading of policies: from the names in broker.xml to classes and the values of their parameters.
 
@@ -31,17 +31,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from stompring.broker.message import EVICTED
 from stompring.broker.ports import HOOK_EXCEPTIONS
 from stompring.errors import ConfigurationError
 from stompring.settings.document import Faults, revealed, with_suggestion
 from stompring.settings.machine import shipped_directory
-from stompring.settings.model import BrokerConfiguration, FullPolicy, PluginConfiguration, PolicyUse, Property
+from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
 
-from .api import BLOCK, DROP, FAIL, PAGE, AddressPolicy, Parameter
+from .api import AddressPolicy, Parameter
 from .views import MessageView, QueueView
+
+Found = TypeVar("Found")
 
 #: Bytes. A longer source is not parsed.
 LARGEST = 4 * 1024 * 1024
@@ -91,7 +93,7 @@ class Entry:
 def catalogue(sources: PluginSources) -> list[Entry]:
     """All policies, by name; of several of one name the one that the broker loads comes first."""
     loadable = sources.modules()
-    entries = [_from_file(name, path) for name, path in _files(sources)]
+    entries = [_from_file(name, path) for folder in sources.folders for name, path in _modules(folder)]
     first = {entry.name: entry for entry in entries if loadable.get(entry.name) == entry.path}
     packages = list(_packages())
     # a module before a package, and of packages the first one, as `Sources.load` has it
@@ -121,18 +123,6 @@ def load_details(entry: Entry, load: Callable[[str], type[AddressPolicy]]) -> No
     entry.parameters = kind.parameters
     if entry.target is not None and module is not None and module.__file__ is not None:
         entry.path = Path(module.__file__)
-
-
-def _files(sources: PluginSources) -> Iterator[tuple[str, Path]]:
-    """Every module with a policy's name, those included that another one of the same name shadows."""
-    for folder in sources.folders:
-        alone = PluginSources(None)
-        alone.search_path = (folder,)
-        names = alone.modules()
-        for path in sorted(folder.glob("*.py")):
-            name = path.stem.replace("_", "-")
-            if name in names and not path.stem.startswith("_"):
-                yield name, path
 
 
 def _from_file(name: str, path: Path) -> Entry:
@@ -267,30 +257,6 @@ def _source_of(dotted: str) -> Path | None:
     return None
 
 
-class Page(AddressPolicy):
-    """New messages are paged to disk until the pages are consumed."""
-
-    full_answer = PAGE
-
-
-class Block(AddressPolicy):
-    """Producers are not read until the address is below its limit."""
-
-    full_answer = BLOCK
-
-
-class Drop(AddressPolicy):
-    """New messages are discarded."""
-
-    full_answer = DROP
-
-
-class Fail(AddressPolicy):
-    """Producers get an ERROR."""
-
-    full_answer = FAIL
-
-
 class Ring(AddressPolicy):
     """A full ring evicts its oldest message for a new one; a returning message is lost instead."""
 
@@ -306,14 +272,6 @@ class DeadLetterRing(AddressPolicy):
     def evicted(self, message: MessageView) -> None:
         """Sends the message to the dead-letter-address."""
         message.dead_letter(reason=EVICTED)
-
-
-FULL_POLICIES: dict[str, type[AddressPolicy]] = {
-    FullPolicy.PAGE: Page,
-    FullPolicy.BLOCK: Block,
-    FullPolicy.DROP: Drop,
-    FullPolicy.FAIL: Fail,
-}
 
 
 log = logging.getLogger(__name__)
@@ -344,8 +302,8 @@ class PluginSources:
         return [folder for folder in self.search_path if folder.is_dir()]
 
     def modules(self) -> dict[str, Path]:
-        """The modules, by the names of their policies. Of two of one name the first one is used."""
-        return _modules(self.folders)
+        """The modules, by the names of their policies."""
+        return _first(pair for folder in self.folders for pair in _modules(folder))
 
     def shipped(self) -> dict[str, Path]:
         """The modules that come with stompring, by the names of their policies, unless a plugin directory has them."""
@@ -353,14 +311,11 @@ class PluginSources:
             folder = shipped_directory(PLUGIN_DIRECTORY)
         except ConfigurationError:
             return {}
-        return {} if any(folder.samefile(own) for own in self.folders) else _modules([folder])
+        return {} if any(folder.samefile(own) for own in self.folders) else _first(_modules(folder))
 
     def packages(self) -> dict[str, EntryPoint]:
-        """The entry points of installed packages, by name of the policy. Of two of one name the first one is used."""
-        found: dict[str, EntryPoint] = {}
-        for point in entry_points():
-            found.setdefault(point.name.replace("_", "-"), point)
-        return found
+        """The entry points of installed packages, by name of the policy."""
+        return _first((point.name.replace("_", "-"), point) for point in entry_points())
 
     def load(self, name: str) -> type[AddressPolicy]:
         """The class of a policy. Of one name a module is used before a package, and both before a shipped plugin.
@@ -393,12 +348,18 @@ class PluginSources:
         return loaded[1]
 
 
-def _modules(folders: Iterable[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("*.py")):
-            if not path.name.startswith(("_", "test_", "conftest")):
-                found.setdefault(path.stem.replace("_", "-"), path)
+def _modules(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The modules in a directory, with the names of their policies."""
+    for path in sorted(folder.glob("*.py")):
+        if not path.name.startswith(("_", "test_", "conftest")):
+            yield path.stem.replace("_", "-"), path
+
+
+def _first(named: Iterable[tuple[str, Found]]) -> dict[str, Found]:
+    """By name; of two of one name the first one is used."""
+    found: dict[str, Found] = {}
+    for name, value in named:
+        found.setdefault(name, value)
     return found
 
 
@@ -511,14 +472,7 @@ class Plugins:
         return self._selected[use]
 
 
-class PluginLoader(Protocol):
-    """A source of policies."""
-
-    def load(self, name: str) -> type[AddressPolicy]:
-        """The class of a policy. Raises `PluginLoadError`."""
-
-
-def load(configuration: BrokerConfiguration, sources: PluginLoader) -> Plugins:
+def load(configuration: BrokerConfiguration, sources: PluginSources) -> Plugins:
     """Load the policies that a broker.xml names, without applying them to any address.
 
     Raises `ConfigurationError` with all errors, by line.

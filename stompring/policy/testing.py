@@ -49,7 +49,7 @@ from stompring.stomp.frames import encode_frame, unescape
 
 from .api import AddressPolicy, Wait
 from .hooks import BoundPolicy, Policies
-from .load import load
+from .load import PluginSources, load
 from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
 
 #: When every test begins: epoch milliseconds.
@@ -306,13 +306,10 @@ class PolicyHarness:
         dropped = self._dropped()
         text = [("destination", to), *headers.items(), ("receipt", "1"), ("content-length", str(len(body)))]
         client.send_frame(b"SEND", text, body)
-        frame = client.last_reply()
-        if frame is None:
+        answer = self._answer(producer)
+        if answer is None:
             return Sent(waits=True)
-        if frame.startswith(b"ERROR"):
-            del self._clients[producer]
-            return Sent(refused=_header(frame, b"message"))
-        return Sent(dropped=self._dropped() > dropped)
+        return Sent(refused=answer, dropped=self._dropped() > dropped and not answer)
 
     def sends_on(self, producer: str = "producer") -> bool:
         """Whether a producer that was blocked is read again, its message accepted.
@@ -336,11 +333,15 @@ class PolicyHarness:
         connection.send_frame(
             b"SUBSCRIBE", [("destination", to), ("id", client), *headers.items(), ("receipt", "1")]
         )
-        frame = connection.last_reply()
-        if frame is not None and frame.startswith(b"ERROR"):
-            del self._clients[client]
-            return _header(frame, b"message")
-        return ""
+        return self._answer(client) or ""
+
+    def _answer(self, client: str) -> str | None:
+        """The text of the ERROR that ended a connection, '' for a RECEIPT, None without an answer."""
+        frame = self._clients[client].last_reply()
+        if frame is None or not frame.startswith(b"ERROR"):
+            return None if frame is None else ""
+        del self._clients[client]
+        return _header(frame, b"message")
 
     def disconnect(self, client: str = "producer") -> None:
         """Lose a connection. Raises `HarnessError` without a connection of that name."""
@@ -428,10 +429,11 @@ class _CheckedPolicies(Policies):
     binding = _CheckedBinding
 
 
-class _GivenPolicies:
+class _GivenPolicies(PluginSources):
     """The policies of a harness, by name."""
 
     def __init__(self, kinds: Mapping[str, type[AddressPolicy]]) -> None:
+        super().__init__(None)
         self._kinds = kinds
 
     def load(self, name: str) -> type[AddressPolicy]:

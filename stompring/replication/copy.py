@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from stompring.settings.machine import DataDirectory
 from stompring.store.datadir import IDENTITY, MARKER, VERSION
@@ -32,6 +32,7 @@ from .log import (
     LogStatus,
     LogUnavailable,
     Operation,
+    ReplicatedLog,
     Summary,
     UnsafeLog,
     decode_beat,
@@ -66,16 +67,6 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
 
 
-class LogQueries(Protocol):
-    """What of a `ReplicatedLog` the copy asks."""
-
-    def status(self) -> LogStatus:
-        """See `ReplicatedLog`."""
-
-    def first(self, key: str) -> LogEntry | None:
-        """See `ReplicatedLog`."""
-
-
 class Places:
     """Where the files of a log are: paths of entries, and paths of this machine."""
 
@@ -101,16 +92,11 @@ class Places:
         first, *rest = key.split("/")
         if not rest and first in (IDENTITY, VERSION):
             return self.directory.root / first
-        if not rest or not all(rest) or "." in rest or ".." in rest or "\0" in key:
+        known = first in (_JOURNAL, _PAGING, _RETENTION)
+        if not known or not rest or not all(rest) or "." in rest or ".." in rest or "\0" in key:
             raise UnsafeLog(f"the replicated log has a file {key[:100]!r}, which no data directory has")
-        if first == _RETENTION:
-            retention = self.directory.retention
-            return None if retention is None else retention.joinpath(*rest)
-        if first == _JOURNAL:
-            return self.directory.journal.joinpath(*rest)
-        if first == _PAGING:
-            return self.directory.paging.joinpath(*rest)
-        raise UnsafeLog(f"the replicated log has a file {key[:100]!r}, which no data directory has")
+        root = next((root for root, name in self._roots if name == first), None)
+        return None if root is None else root.joinpath(*rest)
 
     def is_retained(self, key: str) -> bool:
         """Whether a file is in the directory for retention, which each broker has for itself."""
@@ -173,7 +159,7 @@ class LocalCopy:
             self._paging.add(directory.retention / _PAGING)
         self._clock = clock
         self._boot_id = _read_boot_id() if boot_id is None else boot_id
-        self._log: LogQueries | None = None
+        self._log: ReplicatedLog | None = None
         self._short_since: float | None = None  # when the log first ended before the copy
         self._engine = self._identity = ""
         self._last_key = ""  # of the file that was changed last, and where it is
@@ -185,7 +171,7 @@ class LocalCopy:
 
     # ---- the beginning
 
-    def open(self, replicated_log: LogQueries) -> int:
+    def open(self, replicated_log: ReplicatedLog) -> int:
         """Check the copy against the log; returns the sequence after which the log is to be read.
 
         Raises `UnsafeLog` for a directory that is no copy of a log, and for a log that has lost entries, `OSError`.
@@ -193,13 +179,14 @@ class LocalCopy:
         self._log = replicated_log
         status = replicated_log.status()
         self._engine, self._identity = status.engine, status.identity
-        text = self._read_marker()
-        if text is None:
+        try:
+            text = (self.directory.root / MARKER).read_bytes()
+        except FileNotFoundError:
             if any(path.name not in (IDENTITY, VERSION) for path in self.places.files()):
                 raise UnsafeLog(
                     f"{self.directory.root} has messages that are not in the replicated log: upload them with "
                     "'stompring ha init --from-data', or move the directory away"
-                )
+                ) from None
             self._begin_anew(replicated_log)
             return self.sequence
         reason, foreign = self._check(text, status)
@@ -212,7 +199,7 @@ class LocalCopy:
             self.restart(replicated_log, reason)
         return self.sequence
 
-    def adopt(self, replicated_log: LogQueries, sequence: int, contents: Contents) -> None:
+    def adopt(self, replicated_log: ReplicatedLog, sequence: int, contents: Contents) -> None:
         """The directory is what the log has up to ``sequence``: sync it, and mark it so."""
         status = replicated_log.status()
         self._engine, self._identity = status.engine, status.identity
@@ -222,12 +209,12 @@ class LocalCopy:
         self.checkpoints.clear()
         self.close()
 
-    def restart(self, replicated_log: LogQueries, reason: str) -> None:
+    def restart(self, replicated_log: ReplicatedLog, reason: str) -> None:
         """Discard the copy and begin with the first entry of the log. Raises `OSError`, and as the log."""
         log.info("%s: discarding the local copy of the replicated log: %s", self.directory.root, reason)
         self._begin_anew(replicated_log)
 
-    def _begin_anew(self, replicated_log: LogQueries) -> None:
+    def _begin_anew(self, replicated_log: ReplicatedLog) -> None:
         self.close_files()
         self.sequence = 0
         self.contents, self._expected = Contents(), None
@@ -244,12 +231,6 @@ class LocalCopy:
         first = replicated_log.first(CONTROL)
         if first is not None:
             self.contents.control = first.change.at - 1
-
-    def _read_marker(self) -> bytes | None:
-        try:
-            return (self.directory.root / MARKER).read_bytes()
-        except FileNotFoundError:
-            return None
 
     def _check(self, text: bytes, status: LogStatus) -> tuple[str | None, bool]:
         """Why the copy cannot be used, None if it can; and whether it may have what the log does not have."""

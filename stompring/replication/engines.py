@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from stompring.settings.machine import DataDirectory
 from stompring.settings.model import ReplicatedLogSettings
+from stompring.settings.network import NATS, POSTGRESQL
 from stompring.store.datadir import IDENTITY, VERSION
 
 from .copy import LocalCopy, Places
@@ -142,10 +143,6 @@ def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange
         sleep(0.2)
 
 
-NATS_SCHEMES = ("nats", "tls")
-POSTGRESQL_SCHEMES = ("postgresql", "postgres")
-
-
 def open_log(settings: ReplicatedLogSettings) -> ReplicatedLog:
     """The log of the settings, not connected. Raises `UnsafeLog` for a URL or files that cannot be used."""
     try:
@@ -188,10 +185,8 @@ def deletion_of(settings: ReplicatedLogSettings) -> str:
 
 def _is_nats(settings: ReplicatedLogSettings) -> bool:
     scheme = urlsplit(settings.url).scheme
-    if scheme in NATS_SCHEMES:
-        return True
-    if scheme in POSTGRESQL_SCHEMES:
-        return False
+    if scheme in NATS | POSTGRESQL:
+        return scheme in NATS
     raise UnsafeLog(f"url of the replicated log: {scheme!r} is not nats, tls or postgresql")
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from errno import EIO, ENOENT, ENOSPC, EXDEV
 from pathlib import Path
 from threading import Lock, RLock, get_ident
 from time import monotonic, sleep
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from stompring.store.files import Files
 
@@ -26,11 +26,11 @@ from .log import (
     MAX_ENTRY_DATA,
     Fenced,
     FileChange,
-    LogEntry,
     LogFull,
     LogUnavailable,
     NoRoom,
     Operation,
+    ReplicatedLog,
     UnsafeLog,
     count,
 )
@@ -60,25 +60,6 @@ class NotActive(OSError):
     """This broker must not write any more: another one is active, the log is gone, or the local copy failed."""
 
 
-class FileLog(Protocol):
-    """What of a `ReplicatedLog` is needed here."""
-
-    def append(self, changes: Sequence[FileChange]) -> int:
-        """See `ReplicatedLog`."""
-
-    def purge(self, key: str, through: int) -> None:
-        """See `ReplicatedLog`."""
-
-    def first(self, key: str) -> LogEntry | None:
-        """See `ReplicatedLog`."""
-
-    def last(self, key: str) -> LogEntry | None:
-        """See `ReplicatedLog`."""
-
-    def counts(self) -> dict[str, int] | None:
-        """See `ReplicatedLog`."""
-
-
 class ReplicatedFiles(Files):
     """The files of the active broker, made once ``copy`` has all entries of the log, the claim too.
 
@@ -93,7 +74,7 @@ class ReplicatedFiles(Files):
 
     def __init__(
         self,
-        log: FileLog,
+        log: ReplicatedLog,
         copy: LocalCopy,
         on_lost: Callable[[str], object],
         *,

@@ -42,12 +42,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 from threading import RLock
-from typing import Protocol
+from typing import Any, Protocol
 
 from stompring import __version__
 
@@ -203,35 +203,20 @@ def decode_beat(data: bytes | memoryview) -> Beat:
         found = json.loads(bytes(data))
     except ValueError:
         found = None
-    fields = found if isinstance(found, dict) else {}
-
-    contents = fields.get("contents")
-
-    def text(name: str) -> str:
-        value = fields.get(name)
-        return value if isinstance(value, str) else ""
-
-    def number(name: str) -> int:
-        value = fields.get(name)
-        return value if isinstance(value, int) else 0
-
-    def summary(found: dict[str, object]) -> Summary | None:
-        values = [found.get(name) for name in ("serial", "control", "digest")]
-        numbers = [value for value in values if isinstance(value, int)]
-        return Summary(*numbers) if len(numbers) == len(values) else None
-
-    return Beat(
-        text("broker"),
-        text("host"),
-        number("pid"),
-        number("started"),
-        text("version"),
-        number("bytes"),
-        text("reason"),
-        text("successor"),
-        number("failures"),
-        summary(contents) if isinstance(contents, dict) else None,
+    given = found if isinstance(found, dict) else {}
+    summary = given.get("contents")
+    contents = _known(summary, Summary()) if isinstance(summary, dict) else {}
+    return replace(
+        Beat(""), **_known(given, Beat("")), contents=Summary(**contents) if len(contents) == 3 else None
     )
+
+
+def _known(given: dict[str, Any], empty: Beat | Summary) -> dict[str, Any]:
+    """The fields of a dataclass whose values are texts and numbers as in an empty one."""
+    kinds = {each.name: type(getattr(empty, each.name)) for each in fields(empty)}
+    return {
+        name: value for name, value in given.items() if value is not None and type(value) is kinds.get(name)
+    }
 
 
 #: Bytes of data in one entry at most. Engines limit a message (NATS: ``max_payload``, 1 MiB by default). Entries are
@@ -498,7 +483,7 @@ class SharedLog:
         self._clock = clock
         self._on_lost = on_lost
         self._lock = RLock()
-        self._appending = False
+        self.busy = False  # an append is under way
         self._closed = "this broker is not active"
         self.stored_at = float("-inf")
         self.sequence = 0
@@ -514,11 +499,6 @@ class SharedLog:
         self.append_seconds = 0.0
         self.append_bytes = 0
         self.fenced = 0
-
-    @property
-    def busy(self) -> bool:
-        """An append is under way."""
-        return self._appending
 
     def usage(self) -> tuple[int, int]:
         """Bytes in the log, with what was appended since the engine was asked, and its limit (-1: none)."""
@@ -544,13 +524,10 @@ class SharedLog:
     def append(self, changes: Sequence[FileChange]) -> int:
         try:
             with self._lock:
-                self._check_open()
+                if self._closed:
+                    raise Fenced(self._closed)
                 self._check_room(changes)
-                self._appending = True
-                try:
-                    return self._append(changes)
-                finally:
-                    self._appending = False
+                return self._append(changes)
         except Fenced as fault:
             if not self._closed:
                 self.fenced += 1
@@ -571,30 +548,25 @@ class SharedLog:
         """Append RELEASE, after which this broker appends nothing, whether or not it is stored."""
         with self._lock:
             self._closed = self._closed or "this broker has released the log"
-            self._appending = True
-            try:
-                return self._append([self._beat(Operation.RELEASE, beat)])
-            finally:
-                self._appending = False
+            return self._append([self._beat(Operation.RELEASE, beat)])
 
     def _beat(self, operation: Operation, beat: Beat) -> FileChange:
         return FileChange(
             operation, data=encode_beat(replace(beat, bytes=self.bytes, contents=self.contents))
         )
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Fenced(self._closed)
-
     def _append(self, changes: Sequence[FileChange]) -> int:
         began = self._clock()
         size = sum(len(change.data) for change in changes)
+        self.busy = True
         try:
             sequence = self._log.append(changes)
         except (LogUnavailable, LogFull):
             self._count(changes, size)  # the next append stores what is not stored yet
             self.unsettled = True
             raise
+        finally:
+            self.busy = False
         self.unsettled = False
         self._count(changes, size)
         if not changes:

@@ -28,11 +28,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, TypeVar
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -41,6 +41,7 @@ from nats.errors import Error as NatsError
 
 from stompring.settings.document import revealed
 from stompring.settings.model import ReplicatedLogSettings
+from stompring.settings.network import log_url
 
 from .log import (
     BEATS,
@@ -92,36 +93,25 @@ class NatsUrl:
         ``monitor``, here or in the URL, is a port (of every server), a list of addresses ``http://host:port``, or
         empty: there is none.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("nats", "tls") or not parts.netloc:
-            raise UnsafeLog(f"url {url!r}: expected nats://host:port,… or tls://host:port,…")
-        if "@" in parts.netloc:
-            raise UnsafeLog("url: write the user and the password as attributes, not into the url")
-        options = parse_qs(parts.query, keep_blank_values=True)
-        if unknown := set(options) - {"monitor"}:
-            raise UnsafeLog(f"url: unknown option {sorted(unknown)[0]!r}; known: monitor")
+        try:
+            text, mark, parameters = log_url(url).partition("?")
+        except ValueError as fault:
+            raise UnsafeLog(f"url {fault}") from None
+        scheme, _, places = text.partition("://")
         servers, hosts = [], []
-        for one in parts.netloc.split(","):
-            try:
-                server = urlsplit(f"nats://{one.strip()}")
-                host, port = server.hostname, server.port or DEFAULT_PORT
-            except ValueError:
-                host = None
-            if not host:
-                raise UnsafeLog(f"url: {one!r} is not a host and port")
+        for place in places.split(","):
+            server = urlsplit(f"//{place}")
+            host = server.hostname or ""
             host = f"[{host}]" if ":" in host else host
-            servers.append(f"{parts.scheme}://{host}:{port}")
+            servers.append(f"{scheme}://{host}:{server.port or DEFAULT_PORT}")
             hosts.append(host)
         if monitor is None:
-            monitor = ",".join(options.get("monitor", [str(DEFAULT_MONITOR_PORT)]))
+            monitor = parameters.partition("=")[2] if mark else str(DEFAULT_MONITOR_PORT)
         if monitor.isdigit():
             monitors = [f"http://{host}:{monitor}" for host in hosts]
         else:
             monitors = [one.strip().rstrip("/") for one in monitor.split(",") if one.strip()]
-            for one in monitors:
-                if not one.startswith(("http://", "https://")):
-                    raise UnsafeLog(f"url: monitor {one!r} is not a port and not http://host:port")
-        return cls(tuple(servers), tuple(monitors), parts.scheme == "tls")
+        return cls(tuple(servers), tuple(monitors), scheme == "tls")
 
 
 def tls_context(settings: ReplicatedLogSettings, is_tls: bool) -> ssl.SSLContext | None:
@@ -175,38 +165,34 @@ class Link:
         else:
             future.set_result(message)
 
-    async def send(
-        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None
-    ) -> asyncio.Future[Msg]:
-        """Publish; the answer comes with the future, or `NoAnswer`."""
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+    async def request(
+        self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """Publish, and wait for the answer. Raises `NoAnswer`, after which it is not awaited any more."""
         if self.lost.is_set():
             raise NoAnswer("connection lost")
         self._tokens += 1
         token = str(self._tokens)
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        future.add_done_callback(lambda done: self._waiting.pop(token, None) and None)
         try:
             await self.client.publish(
                 subject, payload, reply=f"{self.inbox}.{token}", headers=dict(headers) if headers else None
             )
+            stall = min(timeout, STALL)
+            done, _ = await asyncio.wait((future,), timeout=stall)
+            if not done and timeout > stall:
+                self.check()
+                done, _ = await asyncio.wait((future,), timeout=timeout - stall)
+            if not done:
+                raise NoAnswer(f"no answer for {timeout:.1f} s")
+            return future.result()
         except (NatsError, OSError) as fault:
-            future.cancel()
             self.drop()
             raise NoAnswer(f"connection lost: {fault}") from None
-        return future
-
-    async def wait(self, future: asyncio.Future[Msg], timeout: float) -> Msg:
-        """The answer. Raises `NoAnswer`, after which it is not awaited any more."""
-        stall = min(timeout, STALL)
-        done, _ = await asyncio.wait((future,), timeout=stall)
-        if not done and timeout > stall:
-            self.check()
-            done, _ = await asyncio.wait((future,), timeout=timeout - stall)
-        if not done:
+        finally:
             future.cancel()
-            raise NoAnswer(f"no answer for {timeout:.1f} s")
-        return future.result()
+            self._waiting.pop(token, None)
 
     def check(self) -> None:
         """Drop the link unless the server answers a ping soon."""
@@ -279,11 +265,9 @@ class NatsConnection:
         self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
     ) -> Msg:
         """One request over the link in use. Raises `NoAnswer`, `LogUnavailable`."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
+        end = monotonic() + timeout
         link = await self.link(timeout)
-        future = await link.send(subject, payload, headers)
-        return await link.wait(future, max(end - loop.time(), 0.001))
+        return await link.request(subject, payload, max(end - monotonic(), 0.001), headers)
 
     async def subscribe(self, subject: str, callback: Callback) -> None:
         """Subscribe on this and every later link."""
@@ -343,9 +327,8 @@ class NatsConnection:
         self, attempts: set[asyncio.Task[Link]], timeout: float, every: bool = False
     ) -> Link | None:
         """The first link that was made within a time; None as soon as no attempt is under way."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
-        while attempts and (left := end - loop.time()) > 0:
+        end = monotonic() + timeout
+        while attempts and (left := end - monotonic()) > 0:
             done, _ = await asyncio.wait(attempts, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
                 attempts.discard(attempt)
@@ -482,6 +465,7 @@ MIN_VERSION = (2, 10)
 SILENCE = 2.5
 
 _T = TypeVar("_T")
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
 
 # Codes of JetStream errors (err_code).
@@ -529,29 +513,13 @@ class _Reader:
                 self.requested = 0
                 self.signal.set()
             return
-        place = _place(message.reply)
-        if place.delivered != self.delivered + 1:
+        if message.metadata.sequence.consumer != self.delivered + 1:
             self.is_broken = True
         else:
             self.delivered += 1
             self.requested = max(self.requested - 1, 0)
             self.arrived.append(message)
         self.signal.set()
-
-
-class _Place(NamedTuple):
-    sequence: int
-    delivered: int
-    time: int  # ns since the epoch
-
-
-def _place(reply: str) -> _Place:
-    """Where a message stands, from its acknowledgement subject."""
-    tokens = reply.split(".")
-    # $JS.ACK.<stream>.<consumer>.<count>.<stream seq>.<consumer seq>.<time>.<pending>, or with domain and account
-    # before the stream, and perhaps more at the end.
-    at = 5 if len(tokens) == 9 else 7
-    return _Place(int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2]))
 
 
 def subject_of(stream: str, key: str) -> str:
@@ -605,38 +573,30 @@ def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
 
 def unsafe_configuration(stream: str, configuration: Mapping[str, object]) -> list[str]:
     """What makes a stream lose entries, or keeps the broker from writing; empty for a safe one."""
-    found: list[str] = []
-
-    def expect(name: str, wanted: str, is_so: bool) -> None:
-        if not is_so:
-            found.append(f"{name} is {configuration.get(name)!r}, {wanted} is required")
-
-    def number(name: str, default: int = -1) -> int:
-        value = configuration.get(name, default)
-        return value if isinstance(value, int) else default
-
-    expect("num_replicas", f"{MIN_REPLICAS} or more", number("num_replicas", 1) >= MIN_REPLICAS)
-    expect("storage", "'file'", configuration.get("storage") == "file")
-    expect("discard", "'new'", configuration.get("discard") == "new")
-    expect("retention", "'limits'", configuration.get("retention") == "limits")
-    expect("max_age", "no limit", number("max_age", 0) == 0)
-    expect("max_msgs", "no limit", number("max_msgs") <= 0)
-    expect("max_msgs_per_subject", "no limit", number("max_msgs_per_subject") <= 0)
-    size = number("max_msg_size")
-    expect(
-        "max_msg_size", f"{MAX_ENTRY_DATA + OVERHEAD} or more", size < 0 or size >= MAX_ENTRY_DATA + OVERHEAD
-    )
-    for name in ("mirror", "sources", "no_ack", "sealed", "deny_purge", "subject_transform"):
-        expect(
-            name,
-            "none" if name in ("mirror", "sources", "subject_transform") else "false",
-            not configuration.get(name),
-        )
-    expect("persist_mode", "'default'", configuration.get("persist_mode") in (None, "", "default"))
-    subjects = configuration.get("subjects")
-    wanted = stream_subjects(stream)
-    expect("subjects", repr(wanted), isinstance(subjects, list) and sorted(subjects) == sorted(wanted))
-    return found
+    get = configuration.get
+    size = _number(configuration, "max_msg_size", -1)
+    least = MAX_ENTRY_DATA + OVERHEAD
+    subjects, wanted = get("subjects"), stream_subjects(stream)
+    rows = [
+        (
+            "num_replicas",
+            f"{MIN_REPLICAS} or more",
+            _number(configuration, "num_replicas", 1) >= MIN_REPLICAS,
+        ),
+        ("storage", "'file'", get("storage") == "file"),
+        ("discard", "'new'", get("discard") == "new"),
+        ("retention", "'limits'", get("retention") == "limits"),
+        ("max_age", "no limit", _number(configuration, "max_age", 0) == 0),
+        ("max_msgs", "no limit", _number(configuration, "max_msgs", -1) <= 0),
+        ("max_msgs_per_subject", "no limit", _number(configuration, "max_msgs_per_subject", -1) <= 0),
+        ("max_msg_size", f"{least} or more", size < 0 or size >= least),
+        *((name, "none", not get(name)) for name in ("mirror", "sources")),
+        *((name, "false", not get(name)) for name in ("no_ack", "sealed", "deny_purge")),
+        ("subject_transform", "none", not get("subject_transform")),
+        ("persist_mode", "'default'", get("persist_mode") in (None, "", "default")),
+        ("subjects", repr(wanted), isinstance(subjects, list) and sorted(subjects) == sorted(wanted)),
+    ]
+    return [f"{name} is {get(name)!r}, {wanted} is required" for name, wanted, is_so in rows if not is_so]
 
 
 class NatsLog:
@@ -765,18 +725,21 @@ class NatsLog:
 
     # JetStream's requests
 
+    def _begin(self) -> None:
+        """Connect. Raises what has ended the log."""
+        if self._fatal is not None:
+            raise self._fatal
+        self._connection.start()
+
     async def _api(
         self, subject: str, body: Mapping[str, object] | None, timeout: float = TIMEOUT
     ) -> _Answer:
         """A request to JetStream, repeated until it is answered. Raises `LogUnavailable`, `UnsafeLog`."""
-        if self._fatal is not None:
-            raise self._fatal
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
+        self._begin()
+        end = monotonic() + timeout
         payload = json.dumps(body).encode() if body else b""
         reason = ""
-        self._connection.start()
-        while (left := end - loop.time()) > 0:
+        while (left := end - monotonic()) > 0:
             try:
                 message = await self._connection.request(f"$JS.API.{subject}", payload, min(left, PATIENCE))
             except NoListener:
@@ -810,7 +773,7 @@ class NatsLog:
 
         An answer that says otherwise ends the doubt.
         """
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         if now - self._doubts.setdefault(kind, now) >= DOUBT:
             self._fatal = kind(f"{reason}: {advice}")
             raise self._fatal
@@ -859,12 +822,10 @@ class NatsLog:
         With the machine of the active broker the leader would be lost too: NATS elects another one before a standby
         can take over.
         """
-        cluster = _mapping(body.get("cluster"))
-        if cluster.get("leader") not in self._local_nodes or not _has_majority(body):
+        leader, others = _nodes(body)
+        if leader not in self._local_nodes or not _has_majority(body):
             return ""
         now = monotonic()
-        replicas = cluster.get("replicas")
-        others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
         remote = [
             str(one.get("name"))
             for one in others
@@ -896,7 +857,6 @@ class NatsLog:
 
     def _status_of(self, body: Mapping[str, object]) -> LogStatus:
         configuration = _mapping(body.get("config"))
-        cluster = _mapping(body.get("cluster"))
         return LogStatus(
             engine=ENGINE,
             identity=str(body.get("created", "")),
@@ -905,7 +865,7 @@ class NatsLog:
             bytes=_state(body, "bytes"),
             max_bytes=_number(configuration, "max_bytes", -1),
             replicas=_number(configuration, "num_replicas", 1),
-            leader=str(cluster.get("leader", "")),
+            leader=_nodes(body)[0],
             healthy=_has_majority(body),
         )
 
@@ -915,11 +875,9 @@ class NatsLog:
         if answer.code:
             return None
         message = _mapping(answer.body.get("message"))
-        return decode_entry(
-            base64.b64decode(str(message.get("data", ""))),
-            _number(message, "seq", 0),
-            _milliseconds(str(message.get("time", ""))),
-        )
+        payload = base64.b64decode(str(message.get("data", "")))
+        moment = datetime.fromisoformat(str(message["time"]))
+        return decode_entry(payload, _number(message, "seq", 0), _milliseconds(moment))
 
     async def _next(self, sequence: int, timeout: float = TIMEOUT) -> LogEntry | None:
         """The first entry from a sequence on."""
@@ -935,17 +893,14 @@ class NatsLog:
     # Connecting
 
     async def _connect(self) -> LogStatus:
-        if self._fatal is not None:
-            raise self._fatal
-        self._connection.start()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 2 * DOUBT
+        self._begin()
+        end = monotonic() + 2 * DOUBT
         while True:
             try:
                 body = await self._information()
                 break
             except LogUnavailable:
-                if not self._doubts or loop.time() > end:
+                if not self._doubts or monotonic() > end:
                     raise
                 await asyncio.sleep(PAUSE * 4)
         link = await self._connection.link(TIMEOUT)
@@ -958,10 +913,8 @@ class NatsLog:
         if found := unsafe_configuration(self._stream, _mapping(body.get("config"))):
             raise UnsafeLog(f"stream {self._stream} is not safe: {'; '.join(found)}")
         status = self._status_of(body)
-        cluster = _mapping(body.get("cluster"))
-        replicas = cluster.get("replicas")
-        names = [str(_mapping(one).get("name")) for one in replicas] if isinstance(replicas, list) else []
-        await self._check_sync([status.leader, *names])
+        leader, others = _nodes(body)
+        await self._check_sync([leader, *(str(one.get("name")) for one in others)])
         self._identity = status.identity
         return status
 
@@ -997,15 +950,12 @@ class NatsLog:
     # Reading
 
     def _decode(self, message: Msg) -> LogEntry:
-        place = _place(message.reply)
-        return decode_entry(message.data, place.sequence, place.time // 1_000_000)
+        metadata = message.metadata
+        return decode_entry(message.data, metadata.sequence.stream, _milliseconds(metadata.timestamp))
 
     async def _read(self, after: int, wait: float) -> list[LogEntry] | deque[Msg]:
-        if self._fatal is not None:
-            raise self._fatal
-        self._connection.start()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait
+        self._begin()
+        end = monotonic() + wait
         if after < self._leader_until:  # a consumer may be on a node that lacks entries
             await self._drop_reader()
             if found := await self._read_one_by_one(after):
@@ -1013,11 +963,11 @@ class NatsLog:
         reader = self._reader
         if reader is None or reader.position != after or reader.is_broken or reader.link.lost.is_set():
             await self._drop_reader()
-            reader = await self._open_reader(after) if loop.time() >= self._reader_at else None
+            reader = await self._open_reader(after) if monotonic() >= self._reader_at else None
         if reader is not None and (taken := await self._take(reader, wait)):
             return taken
         while await self._end() <= after:
-            if reader is not None or loop.time() >= end:
+            if reader is not None or monotonic() >= end:
                 return []
             await asyncio.sleep(PAUSE)
         # There are entries, but no consumer, or one that does not deliver them (yet).
@@ -1042,19 +992,18 @@ class NatsLog:
 
     async def _take(self, reader: _Reader, wait: float) -> deque[Msg]:
         """What came; waits for the first."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait
+        end = monotonic() + wait
         while not reader.arrived and not reader.is_broken and not reader.link.lost.is_set():
             if reader.requested == 0:
                 await self._pull(reader, PULL * PULLS)
             reader.signal.clear()
             try:
-                await asyncio.wait_for(reader.signal.wait(), max(end - loop.time(), 0))
+                await asyncio.wait_for(reader.signal.wait(), max(end - monotonic(), 0))
             except TimeoutError:
                 break
         taken, reader.arrived = reader.arrived, deque()
         if taken:
-            reader.position = _place(taken[-1].reply).sequence
+            reader.position = taken[-1].metadata.sequence.stream
             reader.taken += len(taken)
             if reader.taken >= PULL:
                 await self._pull(reader, PULL * PULLS - reader.requested)
@@ -1086,12 +1035,12 @@ class NatsLog:
         }
         link = await self._connection.link(TIMEOUT)
         try:
-            future = await link.send(f"$JS.API.CONSUMER.CREATE.{self._stream}", json.dumps(body).encode())
-            answer = _parse((await link.wait(future, STALL)).data)
+            subject = f"$JS.API.CONSUMER.CREATE.{self._stream}"
+            answer = _parse((await link.request(subject, json.dumps(body).encode(), STALL)).data)
         except NoAnswer:
             answer = None
         if answer is None or answer.code:
-            self._reader_at = asyncio.get_running_loop().time() + TIMEOUT
+            self._reader_at = monotonic() + TIMEOUT
             return None
         reader = _Reader(link, str(answer.body.get("name", "")), link.client.new_inbox(), after)
         try:
@@ -1114,11 +1063,8 @@ class NatsLog:
     # Writing
 
     async def _claim(self, writer: int, after: int, change: FileChange) -> int | None:
-        if self._fatal is not None:
-            raise self._fatal
-        self._connection.start()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + TIMEOUT
+        self._begin()
+        end = monotonic() + TIMEOUT
         subject = subject_of(self._stream, change.key)
         payload = encode_entry(writer, 0, change)
         headers = {"Nats-Expected-Last-Sequence": str(after)}
@@ -1129,7 +1075,7 @@ class NatsLog:
                 None if await self._first_writer(after) != writer else await self._claimed(writer, after + 1)
             )
         reason = ""
-        while (left := end - loop.time()) > 0:
+        while (left := end - monotonic()) > 0:
             try:
                 message = await self._connection.request(subject, payload, min(left, PATIENCE), headers)
                 answer = _parse(message.data)
@@ -1160,8 +1106,7 @@ class NatsLog:
         return sequence
 
     async def _append(self, changes: Sequence[FileChange]) -> int:
-        if self._fatal is not None:
-            raise self._fatal
+        self._begin()
         assert self._writer, "append before claim"
         for change in changes:
             self._number += 1
@@ -1172,15 +1117,14 @@ class NatsLog:
 
     async def _store(self) -> None:
         """Store what is pending, in order; find out first what became of entries whose outcome is unknown."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + TIMEOUT
+        end = monotonic() + TIMEOUT
         reason = ""
         while self._pending:
             before = self._last
             if self._uncertain:
                 await self._settle(end)
             try:
-                answer = await self._send(min(PATIENCE, max(end - loop.time(), 0.01)))
+                answer = await self._send(min(PATIENCE, max(end - monotonic(), 0.01)))
             except NoAnswer as fault:
                 reason = str(fault)
                 if not isinstance(fault, NoListener):
@@ -1200,8 +1144,8 @@ class NatsLog:
                     if self._last == last:
                         raise LogFull(f"stream {self._stream} is full: {reason}")
             if self._last != before:
-                end = loop.time() + TIMEOUT
-            elif loop.time() >= end:
+                end = monotonic() + TIMEOUT
+            elif monotonic() >= end:
                 raise LogUnavailable(f"NATS does not confirm entries: {reason}")
             else:
                 await asyncio.sleep(PAUSE)
@@ -1219,11 +1163,7 @@ class NatsLog:
         while self._pending:
             _, subject, payload = self._pending[0]
             headers = {"Nats-Expected-Last-Sequence": str(self._last)}
-            future = await link.send(subject, payload, headers)
-            try:
-                answer = _parse((await link.wait(future, patience)).data)
-            finally:
-                future.cancel()
+            answer = _parse((await link.request(subject, payload, patience, headers)).data)
             if answer.code or _number(answer.body, "seq", 0) != self._last + 1:
                 return answer
             self._confirm()
@@ -1238,11 +1178,10 @@ class NatsLog:
 
     async def _settle(self, end: float) -> None:
         """Find out which of the entries that were sent are stored. Raises `Fenced` where another broker wrote."""
-        loop = asyncio.get_running_loop()
         while self._pending:
-            entry = await self._next(self._last + 1, max(end - loop.time(), 0.1))
+            entry = await self._next(self._last + 1, max(end - monotonic(), 0.1))
             if entry is None:
-                await self._information(max(end - loop.time(), 0.1))
+                await self._information(max(end - monotonic(), 0.1))
                 return
             if entry.sequence != self._last + 1 or entry.writer != self._writer:
                 self._fatal = Fenced(
@@ -1309,11 +1248,10 @@ async def _create(log: NatsLog, stream: str, max_bytes: int) -> None:
     connection = log._connection
     connection.start()
     configuration = stream_configuration(stream, max_bytes)
-    loop = asyncio.get_running_loop()
-    end = loop.time() + 5 * TIMEOUT
+    end = monotonic() + 5 * TIMEOUT
     reason = ""
     is_new = False
-    while loop.time() < end:
+    while monotonic() < end:
         subject = f"$JS.API.STREAM.{'CREATE' if is_new else 'INFO'}.{stream}"
         payload = json.dumps(configuration).encode() if is_new else b""
         try:
@@ -1364,29 +1302,30 @@ def _state(body: Mapping[str, object], name: str) -> int:
     return _number(_mapping(body.get("state")), name, 0)
 
 
+def _nodes(body: Mapping[str, object]) -> tuple[str, list[Mapping[str, object]]]:
+    """The name of the leader of a stream, empty without one, and its other nodes."""
+    cluster = _mapping(body.get("cluster"))
+    replicas = cluster.get("replicas")
+    others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
+    return str(cluster.get("leader", "")), others
+
+
 def _has_majority(body: Mapping[str, object]) -> bool:
     """Whether the leader that gave this information has heard of enough nodes just now.
 
     One that is cut off goes on answering for about 10 s.
     """
     copies = _number(_mapping(body.get("config")), "num_replicas", 1)
-    cluster = _mapping(body.get("cluster"))
-    replicas = cluster.get("replicas")
-    others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
+    leader, others = _nodes(body)
     answering = [
         one for one in others if not one.get("offline") and 0 <= _number(one, "active", -1) < SILENCE * 1e9
     ]
-    return bool(cluster.get("leader")) and 1 + len(answering) > copies // 2
+    return bool(leader) and 1 + len(answering) > copies // 2
 
 
-def _milliseconds(text: str) -> int:
-    """Epoch ms of an RFC 3339 time with nanoseconds."""
-    head, _, fraction = text.rstrip("Z").partition(".")
-    try:
-        seconds = datetime.fromisoformat(head).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return 0
-    return int(seconds) * 1000 + int((fraction + "000")[:3])
+def _milliseconds(moment: datetime) -> int:
+    """Epoch ms."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _version(link: Link) -> str:

@@ -325,7 +325,7 @@ class PostgresLog:
 
     def connect(self) -> LogStatus:
         self._begin()
-        self._close()
+        self.close()
         self._connection()
         return self._status()
 
@@ -363,13 +363,14 @@ class PostgresLog:
         """Nothing: it reads from no other server."""
 
     def first(self, key: str) -> LogEntry | None:
-        self._begin()
-        rows = self._query(_FIRST, {"key": key.encode()}, with_log=True)
-        return _entry(rows[0]) if rows else None
+        return self._one(_FIRST, key)
 
     def last(self, key: str) -> LogEntry | None:
+        return self._one(_LAST, key)
+
+    def _one(self, statement: str, key: str) -> LogEntry | None:
         self._begin()
-        rows = self._query(_LAST, {"key": key.encode()}, with_log=True)
+        rows = self._query(statement, {"key": key.encode()}, with_log=True)
         return _entry(rows[0]) if rows else None
 
     def counts(self) -> dict[str, int] | None:
@@ -454,9 +455,6 @@ class PostgresLog:
         )
         recent = [(_integer(row[2]), str(row[0])) for row in rows if row[1]]
         return [command for _, command in sorted(recent)]
-
-    def close(self) -> None:
-        self._close()
 
     # Appending.
 
@@ -702,14 +700,14 @@ class PostgresLog:
         state = fault.sqlstate
         text = f"PostgreSQL: {_text(fault)}"
         if isinstance(fault, _TimedOut):
-            self._close()
+            self.close()
             self._timeouts += 1
             self._share = max(self._share / 2, _LEAST_SHARE)
             if self._timeouts % _TIMEOUTS == 0:
                 self._host = (self._host + 1) % len(self._hosts)
             return LogUnavailable(text)
         if state is None or state.startswith(("08", "57P", "25")):
-            self._close()
+            self.close()
             return LogUnavailable(text)
         if state == "53100":  # disk full
             return LogFull(text)
@@ -719,7 +717,7 @@ class PostgresLog:
             return UnsafeLog(f"{text}: grant SELECT, INSERT, UPDATE and DELETE on the tables stompring_*")
         return LogUnavailable(text)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -811,19 +809,9 @@ def _entry(row: tuple[object, ...]) -> LogEntry:
 
 def _head(row: tuple[object, ...]) -> _Head:
     identity, log, *numbers, standbys = row
-    form, last, writer, number, entries, stored, most = [_integer(each) for each in numbers]
-    return _Head(
-        str(identity),
-        str(log),
-        form,
-        last,
-        writer,
-        number,
-        entries,
-        stored,
-        most,
-        None if standbys is None else str(standbys),
-    )
+    form, last, writer, number, entries, stored, most = map(_integer, numbers)
+    names = None if standbys is None else str(standbys)
+    return _Head(str(identity), str(log), form, last, writer, number, entries, stored, most, names)
 
 
 def _required(standbys: str | None) -> int:

@@ -19,6 +19,7 @@ from random import Random
 from threading import Event, Lock, Thread
 from typing import Protocol
 
+from .copy import LocalCopy
 from .log import (
     BEATS,
     Beat,
@@ -31,7 +32,6 @@ from .log import (
     Operation,
     ReplicatedLog,
     SharedLog,
-    Summary,
     UnsafeLog,
     decode_beat,
     encode_beat,
@@ -247,34 +247,6 @@ class NodeCallbacks(Protocol):
         """Stop in an orderly way, then call `Node.release`."""
 
 
-class Copy(Protocol):
-    """The local copy of a log, as a standby uses it: `LocalCopy`."""
-
-    @property
-    def sequence(self) -> int:
-        """The last entry that is applied; 0: none."""
-
-    @property
-    def summary(self) -> Summary:
-        """The contents of the log, as far as they are applied."""
-
-    @property
-    def missing(self) -> int:
-        """At the end of the log: how many entries of its files the copy has not got, at least; 0: it has all."""
-
-    def restart(self, replicated_log: ReplicatedLog, reason: str, /) -> None:
-        """Discard the copy and begin with the first entry of the log."""
-
-    def open(self, replicated_log: ReplicatedLog, /) -> int:
-        """Use what is in the directory if it belongs to the log, else begin from nothing. Raises `UnsafeLog`."""
-
-    def apply(self, entries: Sequence[LogEntry], /) -> None:
-        """Apply entries in order. Raises `OSError`. `sequence` is 0 after it where the copy begins anew."""
-
-    def close(self, *, clean: bool) -> None:
-        """Write down what is applied; ``clean``: sync all files."""
-
-
 class Node:
     """One broker of a replicated log.
 
@@ -285,7 +257,7 @@ class Node:
     def __init__(
         self,
         engine: ReplicatedLog,
-        copy: Copy,
+        copy: LocalCopy,
         identity: Beat,
         callbacks: NodeCallbacks,
         timing: Timing | None = None,
@@ -466,9 +438,7 @@ class Node:
             self._answered = None
             self._wait_for(f"{fault}")
             return RETRY_INTERVAL
-        except UnsafeLog as fault:
-            self.lose(str(fault))
-        except Fenced as fault:
+        except (UnsafeLog, Fenced) as fault:
             self.lose(str(fault))
         except OSError as fault:  # of the local copy
             if self._role in (Role.ACTIVE, Role.SUSPENDED):
@@ -775,7 +745,7 @@ class Node:
             sequence = self.log.claim(writer, after, change)
         except LogFull:
             self._claim = None
-            self._purge_beats()  # a claim needs no more room than some of them
+            self._keep_beats(1)  # a claim needs no more room than some of them
             raise
         self._claim, self._refused = None, False
         self._begin_silence()
@@ -827,7 +797,8 @@ class Node:
             if leader and self._leader and leader != self._leader:  # it may not have what the one before had
                 self._check = self._check or CHECK
             self._leader = leader or self._leader
-            self._trim()
+            if len(self._beats) > KEPT_BEATS + PURGED_BEATS:
+                self._keep_beats(KEPT_BEATS)
         if self.on_idle is not None:
             self.on_idle()
         self._waits_no_more()
@@ -841,7 +812,7 @@ class Node:
         try:
             sequence = self.log.append_beat(self._identity)
         except LogFull:
-            self._purge_beats()  # their room is enough for the next one
+            self._keep_beats(1)  # their room is enough for the next one
             raise
         self._beaten_at = self._clock()
         self._beats.append(sequence)
@@ -879,18 +850,11 @@ class Node:
             elif command != PING:
                 log.warning("request %r ignored: unknown", request)
 
-    def _purge_beats(self) -> None:
-        """Purge all but the newest beat, which says what is in the log."""
-        if self._beats:
-            self.log.purge(BEATS, self._beats[-1] - 1)
-            while len(self._beats) > 1:
-                self._beats.popleft()
-
-    def _trim(self) -> None:
-        """Purge all but the latest beats."""
-        if len(self._beats) > KEPT_BEATS + PURGED_BEATS:
-            self.log.purge(BEATS, self._beats[-KEPT_BEATS - 1])
-            while len(self._beats) > KEPT_BEATS:
+    def _keep_beats(self, kept: int) -> None:
+        """Purge all but the latest beats; the newest one says what is in the log."""
+        if len(self._beats) >= kept:
+            self.log.purge(BEATS, self._beats[-kept] - 1)
+            while len(self._beats) > kept:
                 self._beats.popleft()
 
     def close(self) -> None:

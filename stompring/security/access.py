@@ -218,7 +218,7 @@ class AccessControl:
 
     def __init__(self, permissions: Permissions, roles: Roles) -> None:
         self.rejections: Counter[PermissionType] = Counter()
-        self._permissions = permissions
+        self.permissions = permissions  # the entries in force
         self._roles = roles
         self._reloads = 0
 
@@ -230,12 +230,7 @@ class AccessControl:
     @property
     def grants_anything(self) -> bool:
         """Whether there is any entry."""
-        return self._permissions.grants_anything
-
-    @property
-    def permissions(self) -> Permissions:
-        """The entries in force."""
-        return self._permissions
+        return self.permissions.grants_anything
 
     def roles_of(self, user: str) -> frozenset[str]:
         """The roles of a user."""
@@ -243,12 +238,12 @@ class AccessControl:
 
     def use(self, permissions: Permissions) -> None:
         """Replace the permissions after a reload."""
-        self._permissions = permissions
+        self.permissions = permissions
         self._reloads += 1
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         """Whether ``user`` has a permission on an address, or on that queue of it."""
-        return self._permissions.allows(self._roles.of(user), permission, address, queue)
+        return self.permissions.allows(self._roles.of(user), permission, address, queue)
 
 
 FREE_FAILURES = 10

@@ -45,6 +45,10 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from stompring.errors import ConfigurationError, NotFound, Refused
 from stompring.settings.model import BrokerConfiguration
 
+log = logging.getLogger(__name__)
+
+Content = TypeVar("Content")
+
 Version = tuple[int, ...] | None
 """Inode, time of change and size of a file; None without a file."""
 
@@ -205,6 +209,50 @@ def syntax_of(path: str | os.PathLike[str]) -> Syntax:
     return JAVA if is_artemis_file(path) else PLAIN
 
 
+class Edit:
+    """An edit of a properties file: its lines, with comments."""
+
+    def __init__(self, lines: list[str], syntax: Syntax = PLAIN) -> None:
+        self.lines = lines
+        self._syntax = syntax
+
+    def entries(self) -> dict[str, str | None]:
+        """Name to value."""
+        return dict(filter(None, map(self._syntax.read, self.lines)))
+
+    def set(self, name: str, value: str | None) -> None:
+        """Add an entry or replace its value; None removes it."""
+        new = [] if value is None else [self._syntax.write(name, value)]
+        for index, line in enumerate(self.lines):
+            entry = self._syntax.read(line)
+            if entry is not None and entry.name == name:
+                self.lines[index : index + 1] = new
+                return
+        self.lines += new
+
+
+def parse_entries(
+    lines: list[str], file: str, kind: str, read: Callable[[str, str | None], Content]
+) -> dict[str, Content]:
+    """Name to what ``read`` makes of name and value. Raises ConfigurationError with the line that has a ValueError."""
+    found: dict[str, Content] = {}
+    numbers: dict[str, int] = {}
+    syntax = syntax_of(file)
+    for number, line in enumerate(lines, 1):
+        entry = syntax.read(line)
+        if entry is None:
+            continue
+        name = entry.name
+        try:
+            found[name] = read(*entry)
+            if name in numbers:
+                raise ValueError(f"{kind} {name!r} is already in line {numbers[name]}")
+        except ValueError as error:
+            raise ConfigurationError(str(error), file, number) from None
+        numbers[name] = number
+    return found
+
+
 def check_name(name: str, kind: str = "user") -> None:
     """Raise ValueError for a name that cannot be written in a properties file."""
     if not name:
@@ -253,11 +301,6 @@ def _replace(path: Path, version: Version, what: str, text: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-
-
-log = logging.getLogger(__name__)
-
-Content = TypeVar("Content")
 
 
 class WatchedFile(Generic[Content]):
@@ -325,83 +368,55 @@ ROLES_FILE = "roles file"
 NO_ROLES: frozenset[str] = frozenset()
 
 
-class Roles:
+class Roles(WatchedFile[Mapping[str, frozenset[str]]]):
     """The roles of one file, which is read again when it has changed. Without a file no user has a role."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
-        self._file = WatchedFile(path, ROLES_FILE, roles_by_user, optional=True)
-        self.path = self._file.path
-
-    @property
-    def generation(self) -> int:
-        """Incremented when the file was read again."""
-        return self._file.generation
+        super().__init__(path, ROLES_FILE, roles_by_user, optional=True)
 
     def of(self, user: str) -> frozenset[str]:
         """The roles of a user."""
-        return self._file.content.get(user, NO_ROLES)
+        return self.content.get(user, NO_ROLES)
 
     def users_by_role(self) -> dict[str, list[str]]:
         """Role to its users, both sorted. A role without users is not in it."""
         found: dict[str, list[str]] = {}
-        for user, roles in self._file.content.items():
+        for user, roles in self.content.items():
             for role in roles:
                 found.setdefault(role, []).append(user)
         return {role: sorted(found[role]) for role in sorted(found)}
 
-    def refresh(self) -> bool:
-        """Read the file again if it has changed (`WatchedFile.refresh`)."""
-        return self._file.refresh()
 
-    def refresh_or_log(self) -> None:
-        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
-        self._file.refresh_or_log()
-
-
-class RolesEdit:
-    """An edit of a roles file: its lines, with comments. Created by `edit_roles`."""
-
-    def __init__(self, lines: list[str], syntax: Syntax = PLAIN) -> None:
-        self.lines = lines
-        self._syntax = syntax
+class RolesEdit(Edit):
+    """An edit of a roles file. Created by `edit_roles`."""
 
     def grant(self, role: str, user: str) -> bool:
         """Grant a role to a user. False if the user has it already. Raises ValueError for an invalid name."""
         check_name(role, "role")
         check_member(user)
-        for index, line in enumerate(self.lines):
-            name, members = self._read(line)
-            if name == role:
-                if user in members:
-                    return False
-                self.lines[index] = self._line(role, [*members, user])
-                return True
-        self.lines.append(self._line(role, [user]))
+        members = self._members(role)
+        if user in members:
+            return False
+        self.set(role, ", ".join([*members, user]))
         return True
 
     def revoke(self, role: str, user: str) -> bool:
         """Revoke a role from a user. False if the user does not have it. A role without users is removed."""
-        for index, line in enumerate(self.lines):
-            name, members = self._read(line)
-            if name == role and user in members:
-                remaining = [member for member in members if member != user]
-                self.lines[index : index + 1] = [self._line(role, remaining)] if remaining else []
-                return True
-        return False
+        members = self._members(role)
+        if user not in members:
+            return False
+        members.remove(user)
+        self.set(role, ", ".join(members) or None)
+        return True
 
     def of(self, user: str) -> list[str]:
         """The roles of a user."""
-        lines = (self._read(line) for line in self.lines)
-        return [name for name, members in lines if name and user in members]
+        return [role for role in self.entries() if user in self._members(role)]
 
-    def _read(self, line: str) -> tuple[str | None, list[str]]:
-        """The role and the users in a line; None and no users for a comment."""
-        entry = self._syntax.read(line)
-        return (None, []) if entry is None else (entry.name, _members(entry.value or ""))
-
-    def _line(self, role: str, users: list[str]) -> str:
-        return self._syntax.write(role, ", ".join(users))
+    def _members(self, role: str) -> list[str]:
+        listed = self.entries().get(role) or ""
+        return [user.strip() for user in listed.split(",") if user.strip()]
 
     def revoke_all(self, user: str) -> list[str]:
         """Revoke all roles from a user. Returns the revoked roles."""
@@ -417,25 +432,7 @@ def edit_roles(path: Path) -> Iterator[RolesEdit]:
 
 def parse_roles(lines: list[str], file: str) -> dict[str, tuple[str, ...]]:
     """Role to users. Raises ConfigurationError with the invalid line."""
-    roles: dict[str, tuple[str, ...]] = {}
-    line_numbers: dict[str, int] = {}
-    syntax = syntax_of(file)
-    for number, line in enumerate(lines, 1):
-        entry = syntax.read(line)
-        if entry is None:
-            continue
-        role = entry.name
-        try:
-            if entry.value is None:
-                raise ValueError("a line must be 'role = user, user', or begin with '#'")
-            check_name(role, "role")
-            if role in line_numbers:
-                raise ValueError(f"role {role!r} is already in line {line_numbers[role]}")
-            roles[role] = _checked_members(entry.value, role)
-        except ValueError as error:
-            raise ConfigurationError(str(error), file, number) from None
-        line_numbers[role] = number
-    return roles
+    return parse_entries(lines, file, "role", _checked_members)
 
 
 def roles_by_user(lines: list[str], file: str) -> Mapping[str, frozenset[str]]:
@@ -447,10 +444,6 @@ def roles_by_user(lines: list[str], file: str) -> Mapping[str, frozenset[str]]:
     return {user: frozenset(roles) for user, roles in found.items()}
 
 
-def _members(value: str) -> list[str]:
-    return [user.strip() for user in value.split(",") if user.strip()]
-
-
 def check_member(user: str) -> None:
     """Raise ValueError for a user name that cannot be written in a list of users."""
     check_name(user)
@@ -458,7 +451,10 @@ def check_member(user: str) -> None:
         raise ValueError(f"user name {user!r} contains ',', which is reserved in roles files")
 
 
-def _checked_members(value: str, role: str) -> tuple[str, ...]:
+def _checked_members(role: str, value: str | None) -> tuple[str, ...]:
+    if value is None:
+        raise ValueError("a line must be 'role = user, user', or begin with '#'")
+    check_name(role, "role")
     members = [user.strip() for user in value.split(",")]
     if members == [""]:
         return ()
@@ -544,20 +540,15 @@ def dummy_pbkdf2() -> str:
 USERS_FILE = "users file"
 
 
-class UsersEdit:
-    """An edit of a users file: its lines, with comments. Created by `edit_users`."""
+class UsersEdit(Edit):
+    """An edit of a users file. Created by `edit_users`."""
 
     def __init__(self, lines: list[str], hasher: PasswordHasher, syntax: Syntax = PLAIN) -> None:
-        self.lines = lines
+        super().__init__(lines, syntax)
         self._hasher = hasher
-        self._syntax = syntax
 
     def __contains__(self, name: object) -> bool:
-        return any(self._is_of(line, name) for line in self.lines)
-
-    def _is_of(self, line: str, name: object) -> bool:
-        entry = self._syntax.read(line)
-        return entry is not None and entry.name == name
+        return name in self.entries()
 
     def put(self, name: str, password: str) -> None:
         """Add the user ``name``, or replace the password.
@@ -566,17 +557,13 @@ class UsersEdit:
         """
         check_name(name)
         check_password(password)
-        new = self._syntax.write(name, self._hasher.hash(password))
-        if name in self:
-            self.lines[:] = [new if self._is_of(line, name) else line for line in self.lines]
-        else:
-            self.lines.append(new)
+        self.set(name, self._hasher.hash(password))
 
     def remove(self, name: str) -> None:
         """Remove the user ``name``. Raises KeyError for an unknown user."""
         if name not in self:
             raise KeyError(name)
-        self.lines[:] = [line for line in self.lines if not self._is_of(line, name)]
+        self.set(name, None)
 
 
 @contextmanager
@@ -588,22 +575,8 @@ def edit_users(path: Path, hasher: PasswordHasher = HASHER) -> Iterator[UsersEdi
 
 def parse_users(lines: list[str], file: str) -> dict[str, str]:
     """User name to hash. Raises ConfigurationError with the invalid line."""
-    hashes: dict[str, str] = {}
-    line_numbers: dict[str, int] = {}
-    syntax, plain = syntax_of(file), is_artemis_file(file)
-    for number, line in enumerate(lines, 1):
-        entry = syntax.read(line)
-        if entry is None:
-            continue
-        name = entry.name
-        try:
-            hashes[name] = _checked_hash(name, entry.value, plain)
-        except ValueError as error:
-            raise ConfigurationError(str(error), file, number) from None
-        if name in line_numbers:
-            raise ConfigurationError(f"user {name!r} is already in line {line_numbers[name]}", file, number)
-        line_numbers[name] = number
-    return hashes
+    plain = is_artemis_file(file)
+    return parse_entries(lines, file, "user", lambda name, hashed: _checked_hash(name, hashed, plain))
 
 
 def _checked_hash(name: str, hashed: str | None, plain: bool) -> str:
@@ -644,7 +617,7 @@ def _is_hash(text: str) -> bool:
     return text.startswith(ARGON2) or is_pbkdf2(text)
 
 
-class Users:
+class Users(WatchedFile[dict[str, str]]):
     """The users of one file, which is read again when it has changed, before each login.
 
     `verify`, `refresh` and `refresh_or_log` are calls for a thread pool, as those of `WatchedFile`.
@@ -655,21 +628,15 @@ class Users:
 
         Raises ConfigurationError, with file and line, for a missing file or an invalid line.
         """
-        self._file = WatchedFile(path, USERS_FILE, parse_users)
-        self.path = self._file.path
+        super().__init__(path, USERS_FILE, parse_users)
         self._hasher = hasher
 
-    @property
-    def generation(self) -> int:
-        """Incremented when the file was read again."""
-        return self._file.generation
-
     def __contains__(self, name: object) -> bool:
-        return name in self._file.content
+        return name in self.content
 
     def names(self) -> list[str]:
         """All user names, in the order of the file."""
-        return list(self._file.content)
+        return list(self.content)
 
     def verify(self, name: str, password: str) -> bool:
         """Whether ``password`` is that of the user ``name``, by the present file.
@@ -678,8 +645,8 @@ class Users:
         and the previous users stay in effect.
         Raises ConfigurationError if the hash cannot be computed, for example for lack of memory.
         """
-        self._file.refresh_or_log()
-        content = self._file.content
+        self.refresh_or_log()
+        content = self.content  # another thread may replace it
         hashed = content.get(name)
         try:
             if hashed is None:
@@ -709,7 +676,7 @@ class Users:
 
     def plain_passwords(self) -> list[str]:
         """The users whose password the file has as it is, without a hash."""
-        content = self._file.content
+        content = self.content
         return [name for name, hashed in content.items() if not _is_hash(hashed)]
 
     def needs_rehash(self, name: str) -> bool:
@@ -717,16 +684,8 @@ class Users:
 
         Raises KeyError for an unknown user.
         """
-        hashed = self._file.content[name]
+        hashed = self.content[name]
         return not hashed.startswith(ARGON2) or self._hasher.check_needs_rehash(hashed)
-
-    def refresh(self) -> bool:
-        """Read the file again if it has changed (`WatchedFile.refresh`)."""
-        return self._file.refresh()
-
-    def refresh_or_log(self) -> None:
-        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
-        self._file.refresh_or_log()
 
 
 Managing = Callable[[frozenset[str]], bool]
@@ -758,7 +717,8 @@ class UserFiles:
     def add(self, name: str, password: str, roles: Iterable[str]) -> None:
         """Add a user. Raises `Refused` for a user who exists."""
         wanted = _checked_roles(name, roles)
-        _check_password(password)
+        with _checking("password"):
+            check_password(password)
         self._roles()  # an invalid roles file must not leave a user without roles
         with edit_users(self.users, self.hasher) as edit:
             if name in edit:
@@ -774,7 +734,9 @@ class UserFiles:
         if not certified and name not in self._users():
             raise _unknown(name)
         wanted = None if roles is None else _checked_roles(name, roles)
-        _check_password(password)
+        if password is not None:
+            with _checking("password"):
+                check_password(password)
         if wanted is not None:
             self._check_managers(name, frozenset(wanted))
         if password is not None:
@@ -846,29 +808,26 @@ def _after(done: str | None) -> Iterator[None]:
         raise Refused(f"{done}: {fault}") from None
 
 
+@contextmanager
+def _checking(field: str) -> Iterator[None]:
+    """Raise `InvalidUser` for a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidUser(field, str(error)) from None
+
+
 def _checked_roles(name: str, roles: Iterable[str]) -> tuple[str, ...]:
     """The roles without duplicates. Raises `InvalidUser`."""
     wanted = tuple(dict.fromkeys(roles))
-    try:
+    with _checking("name"):
         check_name(name)
         if wanted:
             check_member(name)
-    except ValueError as error:
-        raise InvalidUser("name", str(error)) from None
-    try:
+    with _checking("roles"):
         for role in wanted:
             check_name(role, "role")
-    except ValueError as error:
-        raise InvalidUser("roles", str(error)) from None
     return wanted
-
-
-def _check_password(password: str | None) -> None:
-    try:
-        if password is not None:
-            check_password(password)
-    except ValueError as error:
-        raise InvalidUser("password", str(error)) from None
 
 
 def _unknown(name: str) -> NotFound:

@@ -253,29 +253,20 @@ CERTIFICATE_USERS_FILE = "certificate users file"
 _COMMA = re.compile(r"(?<!\\),")
 
 
-class CertificateUsers:
+class CertificateUsers(WatchedFile[Mapping[str, str]]):
     """The users of one file by the subject of their certificate. The file is read again when it has changed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
-        self._file = WatchedFile(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
-        self.path = self._file.path
+        super().__init__(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
 
     def subjects_by_user(self) -> dict[str, str]:
         """User to the subject of the certificate."""
-        return {user: subject for subject, user in self._file.content.items()}
+        return {user: subject for subject, user in self.content.items()}
 
     def user_of(self, subject: str) -> str | None:
         """The user of a certificate subject, None for an unknown subject."""
-        return self._file.content.get(normalized(subject))
-
-    def refresh(self) -> bool:
-        """Read the file again if it has changed (`WatchedFile.refresh`)."""
-        return self._file.refresh()
-
-    def refresh_or_log(self) -> None:
-        """As `refresh`, but log errors (`WatchedFile.refresh_or_log`)."""
-        self._file.refresh_or_log()
+        return self.content.get(normalized(subject))
 
 
 def parse_certificate_users(lines: list[str], file: str) -> Mapping[str, str]:
@@ -353,10 +344,8 @@ def is_keystore(data: bytes) -> bool:
     return False
 
 
-def read_keystore(data: bytes, password: str | None) -> Keystore:
+def read_keystore(data: bytes, password: str) -> Keystore:
     """The contents of a file. Raises `KeystoreError`."""
-    if password is None:
-        raise KeystoreError("a Java keystore needs a password")
     try:
         return _read_jks(data, password) if data.startswith(JKS) else _read_pkcs12(data, password)
     except (ValueError, IndexError, UnsupportedAlgorithm) as error:

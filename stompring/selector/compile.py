@@ -233,22 +233,17 @@ _ESCAPED = frozenset("\\\n\r:")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-def emit(root: Node, convert: bool) -> tuple[Callable[[Properties], bool], frozenset[str], bool]:
+def emit(
+    root: Node, convert: bool, lines: bool = False
+) -> tuple[Callable[[Any], bool], frozenset[str], bool]:
     """The predicate, the properties it reads, and whether it reads the body.
 
-    The predicate is True only if the condition is true; any error in it means no match.
+    The predicate is True only if the condition is true; any error in it means no match. With ``lines`` it is for
+    messages whose headers are lines of bytes: most conditions are then a search for a line.
     """
-    emitter = _Emitter(convert)
+    emitter = _Emitter(convert, lines)
     test, _, _ = emitter.test(root, True, frozenset())
     return emitter.function(test), frozenset(emitter.properties), emitter.reads_body
-
-
-def emit_for_lines(root: Node, convert: bool) -> tuple[Callable[[HeaderLines], bool], frozenset[str], bool]:
-    """As `emit`, for messages whose headers are lines of bytes: most conditions are then a search for a line."""
-    emitter = _Emitter(convert, lines=True)
-    test, _, _ = emitter.test(root, True, frozenset())
-    function = emitter.function(test, _FRAME_OF_LINES if emitter.reads_lines else _FRAME)
-    return function, frozenset(emitter.properties), emitter.reads_body
 
 
 def line_of(name: str) -> bytes | None:
@@ -272,9 +267,9 @@ def _plain(text: str) -> bytes | None:
 class _Emitter:
     """The state of one function under construction."""
 
-    def __init__(self, convert: bool, lines: bool = False) -> None:
+    def __init__(self, convert: bool, lines: bool) -> None:
         self.convert = convert
-        self.reads_lines = False
+        self._reads_lines = False
         self._lines = lines
         self.properties: dict[str, int] = {}  # name -> number in the names of its local variables
         self.reads_body = False
@@ -283,9 +278,9 @@ class _Emitter:
         self._globals["number"] = values.number if convert else values.plain_number
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
-    def function(self, test: Expression, frame: str = _FRAME) -> Callable[[Any], bool]:
+    def function(self, test: Expression) -> Callable[[Any], bool]:
         """The compiled function that returns the test."""
-        module = ast.parse(frame)
+        module = ast.parse(_FRAME_OF_LINES if self._reads_lines else _FRAME)
         (outcome,) = (
             node for node in ast.walk(module) if isinstance(node, ast.Return) and node.value is None
         )
@@ -386,7 +381,7 @@ class _Emitter:
         number = self.properties.setdefault(node.name, len(self.properties))
         if line is None or rest is None or f"value{number}" in known:
             return None
-        self.reads_lines = True
+        self._reads_lines = True
         at = method(name("tail"), "find", constant(line + rest), constant(0), name("stop"))
         return compare(at, ">=", constant(0))
 
@@ -646,7 +641,7 @@ class Selector:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.matches_lines, self.names, self.reads_body = emit_for_lines(*_parsed(text))
+        self.matches_lines, self.names, self.reads_body = emit(*_parsed(text), lines=True)
         self._matches: Callable[[Properties], bool] | None = None
 
     @property

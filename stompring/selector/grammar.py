@@ -10,8 +10,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from . import syntax_tree
 from .syntax_tree import (
+    XPATH_SIZE,
     And,
     Arithmetic,
     Boolean,
@@ -30,7 +30,14 @@ from .syntax_tree import (
     Property,
     Text,
     XPath,
+    calculable,
+    comparable,
+    condition,
+    member,
+    nest,
+    orderable,
     shown,
+    textual,
 )
 from .values import NUMBER_LENGTH
 
@@ -139,90 +146,83 @@ class Builder:
     """Builds nodes from the productions of the grammar. Stateless."""
 
     def start(self, children: Children) -> Node:
-        return syntax_tree.condition(children[0], "as the whole selector")
+        return condition(children[0], "as the whole selector")
 
     # -- logic
 
     def disjunction(self, children: Children) -> Node:
-        parts = [syntax_tree.condition(part, "beside OR") for part in children[::2]]
-        return syntax_tree.nest(Or(parts[0].column, parts), *parts)
+        parts = [condition(part, "beside OR") for part in children[::2]]
+        return nest(Or(parts[0].column, parts), *parts)
 
     def conjunction(self, children: Children) -> Node:
-        parts = [syntax_tree.condition(part, "beside AND") for part in children[::2]]
-        return syntax_tree.nest(And(parts[0].column, parts), *parts)
+        parts = [condition(part, "beside AND") for part in children[::2]]
+        return nest(And(parts[0].column, parts), *parts)
 
     def negation(self, children: Children) -> Node:
         word, operand = children
-        return syntax_tree.nest(Not(_column(word), syntax_tree.condition(operand, "after NOT")), operand)
+        return nest(Not(_column(word), condition(operand, "after NOT")), operand)
 
     # -- comparisons
 
     def equality(self, children: Children) -> Node:
         left, operator, right = children
-        syntax_tree.comparable(left, right, operator)
-        return syntax_tree.nest(Compare(left.column, str(operator), left, right), left, right)
+        comparable(left, right, operator)
+        return _compared(left, operator, right)
 
     def order(self, children: Children) -> Node:
         left, operator, right = children
-        syntax_tree.orderable(operator, left, right)
-        return syntax_tree.nest(Compare(left.column, str(operator), left, right), left, right)
+        orderable(operator, left, right)
+        return _compared(left, operator, right)
 
     def null_test(self, children: Children) -> Node:
         operand, _, negated, _ = children
-        return _negated(negated, syntax_tree.nest(IsNull(operand.column, operand), operand))
+        return _negated(negated, nest(IsNull(operand.column, operand), operand))
 
     def like(self, children: Children) -> Node:
         operand, negated, _, pattern, _, escape = children
-        syntax_tree.textual(operand)
+        textual(operand)
         sign = None if escape is None else _unquoted(escape)
         if sign is not None and len(sign) != 1:
             raise InvalidSelector(
                 f"ESCAPE requires exactly one character, not {shown(sign)}", _column(escape)
             )
-        return _negated(
-            negated, syntax_tree.nest(Like(operand.column, operand, _unquoted(pattern), sign), operand)
-        )
+        return _negated(negated, nest(Like(operand.column, operand, _unquoted(pattern), sign), operand))
 
     def between(self, children: Children) -> Node:
         """``x BETWEEN a AND b`` is ``x >= a AND x <= b``."""
         operand, negated, _, low, _, high = children
-        syntax_tree.orderable("BETWEEN", operand, low, high)
-        bounds = [
-            syntax_tree.nest(Compare(operand.column, ">=", operand, low), operand, low),
-            syntax_tree.nest(Compare(operand.column, "<=", operand, high), operand, high),
-        ]
-        return _negated(negated, syntax_tree.nest(And(operand.column, bounds), *bounds))
+        orderable("BETWEEN", operand, low, high)
+        bounds = [_compared(operand, ">=", low), _compared(operand, "<=", high)]
+        return _negated(negated, nest(And(operand.column, bounds), *bounds))
 
     def membership(self, children: Children) -> Node:
         operand, negated, _, _, *strings = children
         values = frozenset(map(_unquoted, strings))
-        return _negated(
-            negated, syntax_tree.nest(In(operand.column, syntax_tree.member(operand), values), operand)
-        )
+        return _negated(negated, nest(In(operand.column, member(operand), values), operand))
 
     # -- arithmetic
 
     def sum(self, children: Children) -> Node:
         left, operator, right = children
-        syntax_tree.calculable(operator, left, right)
-        return syntax_tree.nest(Arithmetic(left.column, str(operator), left, right), left, right)
+        calculable(operator, left, right)
+        return nest(Arithmetic(left.column, str(operator), left, right), left, right)
 
     product = sum
 
     def sign(self, children: Children) -> Node:
         operator, operand = children
-        syntax_tree.calculable(operator, operand)
+        calculable(operator, operand)
         if isinstance(operand, Number):
             value = -operand.value if operator == "-" else operand.value
-            return syntax_tree.nest(Number(_column(operator), value), operand)
+            return nest(Number(_column(operator), value), operand)
         kind = Negative if operator == "-" else Positive
-        return syntax_tree.nest(kind(_column(operator), operand), operand)
+        return nest(kind(_column(operator), operand), operand)
 
     # -- leaves
 
     def parenthesis(self, children: Children) -> Node:
         node: Node = children[1]
-        return syntax_tree.nest(node, node)
+        return nest(node, node)
 
     def text(self, children: Children) -> Node:
         return Text(_column(children[0]), _unquoted(children[0]))
@@ -250,15 +250,19 @@ class Builder:
 
         word, expression = children
         evaluate = compile_xpath(_unquoted(expression), _column(expression))
-        return XPath(_column(word), evaluate, size=syntax_tree.XPATH_SIZE)
+        return XPath(_column(word), evaluate, size=XPATH_SIZE)
 
     def xquery(self, children: Children) -> Node:
         raise InvalidSelector("XQUERY is not supported, use XPATH", _column(children[0]))
 
 
+def _compared(left: Node, operator: str, right: Node) -> Node:
+    return nest(Compare(left.column, str(operator), left, right), left, right)
+
+
 def _negated(word: Token | None, node: Node) -> Node:
     """The node, inside a NOT if ``word`` is given."""
-    return node if word is None else syntax_tree.nest(Not(node.column, node), node)
+    return node if word is None else nest(Not(node.column, node), node)
 
 
 def _column(token: Token) -> int:

@@ -52,7 +52,7 @@ class Node:
 
     @property
     def kind(self) -> Kind:
-        return Kind.BOOLEAN
+        return _KINDS.get(type(self), Kind.BOOLEAN)
 
 
 @dataclass(slots=True)
@@ -61,20 +61,12 @@ class Text(Node):
 
     value: str
 
-    @property
-    def kind(self) -> Kind:
-        return Kind.TEXT
-
 
 @dataclass(slots=True)
 class Number(Node):
     """A numeric constant, its sign included."""
 
     value: int | float
-
-    @property
-    def kind(self) -> Kind:
-        return Kind.NUMBER
 
 
 @dataclass(slots=True)
@@ -88,20 +80,12 @@ class Boolean(Node):
 class Null(Node):
     """``NULL`` in the place of a value."""
 
-    @property
-    def kind(self) -> Kind:
-        return Kind.NULL
-
 
 @dataclass(slots=True)
 class Property(Node):
     """A header or system identifier, read from the message."""
 
     name: str
-
-    @property
-    def kind(self) -> Kind:
-        return Kind.ANY
 
 
 @dataclass(slots=True)
@@ -110,20 +94,12 @@ class Negative(Node):
 
     operand: Node
 
-    @property
-    def kind(self) -> Kind:
-        return Kind.NUMBER
-
 
 @dataclass(slots=True)
 class Positive(Node):
     """Unary plus: reads its operand as a number."""
 
     operand: Node
-
-    @property
-    def kind(self) -> Kind:
-        return Kind.NUMBER
 
 
 @dataclass(slots=True)
@@ -202,6 +178,16 @@ class XPath(Node):
 
     evaluate: Callable[[Any], bool | None]
 
+
+#: The kinds of nodes that are no conditions, but for `Arithmetic`.
+_KINDS: dict[type[Node], Kind] = {
+    Text: Kind.TEXT,
+    Number: Kind.NUMBER,
+    Null: Kind.NULL,
+    Property: Kind.ANY,
+    Negative: Kind.NUMBER,
+    Positive: Kind.NUMBER,
+}
 
 NESTING_LIMIT = 100  # far below the recursion limits of the compilers
 SIZE_LIMIT = 2000  # conditions, operators and operands: some 600 comparisons; compiling blocks the broker

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
@@ -54,6 +54,7 @@ from .document import (
     Secret,
     has_known_reference,
     has_reference,
+    named,
     parents_of,
     predefined_properties,
     revealed,
@@ -65,7 +66,6 @@ from .document import (
 from .machine import (
     default_dispatch_memory,
     default_global_max_size,
-    default_transaction_memory,
     instance_directory,
     machine_memory,
 )
@@ -84,7 +84,6 @@ from .model import (
     AddressSettings,
     BridgeConfiguration,
     BrokerConfiguration,
-    ComponentRoutingType,
     Connector,
     DivertConfiguration,
     FullPolicy,
@@ -101,7 +100,6 @@ from .model import (
     RoutingType,
     SecuritySettingEntry,
     StompAcceptor,
-    TimeUnit,
     TransformerConfiguration,
     WildcardSyntax,
 )
@@ -110,7 +108,6 @@ from .urls import (
     IN_VM_ONLY,
     Acceptor,
     Ignored,
-    connector_with_absolute_paths,
     parse_acceptor,
     parse_connector,
     skip_reason,
@@ -132,386 +129,6 @@ FIXED_HEADERS = {
     "redelivered": "the broker sets it",
     "timestamp": "the broker sets it",
 }
-
-
-def read_transformer(
-    node: Node | None, plugins: Iterable[PluginConfiguration], faults: Faults
-) -> TransformerConfiguration | None:
-    """The transformer in ``node``; None without one, or where it changes nothing. Adds its faults to ``faults``."""
-    if node is None:
-        return None
-    kind = node.first("class-name")
-    if kind is not None and kind.value not in (None, ADD_HEADERS):
-        faults.add(
-            kind.line,
-            f"<class-name> is '{kind.value}': transformers in Java are not supported. Set headers by "
-            '<property key="…" value="…"/> and <remove-header name="…"/>, or name a Python policy: '
-            '<address-policy name="…"/>',
-        )
-    added = read_properties(node, faults)
-    removed: dict[str, int] = {}
-    for one in node.all("remove-header"):
-        name = one.attributes.get("name")
-        if name in removed:
-            faults.add(one.line, f"remove-header '{name}' is already given at line {removed[name]}")
-        elif name is not None:
-            removed[name] = one.line
-    lines = {**removed, **{one.key: one.line or node.line for one in added}}
-    for line, text in _fixed(lines):
-        faults.add(line, text)
-    used = tuple(policy_uses(node, [plugin.name for plugin in plugins], faults))
-    policy = next((use for use in used if use.enabled), None)
-    if policy is not None and lines:
-        faults.add(
-            node.line,
-            "<transformer> has both an <address-policy> and headers: let the policy set the headers; its parameters "
-            "are <property> elements in <address-policy>",
-        )
-    if policy is None and not lines:
-        if kind is None and not used:
-            faults.add(
-                node.line,
-                '<transformer> changes nothing: add <property key="…" value="…"/>, <remove-header name="…"/> or '
-                '<address-policy name="…"/>, or remove it',
-            )
-        return None
-    return TransformerConfiguration(added, tuple(removed), policy)
-
-
-def _fixed(lines: dict[str, int]) -> Iterator[tuple[int, str]]:
-    """Headers that cannot be changed, with their lines."""
-    for name, line in lines.items():
-        reason = FIXED_HEADERS.get(name)
-        if reason is None and name.startswith("_AMQ_ORIG_"):
-            reason = "the broker sets it"
-        if reason is not None:
-            yield line, f"<transformer> cannot change the header {name}: {reason}"
-
-
-def read_plugins(core: Node, faults: Faults) -> tuple[PluginConfiguration, ...]:
-    """The ``<broker-plugin>`` elements. Names must be unique, and not those of built-in policies."""
-    plugins: dict[str, PluginConfiguration] = {}
-    for node in core.within("broker-plugins"):
-        name = node.attributes.get("name")
-        if name is None:
-            continue
-        if name in plugins:
-            faults.add(node.line, f"broker-plugin '{name}' is already defined at line {plugins[name].line}")
-        elif name.upper() in list(FullPolicy):
-            faults.add(
-                node.line, f"broker-plugin '{name}': {name.upper()} is a built-in policy; use another name"
-            )
-        else:
-            policy = node.attributes.get("policy", name)
-            plugins[name] = PluginConfiguration(name, policy, read_properties(node, faults), node.line)
-    return tuple(plugins.values())
-
-
-def read_policy_uses(setting: Node, plugins: Iterable[PluginConfiguration], faults: Faults) -> dict[str, Any]:
-    """The policies of an ``<address-setting>``, as values of `AddressSettings`."""
-    known = [plugin.name for plugin in plugins]
-    full = setting.first("address-full-policy")
-    if full is not None and full.value is not None and full.value not in (*FullPolicy, *known):
-        text = f"<address-full-policy> is '{full.value}': must be one of {', '.join(FullPolicy)}, or a <broker-plugin>"
-        faults.add(full.line, with_suggestion(text, full.value, [*FullPolicy, *known]))
-    uses = tuple(policy_uses(setting, known, faults))
-    return {"address_policy": uses} if uses else {}
-
-
-def policy_uses(setting: Node, known: list[str], faults: Faults) -> Iterator[PolicyUse]:
-    """The ``<address-policy>`` elements in ``setting``, each of a broker-plugin among the ``known`` ones."""
-    lines: dict[str, int] = {}
-    for node in setting.all("address-policy"):
-        name = node.attributes.get("name")
-        if name is None:
-            continue
-        if name not in known:
-            text = f'<address-policy name="{name}"> names no <broker-plugin>'
-            if not known:
-                text += f'; declare it: <broker-plugins><broker-plugin name="{name}"/></broker-plugins>'
-            faults.add(node.line, with_suggestion(text, name, known))
-        elif name in lines:
-            text = f'<address-policy name="{name}"> is given twice; the first is at line {lines[name]}'
-            faults.add(
-                node.line, text + "; to apply it twice declare a second <broker-plugin> with the same policy"
-            )
-        else:
-            yield PolicyUse(
-                name, read_properties(node, faults), node.attributes.get("enabled", True), node.line
-            )
-        lines.setdefault(name, node.line)
-
-
-def read_properties(node: Node, faults: Faults) -> tuple[Property, ...]:
-    """The ``<property>`` elements in ``node``. Keys must be unique."""
-    properties: dict[str, Property] = {}
-    for one in node.all("property"):
-        key, value = one.attributes.get("key"), one.attributes.get("value")
-        if key is None or value is None:
-            continue
-        if key in properties:
-            faults.add(one.line, f"property '{key}' is already defined at line {properties[key].line}")
-        else:
-            properties[key] = Property(key, value, one.line)
-    return tuple(properties.values())
-
-
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.@:-]+")
-
-#: Attributes that are paths of files.
-FILES = ("credentials", "ca", "certificate", "key")
-
-#: Elements of core without which a RECEIPT would not mean that the message is in the log.
-_NEEDED = ("persistence-enabled", "journal-sync-transactional", "journal-sync-non-transactional")
-
-
-def read_replicated_log(core: Node, name: str, faults: Faults) -> ReplicatedLogSettings | None:
-    """The settings of the log, of a broker called ``name``; None without a log, or with a fault in it."""
-    policy = core.first("ha-policy")
-    node = None if policy is None else policy.first("replicated-log")
-    if node is None:
-        return None
-    for needed in _NEEDED:
-        element = core.first(needed)
-        if element is not None and element.value is False:
-            faults.add(
-                element.line,
-                f"<{needed}> is false: with <replicated-log> (line {int(node.line)}) it must be true, else a message "
-                "with a RECEIPT may be lost at a takeover",
-            )
-    values: dict[str, Any] = {snake(key): value for key, value in node.attributes.items()}
-    for text in _contradictions(values):
-        faults.add(node.line, f"<replicated-log>: {text}")
-    if "url" not in values or "stream" not in values:
-        return None  # there is a fault
-    folder = Path(faults.file).parent
-    for each in FILES:
-        if values.get(each) is not None:
-            values[each] = str(folder / values[each])
-    if values.get("password") is not None:
-        values["password"] = Secret(revealed(values["password"]))
-    values.setdefault("broker", default_member(name))
-    return ReplicatedLogSettings(**values)
-
-
-def default_member(name: str) -> str:
-    """The name of a broker in the log: its own, ``@`` and the name of the machine."""
-    return _NOT_IN_A_NAME.sub("-", f"{name}@{socket.gethostname()}")[:200]
-
-
-def _contradictions(values: dict[str, Any]) -> list[str]:
-    found: list[str] = []
-    password = values.get("password")
-    if password is not None and "credentials" in values:
-        found.append("it has password and credentials: keep one of them")
-    elif "user" in values and "credentials" in values:
-        found.append("it has user and credentials: keep one of them")
-    if password is not None and "user" not in values and "credentials" not in values:
-        found.append("it has a password and no user")
-    if password is not None and revealed(password).startswith("ENC("):
-        found.append(
-            "password is encoded, and the key is Artemis's; write a reference, ${file:PATH} or ${env:NAME}"
-        )
-    if "key" in values and "certificate" not in values:
-        found.append("it has a key and no certificate")
-    scheme = scheme_of(values.get("url", ""))
-    if scheme in POSTGRESQL:
-        found += (
-            f"{each} is of NATS, and the url is of PostgreSQL; remove it"
-            for each in ("credentials", "monitor")
-            if each in values
-        )
-    given = [each for each in ("ca", "certificate", "key") if each in values]
-    if scheme in NATS and scheme != "tls" and given:
-        found.append(f"{given[0]} has no effect without TLS: write tls:// in the url")
-    return found
-
-
-def read_bridges(
-    core: Node,
-    plugins: tuple[PluginConfiguration, ...],
-    faults: Faults,
-    references: References,
-    ignored: list[IgnoredSetting],
-) -> Iterator[BridgeConfiguration]:
-    """The bridges. A connector that no bridge names is not looked at: Artemis has other uses for connectors. It is
-    added to ``ignored``, as are parameters of Artemis without effect."""
-    nodes = _connector_nodes(core, faults)
-    parsed: dict[str, Connector | None] = {}
-    lines: dict[str, int] = {}
-    for bridge in core.within("bridges"):
-        name = bridge.attributes.get("name")
-        if name is None:
-            continue
-        if name in lines:
-            faults.add(bridge.line, f"bridge '{name}' is already defined at line {lines[name]}")
-        lines.setdefault(name, bridge.line)
-        for connector in _names_of(bridge, name, nodes, faults):
-            if connector not in parsed:
-                parsed[connector] = _connector(connector, nodes[connector], faults, references, ignored)
-        configuration = _bridge(bridge, name, parsed, plugins, faults)
-        if configuration is not None:
-            yield configuration
-    for name, node in nodes.items():
-        if name not in parsed:
-            ignored.append(IgnoredSetting(node.line, f"connector '{name}'", "no bridge names it"))
-
-
-def _connector_nodes(core: Node, faults: Faults) -> dict[str, Node]:
-    nodes: dict[str, Node] = {}
-    for node in core.within("connectors"):
-        name = node.attributes.get("name")
-        if name is None:
-            continue
-        if name in nodes:
-            faults.add(node.line, f"connector '{name}' is already defined at line {nodes[name].line}")
-        nodes.setdefault(name, node)
-    return nodes
-
-
-def _names_of(bridge: Node, name: str, nodes: dict[str, Node], faults: Faults) -> Iterator[str]:
-    """The names of the connectors of a bridge that exist."""
-    references = bridge.within("static-connectors")
-    if not references:
-        faults.add(
-            bridge.line,
-            f"bridge '{name}' has no connector; write <static-connectors><connector-ref>NAME</connector-ref>"
-            "</static-connectors>, NAME being that of a <connector> in <connectors>",
-        )
-    seen: set[str] = set()
-    for node in references:
-        if node.value is None:
-            continue
-        if node.value in seen:
-            faults.add(node.line, f"<connector-ref> '{node.value}' is given twice")
-        elif node.value not in nodes:
-            text = f"<connector-ref> is '{node.value}': no <connector> has that name"
-            faults.add(node.line, with_suggestion(text, node.value, nodes))
-        else:
-            yield node.value
-        seen.add(node.value)
-
-
-def _connector(
-    name: str, node: Node, faults: Faults, references: References, ignored: list[IgnoredSetting]
-) -> Connector | None:
-    if node.value is None:
-        return None
-    parameters: Ignored = []
-    try:
-        connector = parse_connector(name, node.value, references.resolve, parameters)
-    except ValueError as error:
-        for text in str(error).splitlines():
-            faults.add(node.line, f"connector '{name}': {text}")
-        return None
-    ignored += (IgnoredSetting(node.line, f"{key} of connector", reason) for key, reason in parameters)
-    return connector_with_absolute_paths(connector, Path(faults.file).parent)
-
-
-def _bridge(
-    bridge: Node,
-    name: str,
-    parsed: dict[str, Connector | None],
-    plugins: tuple[PluginConfiguration, ...],
-    faults: Faults,
-) -> BridgeConfiguration | None:
-    values = bridge.leaves()
-    if "queue_name" not in values and bridge.first("queue-name") is None:
-        faults.add(bridge.line, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards")
-    if is_internal(values.get("queue_name") or ""):
-        faults.add(bridge.line, f"bridge '{name}': queue '{values['queue_name']}' is internal; {INTERNAL}")
-    password = values.get("password")
-    if password is not None:
-        if revealed(password).startswith("ENC("):
-            element = bridge.first("password")
-            assert element is not None
-            faults.add(
-                element.line,
-                "<password> is encoded, and the key is Artemis's; write a reference, ${file:PATH} or ${env:NAME}",
-            )
-        values["password"] = Secret(revealed(password))
-        if "user" not in values:
-            faults.add(bridge.line, f"bridge '{name}' has a <password> and no <user>")
-    condition = bridge.first("filter")
-    transformer = read_transformer(bridge.first("transformer"), plugins, faults)
-    connectors = [
-        parsed.get(node.value) for node in bridge.within("static-connectors") if node.value is not None
-    ]
-    if None in connectors or not connectors or "queue_name" not in values:
-        return None  # there is a fault
-    return BridgeConfiguration(
-        **values,
-        name=name,
-        connectors=tuple(each for each in connectors if each is not None),
-        filter=None if condition is None else condition.attributes.get("string"),
-        transformer=transformer,
-        line=bridge.line,
-    )
-
-
-def read_diverts(
-    core: Node, wildcard: WildcardSyntax, plugins: Iterable[PluginConfiguration], faults: Faults
-) -> tuple[DivertConfiguration, ...]:
-    """The ``<divert>`` elements. Names must be unique, and no message may come back to its address."""
-    diverts: dict[str, DivertConfiguration] = {}
-    plugins = tuple(plugins)
-    for node in core.within("diverts"):
-        divert = _read_divert(node, wildcard, plugins, faults)
-        if divert is None:
-            continue
-        if divert.name in diverts:
-            first = diverts[divert.name].line
-            faults.add(node.line, f"divert '{divert.name}' is already defined at line {first}")
-        diverts.setdefault(divert.name, divert)
-    for loop in find_loops(diverts.values(), wildcard):
-        faults.add(loop.diverts[-1].line or 1, str(loop))
-    return tuple(diverts.values())
-
-
-def _read_divert(
-    node: Node, wildcard: WildcardSyntax, plugins: Sequence[PluginConfiguration], faults: Faults
-) -> DivertConfiguration | None:
-    name = node.attributes.get("name")
-    values = node.leaves()
-    address, forwarding = values.get("address"), values.get("forwarding_address")
-    for element in ("address", "forwarding-address"):
-        if node.first(element) is None:
-            faults.add(node.line, f"<divert> has no <{element}>; it is required")
-    for word in Pattern(address or "", wildcard).half_wildcards():
-        faults.add(
-            node.line,
-            f"divert '{name}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, "
-            f"not in '{word}'",
-        )
-    targets = tuple(forwarding or ())
-    for target in targets:
-        if Pattern(target, wildcard).is_wildcard:
-            faults.add(
-                node.line,
-                f"divert '{name}': the forwarding address '{target}' has wildcards; copies need one address",
-            )
-        if is_internal(target):
-            faults.add(
-                node.line, f"divert '{name}': the forwarding address '{target}' is internal; {INTERNAL}"
-            )
-    transformer = read_transformer(node.first("transformer"), plugins, faults)
-    holder = node.first("filter")
-    if name is None or address is None or not targets:
-        return None
-    return DivertConfiguration(
-        name=name,
-        address=address,
-        forwarding_address=targets,
-        filter=None if holder is None else holder.attributes.get("string"),
-        exclusive=bool(values.get("exclusive") or False),
-        routing_name=values.get("routing_name"),
-        routing_type=values.get("routing_type") or ComponentRoutingType.STRIP,
-        transformer=transformer,
-        line=node.line,
-    )
-
-
-Loop = Sequence[DivertConfiguration]
 
 
 class _Following:
@@ -624,7 +241,7 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
         document = reading.document(root)
         core = document.first("core")
         configuration = (
-            build_configuration(core, faults, references, reading.ignored)
+            _CoreReader(core, faults, references, reading.ignored).configuration()
             if core is not None
             else BrokerConfiguration(file=file)
         )
@@ -809,6 +426,8 @@ class _DocumentReader:
         self._read_children(element, rule, node)
         if rule.text is None:
             self._refuse_text(element)
+            if name == "filter":  # its selector is an attribute
+                node.is_leaf, node.value = True, node.attributes.get("string")
         else:
             text = (element.text or "").strip()
             known, node.value, text = self._value(f"<{name}>", node.line, rule.text, text)
@@ -1018,8 +637,6 @@ def _line(element: etree._Element) -> int:
     return int(sourceline or 1)
 
 
-SAMPLE_PERIOD = Retention("").sample_period
-
 SECURITY_FILES: Mapping[str, str | None] = {
     "users_file": "users.properties",
     "roles_file": "roles.properties",
@@ -1027,385 +644,666 @@ SECURITY_FILES: Mapping[str, str | None] = {
 }
 """The files of users, roles and certificates, with their default names."""
 
+QUEUE_SEPARATOR = "::"
+"""Separator of address and queue in ``match``."""
 
-def _security_files(plain: Mapping[str, Any], faults: Faults) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The files of users, roles and certificates, and warnings.
+#: Artemis's old name of ``max-sessions``, which it still accepts.
+MAX_SESSIONS_OLD_NAME = "max-connections"
 
-    Without ``users-file``, and without a file of its default name, they are those of Artemis (`find_logins`).
-    """
-    folder = Path(faults.file).parent
-    names = {name: plain.get(name) or usual for name, usual in SECURITY_FILES.items()}
-    found: dict[str, Any] = {
-        name: None if path is None else str(folder / path) for name, path in names.items()
-    }
-    if plain.get("users_file") or Path(found["users_file"]).exists():
-        return found, ()
-    try:
-        logins = find_logins(folder)
-    except ConfigurationError as error:
-        faults.add(Line(error.line or 1, error.file or faults.file), error.text)
-        return found, ()
-    if logins is None:
-        return found, ()
-    found |= {"users_file": str(logins.users), "guest": logins.guest}
-    if not plain.get("roles_file"):
-        found["roles_file"] = str(logins.roles)
-    if logins.certificate_users is not None and not plain.get("certificate_users_file"):
-        found["certificate_users_file"] = str(logins.certificate_users)
-    return found, logins.warnings
+#: Attributes of ``<replicated-log>`` that are paths of files.
+FILES = ("credentials", "ca", "certificate", "key")
+
+#: Elements of core without which a RECEIPT would not mean that the message is in the log.
+_NEEDED = ("persistence-enabled", "journal-sync-transactional", "journal-sync-non-transactional")
+
+_ENCODED = "is encoded, and the key is Artemis's; write a reference, ${file:PATH} or ${env:NAME}"
 
 
-def build_configuration(
-    core: Node, faults: Faults, references: References, ignored: list[IgnoredSetting]
-) -> BrokerConfiguration:
-    """The configuration in ``core``. Adds contradictions between elements to ``faults``.
+class _CoreReader:
+    """Reads the sections of ``<core>``. Adds contradictions between elements to the faults.
 
     ``ignored`` are the settings without effect that were found so far.
     """
-    plain = core.leaves()
-    wildcard = _wildcard_syntax(core.first("wildcard-addresses"), faults)
-    markers = plain.get("literal_match_markers")
-    persistent = plain.get("persistence_enabled", BrokerConfiguration().persistence_enabled)
-    plugins = read_plugins(core, faults)
-    settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
-    if not persistent:
-        settings = tuple(map(_without_pages, settings))
-        ignored += _pages_without_store(core)
-    repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
-    bridges = tuple(read_bridges(core, plugins, faults, references, ignored))
-    _check_directories(core, faults)
-    _check_management(core, wildcard, faults)
-    _set_memory_defaults(plain)
-    plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
-    secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
-    acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references, ignored))
-    warnings = (
-        *check_address_limits(core, persistent, markers, wildcard, repository, faults),
-        *_unused_retain(core, faults),
-        *(f"{faults.place(each.line)}: {each.name}: {each.reason}" for each in ignored if each.is_warning),
-    )
-    if secure:
-        security_files, about_logins = _security_files(plain, faults)
-        plain |= security_files
-        warnings = (*warnings, *about_logins)
-    else:
-        plain |= {name: _beside_file(faults.file, plain.get(name)) for name in SECURITY_FILES}
-    return BrokerConfiguration(
-        **plain,
-        file=faults.file,
-        warnings=warnings,
-        ignored=tuple(sorted(ignored, key=lambda each: each.line)),
-        wildcard=wildcard,
-        stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
-        http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
-        plugins=plugins,
-        resource_limits=read_resource_limits(core, faults),
-        bridges=bridges,
-        security_settings=read_security_settings(core, wildcard, markers, faults),
-        address_settings=settings,
-        addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
-        replicated_log=read_replicated_log(core, plain.get("name") or BrokerConfiguration().name, faults),
-        diverts=read_diverts(core, wildcard, plugins, faults),
-    )
 
+    def __init__(
+        self, core: Node, faults: Faults, references: References, ignored: list[IgnoredSetting]
+    ) -> None:
+        self._core = core
+        self._plain = core.leaves()
+        self._faults = faults
+        self._fault = faults.add
+        self._folder = Path(faults.file).parent
+        self._references = references
+        self._ignored = ignored
+        self._lines: dict[tuple[int, str], int] = {}  # of the first use of a name
+        self._plugins: dict[str, PluginConfiguration] = {}
+        self._wildcard = self._wildcard_syntax()
+        self._markers: str | None = self._plain.get("literal_match_markers")
 
-def _check_directories(core: Node, faults: Faults) -> None:
-    journal, paging = core.first("journal-directory"), core.first("paging-directory")
-    default = BrokerConfiguration()
-    used = (
-        default.journal_directory if journal is None else journal.value,
-        default.paging_directory if paging is None else paging.value,
-    )
-    declared = paging or journal
-    if declared is not None and None not in used and Path(used[0]) == Path(used[1]):
-        faults.add(
-            declared.line, "<journal-directory> and <paging-directory> must be two different directories"
+    def configuration(self) -> BrokerConfiguration:
+        """The whole configuration."""
+        plain, ignored, faults = self._plain, self._ignored, self._faults
+        default = BrokerConfiguration()
+        persistent = plain.get("persistence_enabled", default.persistence_enabled)
+        self._read_plugins()
+        settings = tuple(self._address_settings())
+        if not persistent:
+            settings = tuple(map(_without_pages, settings))
+            ignored += self._pages_without_store()
+        repository = SettingsRepository(settings, self._wildcard, self._markers, defaults_of(persistent))
+        bridges = tuple(self._bridges())
+        self._check_directories()
+        self._check_management()
+        _set_memory_defaults(plain)
+        plain["journal_retention_directory"] = self._retention()
+        secure = plain.get("security_enabled", default.security_enabled)
+        acceptors = list(self._acceptors(secure))
+        warnings = (
+            *self._address_limits(repository),
+            *self._unused_retain(),
+            *(
+                f"{faults.place(each.line)}: {each.name}: {each.reason}"
+                for each in ignored
+                if each.is_warning
+            ),
+            *self._security_files(secure),
+        )
+        return BrokerConfiguration(
+            **plain,
+            file=faults.file,
+            warnings=warnings,
+            ignored=tuple(sorted(ignored, key=lambda each: each.line)),
+            wildcard=self._wildcard,
+            stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
+            http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
+            plugins=tuple(self._plugins.values()),
+            resource_limits=tuple(self._resource_limits()),
+            bridges=bridges,
+            security_settings=tuple(self._security_settings()),
+            address_settings=settings,
+            addresses=tuple(self._addresses(repository)),
+            replicated_log=self._replicated_log(plain.get("name") or default.name),
+            diverts=self._diverts(),
         )
 
+    def _is_new(self, what: str, node: Node, within: Node | None = None, advice: str = "") -> bool:
+        """Whether ``what`` was not there before, in the element ``within``; else a fault at ``node``."""
+        key = (id(within), what)
+        first = self._lines.get(key)
+        if first is not None:
+            self._fault(node.line, f"{what} is already defined at line {first}{advice}")
+        self._lines.setdefault(key, node.line)
+        return first is None
 
-def _check_management(core: Node, wildcard: WildcardSyntax, faults: Faults) -> None:
-    """Requests and notifications have an address of their own each, which is no wildcard."""
-    names: dict[str, str] = {}
-    default = BrokerConfiguration()
-    for name, usual in (
-        ("management-address", default.management_address),
-        ("management-notification-address", default.management_notification_address),
-    ):
-        node = core.first(name)
-        value = usual if node is None or not isinstance(node.value, str) else node.value
-        declared = node or core.first("management-address")
-        if node is not None and ("::" in value or Pattern(value, wildcard).is_wildcard):
-            faults.add(
-                node.line, f"<{name}> is '{value}': must be one address, without wildcards and without ::"
+    def _matches(self, section: str) -> Iterator[tuple[str, Node]]:
+        """The elements of a section with the pattern of addresses that each is for."""
+        for match, node in named(self._core.within(section), "match"):
+            yield with_delimiter(match, self._markers, self._wildcard), node
+
+    def _half_wildcards(self, address: str) -> Iterator[str]:
+        """What is wrong with the words of an address that only contain a wildcard."""
+        one, many = self._wildcard.single_word, self._wildcard.any_words
+        for word in Pattern(address, self._wildcard).half_wildcards():
+            yield f"'{one}' and '{many}' are wildcards only as whole words, not in '{word}'"
+
+    def _check_match(self, match: str, address: str, node: Node) -> None:
+        for text in self._half_wildcards(address):
+            self._fault(
+                node.line,
+                f"match '{match}': {text}; to match such an address literally use <literal-match-markers>",
             )
-        elif value in names and declared is not None:
-            faults.add(
-                declared.line,
-                f"<{name}> and <{names[value]}> are both '{value}': name two different addresses",
-            )
-        names[value] = name
 
+    def _wildcard_syntax(self) -> WildcardSyntax:
+        node = self._core.first("wildcard-addresses")
+        if node is None:
+            return WildcardSyntax()
+        syntax = WildcardSyntax(**node.leaves())
+        if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
+            self._fault(node.line, "delimiter, any-words and single-word must be three different characters")
+        return syntax
 
-def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | None:
-    if node is None or node.value is None:
-        return None
-    given = node.attributes
-    period, unit = given.get("period", -1), given.get("unit", TimeUnit.DAYS)
-    others = [core.first(name) for name in ("journal-directory", "paging-directory")]
-    if any(other is not None and Path(other.value) == Path(node.value) for other in others):
-        faults.add(
-            node.line,
-            "<journal-retention-directory> must differ from <journal-directory> and <paging-directory>",
+    # ---- policies and transformers
+
+    def _read_plugins(self) -> None:
+        """The ``<broker-plugin>`` elements. Names must be unique, and not those of built-in policies."""
+        for name, node in named(self._core.within("broker-plugins")):
+            if not self._is_new(f"broker-plugin '{name}'", node):
+                continue
+            if name.upper() in list(FullPolicy):
+                self._fault(
+                    node.line,
+                    f"broker-plugin '{name}': {name.upper()} is a built-in policy; use another name",
+                )
+                continue
+            policy = node.attributes.get("policy", name)
+            self._plugins[name] = PluginConfiguration(name, policy, self._properties(node), node.line)
+
+    def _properties(self, node: Node) -> tuple[Property, ...]:
+        """The ``<property>`` elements in ``node``. Keys must be unique."""
+        return tuple(
+            Property(key, one.attributes["value"], one.line)
+            for key, one in named(node.all("property"), "key")
+            if "value" in one.attributes and self._is_new(f"property '{key}'", one, node)
         )
-    persistent = core.first("persistence-enabled")
-    if persistent is not None and persistent.value is False:
-        faults.add(node.line, "<journal-retention-directory> requires <persistence-enabled> to be true")
-    return Retention(
-        directory=node.value,
-        period=period if period < 0 else period * unit.milliseconds,
-        unit=unit,
-        storage_limit=given.get("storage-limit", -1),
-        sample_period=given.get("sample-period", SAMPLE_PERIOD),
-    )
+
+    def _policies(self, setting: Node) -> dict[str, Any]:
+        """The policies of an ``<address-setting>``, as values of `AddressSettings`."""
+        full = setting.first("address-full-policy")
+        known = [*FullPolicy, *self._plugins]
+        if full is not None and full.value is not None and full.value not in known:
+            names = ", ".join(FullPolicy)
+            text = f"<address-full-policy> is '{full.value}': must be one of {names}, or a <broker-plugin>"
+            self._fault(full.line, with_suggestion(text, full.value, known))
+        uses = tuple(self._policy_uses(setting))
+        return {"address_policy": uses} if uses else {}
+
+    def _policy_uses(self, setting: Node) -> Iterator[PolicyUse]:
+        """The ``<address-policy>`` elements in ``setting``, each of a broker-plugin."""
+        lines: dict[str, int] = {}
+        for name, node in named(setting.all("address-policy")):
+            if name not in self._plugins:
+                text = f'<address-policy name="{name}"> names no <broker-plugin>'
+                if not self._plugins:
+                    text += f'; declare it: <broker-plugins><broker-plugin name="{name}"/></broker-plugins>'
+                self._fault(node.line, with_suggestion(text, name, self._plugins))
+            elif name in lines:
+                text = f'<address-policy name="{name}"> is given twice; the first is at line {lines[name]}'
+                self._fault(
+                    node.line,
+                    text + "; to apply it twice declare a second <broker-plugin> with the same policy",
+                )
+            else:
+                yield PolicyUse(name, self._properties(node), node.attributes.get("enabled", True), node.line)
+            lines.setdefault(name, node.line)
+
+    def _transformer(self, holder: Node) -> TransformerConfiguration | None:
+        """The ``<transformer>`` of a divert or a bridge; None without one, or where it changes nothing."""
+        node = holder.first("transformer")
+        if node is None:
+            return None
+        kind = node.first("class-name")
+        if kind is not None and kind.value not in (None, ADD_HEADERS):
+            self._fault(
+                kind.line,
+                f"<class-name> is '{kind.value}': transformers in Java are not supported. Set headers by "
+                '<property key="…" value="…"/> and <remove-header name="…"/>, or name a Python policy: '
+                '<address-policy name="…"/>',
+            )
+        added = self._properties(node)
+        removed: dict[str, int] = {}
+        for name, one in named(node.all("remove-header")):
+            if name in removed:
+                self._fault(one.line, f"remove-header '{name}' is already given at line {removed[name]}")
+            else:
+                removed[name] = one.line
+        lines = {**removed, **{one.key: one.line or node.line for one in added}}
+        for name, line in lines.items():
+            reason = FIXED_HEADERS.get(name)
+            if reason is None and name.startswith("_AMQ_ORIG_"):
+                reason = "the broker sets it"
+            if reason is not None:
+                self._fault(line, f"<transformer> cannot change the header {name}: {reason}")
+        used = tuple(self._policy_uses(node))
+        policy = next((use for use in used if use.enabled), None)
+        if policy is not None and lines:
+            self._fault(
+                node.line,
+                "<transformer> has both an <address-policy> and headers: let the policy set the headers; its "
+                "parameters are <property> elements in <address-policy>",
+            )
+        if policy is None and not lines:
+            if kind is None and not used:
+                self._fault(
+                    node.line,
+                    '<transformer> changes nothing: add <property key="…" value="…"/>, <remove-header name="…"/> or '
+                    '<address-policy name="…"/>, or remove it',
+                )
+            return None
+        return TransformerConfiguration(added, tuple(removed), policy)
+
+    # ---- addresses and queues
+
+    def _address_settings(self) -> Iterator[AddressSettingEntry]:
+        for match, node in self._matches("address-settings"):
+            self._is_new(f"address-setting '{match}'", node)
+            if literal_name(match, self._markers) is None:
+                self._check_match(match, match, node)
+            values = node.leaves() | self._policies(node)
+            least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
+            if -1 < most < least:
+                self._fault(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
+            yield AddressSettingEntry(match, MappingProxyType(values), node.line)
+
+    def _pages_without_store(self) -> Iterator[IgnoredSetting]:
+        reason = "paging requires <persistence-enabled> to be true; producers of full addresses are blocked (BLOCK)"
+        for node in self._core.within("address-settings"):
+            policy = node.first("address-full-policy")
+            if policy is not None and policy.value is FullPolicy.PAGE:
+                yield IgnoredSetting(policy.line, "<address-full-policy> is 'PAGE'", reason, True)
+
+    def _address_limits(self, repository: SettingsRepository) -> Iterator[str]:
+        """A warning for each setting without effect.
+
+        Each entry is checked as merged with the less specific ones, at its own match.
+        """
+        for match, node in self._matches("address-settings"):
+            in_force = repository.lookup(literal_name(match, self._markers) or match)
+            self._check_zeros(node, in_force)
+            for line, text in _ineffective_page_limit(node, in_force):
+                yield f"{self._faults.place(line)}: {text}"
+
+    def _check_zeros(self, node: Node, in_force: AddressSettings) -> None:
+        policy = in_force.address_full_policy
+        if policy not in (FullPolicy.BLOCK, FullPolicy.DROP, FullPolicy.FAIL):
+            return
+        for name in ("max-size-bytes", "max-size-messages"):
+            limit = node.first(name)
+            if limit is not None and limit.value == 0:
+                self._fault(
+                    limit.line,
+                    f"<{name}> is '0': with {policy} the address would accept no message; 0 requires PAGE",
+                )
+
+    def _addresses(self, repository: SettingsRepository) -> Iterator[AddressConfiguration]:
+        for name, node in named(self._core.within("addresses")):
+            self._is_new(f"address '{name}'", node)
+            queues: list[QueueConfiguration] = []
+            types: set[RoutingType] = set()
+            for routing_type in RoutingType:
+                holder = node.first(routing_type.lower())
+                if holder is not None:
+                    types.add(routing_type)
+                    queues += self._queues(holder, name, routing_type)
+            if not types:
+                types.add(repository.lookup(name).default_address_routing_type)
+            yield AddressConfiguration(name, frozenset(types), tuple(queues))
+
+    def _queues(self, holder: Node, address: str, routing_type: RoutingType) -> Iterator[QueueConfiguration]:
+        for node in holder.children:
+            values, inside = node.given(), node.leaves()
+            if "user" in values and "user" in inside:
+                self._fault(node.line, "<queue> has both an attribute user and an element <user>; remove one")
+            if "name" in values:
+                self._is_new(f"queue '{values['name']}'", node)
+                yield QueueConfiguration(**(values | inside), address=address, routing_type=routing_type)
+
+    def _diverts(self) -> tuple[DivertConfiguration, ...]:
+        """The ``<divert>`` elements. Names must be unique, and no message may come back to its address."""
+        diverts = [
+            divert
+            for name, node in named(self._core.within("diverts"))
+            if (divert := self._divert(name, node)) is not None and self._is_new(f"divert '{name}'", node)
+        ]
+        for loop in find_loops(diverts, self._wildcard):
+            self._fault(loop.diverts[-1].line or 1, str(loop))
+        return tuple(diverts)
+
+    def _divert(self, name: str, node: Node) -> DivertConfiguration | None:
+        values = node.leaves()
+        for element in ("address", "forwarding-address"):
+            if node.first(element) is None:
+                self._fault(node.line, f"<divert> has no <{element}>; it is required")
+        for text in self._half_wildcards(values.get("address", "")):
+            self._fault(node.line, f"divert '{name}': {text}")
+        for target in values.get("forwarding_address", ()):
+            what = f"divert '{name}': the forwarding address '{target}'"
+            if Pattern(target, self._wildcard).is_wildcard:
+                self._fault(node.line, f"{what} has wildcards; copies need one address")
+            if is_internal(target):
+                self._fault(node.line, f"{what} is internal; {INTERNAL}")
+        transformer = self._transformer(node)
+        if "address" not in values or "forwarding_address" not in values:
+            return None
+        return DivertConfiguration(**values, name=name, transformer=transformer, line=node.line)
+
+    # ---- bridges
+
+    def _bridges(self) -> Iterator[BridgeConfiguration]:
+        """The bridges. A connector that no bridge names is not looked at: Artemis has other uses for connectors. It is
+        ignored, as are parameters of Artemis without effect."""
+        nodes: dict[str, Node] = {}
+        for name, node in named(self._core.within("connectors")):
+            self._is_new(f"connector '{name}'", node)
+            nodes.setdefault(name, node)
+        parsed: dict[str, Connector | None] = {}
+        for name, bridge in named(self._core.within("bridges")):
+            self._is_new(f"bridge '{name}'", bridge)
+            for connector in self._connector_names(bridge, name, nodes):
+                if connector not in parsed:
+                    parsed[connector] = self._connector(connector, nodes[connector])
+            configuration = self._bridge(bridge, name, parsed)
+            if configuration is not None:
+                yield configuration
+        for name, node in nodes.items():
+            if name not in parsed:
+                self._ignored.append(IgnoredSetting(node.line, f"connector '{name}'", "no bridge names it"))
+
+    def _connector_names(self, bridge: Node, name: str, nodes: dict[str, Node]) -> Iterator[str]:
+        """The names of the connectors of a bridge that exist."""
+        references = bridge.within("static-connectors")
+        if not references:
+            self._fault(
+                bridge.line,
+                f"bridge '{name}' has no connector; write <static-connectors><connector-ref>NAME</connector-ref>"
+                "</static-connectors>, NAME being that of a <connector> in <connectors>",
+            )
+        seen: set[str] = set()
+        for node in references:
+            if node.value is None:
+                continue
+            if node.value in seen:
+                self._fault(node.line, f"<connector-ref> '{node.value}' is given twice")
+            elif node.value not in nodes:
+                text = f"<connector-ref> is '{node.value}': no <connector> has that name"
+                self._fault(node.line, with_suggestion(text, node.value, nodes))
+            else:
+                yield node.value
+            seen.add(node.value)
+
+    def _connector(self, name: str, node: Node) -> Connector | None:
+        if node.value is None:
+            return None
+        parameters: Ignored = []
+        try:
+            connector = parse_connector(name, node.value, self._references.resolve, parameters)
+        except ValueError as error:
+            self._add_faults(node, f"connector '{name}'", error)
+            return None
+        self._ignore(node, "connector", parameters)
+        return with_absolute_paths(connector, self._folder)
+
+    def _add_faults(self, node: Node, what: str, error: ValueError) -> None:
+        for text in str(error).splitlines():
+            self._fault(node.line, f"{what}: {text}")
+
+    def _ignore(self, node: Node, what: str, parameters: Ignored) -> None:
+        self._ignored += (IgnoredSetting(node.line, f"{key} of {what}", reason) for key, reason in parameters)
+
+    def _bridge(
+        self, bridge: Node, name: str, parsed: dict[str, Connector | None]
+    ) -> BridgeConfiguration | None:
+        values = bridge.leaves()
+        if "queue_name" not in values and bridge.first("queue-name") is None:
+            self._fault(
+                bridge.line, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards"
+            )
+        if is_internal(values.get("queue_name") or ""):
+            self._fault(
+                bridge.line, f"bridge '{name}': queue '{values['queue_name']}' is internal; {INTERNAL}"
+            )
+        password = values.get("password")
+        if password is not None:
+            if revealed(password).startswith("ENC("):
+                element = bridge.first("password")
+                assert element is not None
+                self._fault(element.line, f"<password> {_ENCODED}")
+            values["password"] = Secret(revealed(password))
+            if "user" not in values:
+                self._fault(bridge.line, f"bridge '{name}' has a <password> and no <user>")
+        transformer = self._transformer(bridge)
+        connectors = [
+            parsed.get(node.value) for node in bridge.within("static-connectors") if node.value is not None
+        ]
+        if None in connectors or not connectors or "queue_name" not in values:
+            return None  # there is a fault
+        return BridgeConfiguration(
+            **values,
+            name=name,
+            connectors=tuple(each for each in connectors if each is not None),
+            transformer=transformer,
+            line=bridge.line,
+        )
+
+    # ---- acceptors and users
+
+    def _acceptors(self, secure: bool) -> Iterator[Acceptor]:
+        skipped: list[Node] = []  # of other protocols
+        speaks_stomp = False
+        for name, node in named(self._core.within("acceptors")):
+            if node.value is None:
+                continue
+            what = f"acceptor '{name}'"
+            self._is_new(what, node)
+            parameters: Ignored = []
+            try:
+                reason = skip_reason(node.value, self._references.resolve)
+                if reason is not None:
+                    if reason != IN_VM_ONLY:
+                        skipped.append(node)
+                    self._ignored.append(IgnoredSetting(node.line, f"{what} is skipped", reason, True))
+                    continue
+                acceptor = parse_acceptor(name, node.value, self._references.resolve, parameters)
+            except ValueError as error:
+                speaks_stomp = True  # or will, when it is corrected
+                self._add_faults(node, what, error)
+                continue
+            speaks_stomp |= isinstance(acceptor, StompAcceptor)
+            self._ignore(node, "acceptor", parameters)
+            if acceptor.port:  # port 0 is any free one
+                self._is_new(f"a listener on {acceptor.host}:{acceptor.port}", node)
+            if not secure and not is_loopback(acceptor.host):
+                self._fault(
+                    node.line,
+                    f"{what} listens on {acceptor.host}, reachable from other machines, while <security-enabled> is "
+                    "false. Set <security-enabled> to true and add users with 'stompring user add', or listen on "
+                    "127.0.0.1",
+                )
+            yield with_absolute_paths(acceptor, self._folder)
+        if skipped and not speaks_stomp:
+            self._fault(
+                skipped[0].line,
+                'no acceptor speaks STOMP: add one, for example <acceptor name="stomp">'
+                "tcp://127.0.0.1:61613?protocols=STOMP</acceptor>, or add STOMP to the protocols of this one",
+            )
+
+    def _security_files(self, secure: bool) -> tuple[str, ...]:
+        """Set the files of users, roles and certificates, and return warnings.
+
+        Without ``users-file``, and without a file of its default name, they are those of Artemis (`find_logins`).
+        """
+        given = {name for name in SECURITY_FILES if self._plain.get(name)}
+        for name, usual in SECURITY_FILES.items():
+            path = self._plain.get(name) or (usual if secure else None)
+            self._plain[name] = None if path is None else str(self._folder / path)
+        if not secure or "users_file" in given or Path(self._plain["users_file"]).exists():
+            return ()
+        try:
+            logins = find_logins(self._folder)
+        except ConfigurationError as error:
+            self._fault(Line(error.line or 1, error.file or self._faults.file), error.text)
+            return ()
+        if logins is None:
+            return ()
+        self._plain["guest"] = logins.guest
+        for name in SECURITY_FILES.keys() - given:
+            path = getattr(logins, name.removesuffix("_file"))
+            if path is not None:
+                self._plain[name] = str(path)
+        return logins.warnings
+
+    def _security_settings(self) -> Iterator[SecuritySettingEntry]:
+        """The ``<security-setting>`` elements. Matches, and the permissions of one match, must be unique."""
+        for match, node in self._matches("security-settings"):
+            is_new = self._is_new(f"security-setting '{match}'", node)
+            if literal_name(match, self._markers) is None:
+                address, qualified, queue = match.partition(QUEUE_SEPARATOR)
+                if qualified and (not address or not queue or QUEUE_SEPARATOR in queue):
+                    self._fault(node.line, f"match '{match}': a queue is written as address::queue")
+                if qualified and Pattern(address, self._wildcard).is_wildcard:
+                    self._fault(
+                        node.line,
+                        f"match '{match}': the address in address::queue must not contain wildcards",
+                    )
+                self._check_match(match, address, node)
+            roles = MappingProxyType(dict(self._permissions(node)))
+            if is_new:
+                yield SecuritySettingEntry(match, roles, node.line)
+
+    def _permissions(self, setting: Node) -> Iterator[tuple[PermissionType, frozenset[str]]]:
+        for node in setting.all("permission"):
+            kind, roles = node.attributes.get("type"), node.attributes.get("roles")
+            if kind is None or roles is None:
+                continue
+            if self._is_new(f"permission '{kind}'", node, setting, "; list all its roles there"):
+                yield kind, frozenset(roles)
+
+    def _resource_limits(self) -> Iterator[ResourceLimit]:
+        """The ``<resource-limit-setting>`` elements, one per user."""
+        for user, node in named(self._core.within("resource-limit-settings"), "match"):
+            if not self._is_new(f"resource-limit-setting '{user}'", node):
+                continue
+            sessions, old = node.first("max-sessions"), node.first(MAX_SESSIONS_OLD_NAME)
+            if sessions is not None and old is not None:
+                self._fault(
+                    old.line,
+                    f"<{MAX_SESSIONS_OLD_NAME}> is the old name of <max-sessions>, already defined at line "
+                    f"{sessions.line}",
+                )
+            values = node.leaves()
+            old_value = values.pop(snake(MAX_SESSIONS_OLD_NAME), None)
+            if old_value is not None:
+                values.setdefault("max_sessions", old_value)
+            yield ResourceLimit(user, **values)
+
+    # ---- the store
+
+    def _check_directories(self) -> None:
+        journal, paging = self._core.first("journal-directory"), self._core.first("paging-directory")
+        default = BrokerConfiguration()
+        used = (
+            default.journal_directory if journal is None else journal.value,
+            default.paging_directory if paging is None else paging.value,
+        )
+        declared = paging or journal
+        if declared is not None and None not in used and Path(used[0]) == Path(used[1]):
+            self._fault(
+                declared.line, "<journal-directory> and <paging-directory> must be two different directories"
+            )
+
+    def _retention(self) -> Retention | None:
+        node = self._core.first("journal-retention-directory")
+        if node is None or node.value is None:
+            return None
+        others = [self._core.first(name) for name in ("journal-directory", "paging-directory")]
+        if any(other is not None and Path(other.value) == Path(node.value) for other in others):
+            self._fault(
+                node.line,
+                "<journal-retention-directory> must differ from <journal-directory> and <paging-directory>",
+            )
+        if self._plain.get("persistence_enabled") is False:
+            self._fault(node.line, "<journal-retention-directory> requires <persistence-enabled> to be true")
+        retention = Retention(node.value, **node.given())
+        if retention.period < 0:
+            return retention
+        return replace(retention, period=retention.period * retention.unit.milliseconds)
+
+    def _unused_retain(self) -> Iterator[str]:
+        """Warnings for ``retain`` without a retention directory."""
+        directory = self._core.first("journal-retention-directory")
+        if directory is not None and directory.value is not None:
+            return
+        for node in self._core.within("address-settings"):
+            retain = node.first("retain")
+            if retain is not None:
+                place = self._faults.place(retain.line)
+                yield f"{place}: <retain> has no effect without <journal-retention-directory>"
+
+    def _replicated_log(self, name: str) -> ReplicatedLogSettings | None:
+        """The settings of the log, of a broker called ``name``; None without a log, or with a fault in it."""
+        policy = self._core.first("ha-policy")
+        node = None if policy is None else policy.first("replicated-log")
+        if node is None:
+            return None
+        for needed in _NEEDED:
+            element = self._core.first(needed)
+            if element is not None and element.value is False:
+                self._fault(
+                    element.line,
+                    f"<{needed}> is false: with <replicated-log> (line {int(node.line)}) it must be true, else a "
+                    "message with a RECEIPT may be lost at a takeover",
+                )
+        values = node.given()
+        for text in _contradictions(values):
+            self._fault(node.line, f"<replicated-log>: {text}")
+        if "url" not in values or "stream" not in values:
+            return None  # there is a fault
+        for each in FILES:
+            if values.get(each) is not None:
+                values[each] = str(self._folder / values[each])
+        if values.get("password") is not None:
+            values["password"] = Secret(revealed(values["password"]))
+        member = re.sub(r"[^A-Za-z0-9_.@:-]+", "-", f"{name}@{socket.gethostname()}")[:200]
+        return ReplicatedLogSettings(**{"broker": member, **values})
+
+    # ---- management
+
+    def _check_management(self) -> None:
+        """Requests and notifications have an address of their own each, which is no wildcard."""
+        names: dict[str, str] = {}
+        default = BrokerConfiguration()
+        for name, usual in (
+            ("management-address", default.management_address),
+            ("management-notification-address", default.management_notification_address),
+        ):
+            node = self._core.first(name)
+            value = usual if node is None or not isinstance(node.value, str) else node.value
+            declared = node or self._core.first("management-address")
+            if node is not None and ("::" in value or Pattern(value, self._wildcard).is_wildcard):
+                self._fault(
+                    node.line, f"<{name}> is '{value}': must be one address, without wildcards and without ::"
+                )
+            elif value in names and declared is not None:
+                self._fault(
+                    declared.line,
+                    f"<{name}> and <{names[value]}> are both '{value}': name two different addresses",
+                )
+            names[value] = name
 
 
-def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
-    """Warnings for ``retain`` without a retention directory."""
-    directory = core.first("journal-retention-directory")
-    if directory is not None and directory.value is not None:
-        return
-    for node in core.within("address-settings"):
-        retain = node.first("retain")
-        if retain is not None:
-            yield f"{faults.place(retain.line)}: <retain> has no effect without <journal-retention-directory>"
+def _contradictions(values: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the attributes of ``<replicated-log>`` together."""
+    password = values.get("password")
+    if password is not None and "credentials" in values:
+        yield "it has password and credentials: keep one of them"
+    elif "user" in values and "credentials" in values:
+        yield "it has user and credentials: keep one of them"
+    if password is not None and "user" not in values and "credentials" not in values:
+        yield "it has a password and no user"
+    if password is not None and revealed(password).startswith("ENC("):
+        yield f"password {_ENCODED}"
+    if "key" in values and "certificate" not in values:
+        yield "it has a key and no certificate"
+    scheme = scheme_of(values.get("url", ""))
+    if scheme in POSTGRESQL:
+        for each in ("credentials", "monitor"):
+            if each in values:
+                yield f"{each} is of NATS, and the url is of PostgreSQL; remove it"
+    given = [each for each in ("ca", "certificate", "key") if each in values]
+    if scheme in NATS and scheme != "tls" and given:
+        yield f"{given[0]} has no effect without TLS: write tls:// in the url"
 
 
 def _set_memory_defaults(plain: dict[str, Any]) -> None:
     """The defaults of sizes that are shares of the machine's memory."""
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))
-    plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
-    for name in ("global_max_transaction_size", "global_max_unfinished_size", "global_max_subscription_size"):
-        plain.setdefault(name, default_transaction_memory(size, memory))
+    shares = ("transaction_size", "unfinished_size", "subscription_size")
+    for name in ("dispatch_memory", *(f"global_max_{share}" for share in shares)):
+        plain.setdefault(name, default_dispatch_memory(size, memory))
 
 
-def _beside_file(file: str, name: str | None) -> str | None:
-    return None if name is None else str(Path(file).parent / name)
-
-
-def _wildcard_syntax(node: Node | None, faults: Faults) -> WildcardSyntax:
-    if node is None:
-        return WildcardSyntax()
-    syntax = WildcardSyntax(**node.leaves())
-    if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
-        faults.add(node.line, "delimiter, any-words and single-word must be three different characters")
-    return syntax
-
-
-class _UniqueNames:
-    """Names that must be unique, with the line of their first use."""
-
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
-        self._lines: dict[str, int] = {}
-
-    def add(self, what: str, line: int) -> None:
-        """Add a fault if ``what`` was added before."""
-        if what in self._lines:
-            self._faults.add(line, f"{what} is already defined at line {self._lines[what]}")
-        self._lines.setdefault(what, line)
-
-
-def _acceptors(
-    nodes: Iterable[Node],
-    secure: bool,
-    faults: Faults,
-    references: References,
-    ignored: list[IgnoredSetting],
-) -> Iterator[Acceptor]:
-    names = _UniqueNames(faults)
-    skipped: list[Node] = []  # of other protocols
-    speaks_stomp = False
-    for node in nodes:
-        name, url = node.attributes.get("name"), node.value
-        if name is None or url is None:
-            continue
-        names.add(f"acceptor '{name}'", node.line)
-        parameters: Ignored = []
-        try:
-            reason = skip_reason(url, references.resolve)
-            if reason is not None:
-                if reason != IN_VM_ONLY:
-                    skipped.append(node)
-                ignored.append(IgnoredSetting(node.line, f"acceptor '{name}' is skipped", reason, True))
-                continue
-            acceptor = parse_acceptor(name, url, references.resolve, parameters)
-        except ValueError as error:
-            speaks_stomp = True  # or will, when it is corrected
-            for text in str(error).splitlines():
-                faults.add(node.line, f"acceptor '{name}': {text}")
-            continue
-        speaks_stomp |= isinstance(acceptor, StompAcceptor)
-        ignored += (IgnoredSetting(node.line, f"{key} of acceptor", why) for key, why in parameters)
-        if acceptor.port:  # port 0 is any free one
-            names.add(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
-        if not secure and not is_loopback(acceptor.host):
-            faults.add(node.line, _exposed_without_security(acceptor))
-        yield with_absolute_paths(acceptor, Path(faults.file).parent)
-    if skipped and not speaks_stomp:
-        faults.add(skipped[0].line, NO_STOMP)
-
-
-NO_STOMP = (
-    "no acceptor speaks STOMP: add one, for example "
-    '<acceptor name="stomp">tcp://127.0.0.1:61613?protocols=STOMP</acceptor>, or add STOMP to the protocols of this one'
-)
-
-
-def _exposed_without_security(acceptor: Acceptor) -> str:
-    return (
-        f"acceptor '{acceptor.name}' listens on {acceptor.host}, reachable from other machines, while "
-        "<security-enabled> is false. Set <security-enabled> to true and add users with 'stompring user add', or "
-        "listen on 127.0.0.1"
-    )
-
-
-def _address_settings(
-    nodes: Iterable[Node],
-    wildcard: WildcardSyntax,
-    markers: str | None,
-    plugins: tuple[PluginConfiguration, ...],
-    faults: Faults,
-) -> Iterator[AddressSettingEntry]:
-    names = _UniqueNames(faults)
-    for node in nodes:
-        match = node.attributes.get("match")
-        if match is None:
-            continue
-        match = with_delimiter(match, markers, wildcard)
-        names.add(f"address-setting '{match}'", node.line)
-        if literal_name(match, markers) is None:
-            for word in Pattern(match, wildcard).half_wildcards():
-                faults.add(node.line, _half_wildcard(match, word, wildcard))
-        values = node.leaves() | read_policy_uses(node, plugins, faults)
-        least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
-        if -1 < most < least:
-            faults.add(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
-        yield AddressSettingEntry(match, MappingProxyType(values), node.line)
-
-
-def _half_wildcard(match: str, word: str, wildcard: WildcardSyntax) -> str:
-    return (
-        f"match '{match}': '{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, not "
-        f"in '{word}'; to match such an address literally use <literal-match-markers>"
-    )
-
-
-def _addresses(
-    nodes: Iterable[Node], repository: SettingsRepository, faults: Faults
-) -> Iterator[AddressConfiguration]:
-    names = _UniqueNames(faults)
-    for node in nodes:
-        name = node.attributes.get("name")
-        if name is None:
-            continue
-        names.add(f"address '{name}'", node.line)
-        queues: list[QueueConfiguration] = []
-        types: set[RoutingType] = set()
-        for routing_type in RoutingType:
-            holder = node.first(routing_type.lower())
-            if holder is not None:
-                types.add(routing_type)
-                queues += _queues(holder.children, name, routing_type, names, faults)
-        if not types:
-            types.add(repository.lookup(name).default_address_routing_type)
-        yield AddressConfiguration(name, frozenset(types), tuple(queues))
-
-
-def _queues(
-    nodes: Iterable[Node], address: str, routing_type: RoutingType, names: _UniqueNames, faults: Faults
-) -> Iterator[QueueConfiguration]:
-    for node in nodes:
-        values = {snake(key): value for key, value in node.attributes.items()}
-        inside = node.leaves()
-        if "user" in values and "user" in inside:
-            faults.add(node.line, "<queue> has both an attribute user and an element <user>; remove one")
-        if "name" in values:
-            names.add(f"queue '{values['name']}'", node.line)
-            holder = node.first("filter")
-            condition = holder.attributes.get("string") if holder else None
-            yield QueueConfiguration(
-                **(values | inside), address=address, routing_type=routing_type, filter=condition
-            )
-
-
-PAGE_LIMIT_ELEMENTS = ("page-limit-bytes", "page-limit-messages", "page-full-policy")
-
-
-def check_address_limits(
-    core: Node,
-    persistent: bool,
-    markers: str | None,
-    wildcard: WildcardSyntax,
-    repository: SettingsRepository,
-    faults: Faults,
-) -> Iterator[str]:
-    """Add contradictions to ``faults``; yield a warning for each setting without effect.
-
-    Each entry is checked as merged with the less specific ones, at its own match.
-    """
-    for node in core.within("address-settings"):
-        match = node.attributes.get("match")
-        if match is None:
-            continue
-        match = with_delimiter(match, markers, wildcard)
-        in_force = repository.lookup(literal_name(match, markers) or match)
-        _check_zeros(node, in_force, faults)
-        warning = _ineffective_page_limit(node, in_force)
-        if warning is not None:
-            line, text = warning
-            yield f"{faults.place(line)}: {text}"
-
-
-def _check_zeros(node: Node, in_force: AddressSettings, faults: Faults) -> None:
-    if in_force.address_full_policy not in (FullPolicy.BLOCK, FullPolicy.DROP, FullPolicy.FAIL):
-        return
-    for name in ("max-size-bytes", "max-size-messages"):
-        limit = node.first(name)
-        if limit is not None and limit.value == 0:
-            policy = in_force.address_full_policy
-            faults.add(
-                limit.line,
-                f"<{name}> is '0': with {policy} the address would accept no message; 0 requires PAGE",
-            )
-
-
-def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> tuple[int, str] | None:
+def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> Iterator[tuple[int, str]]:
     """``page-full-policy`` and the limits that it is for mean nothing without each other, as in Artemis."""
-    declared = next((child for child in map(node.first, PAGE_LIMIT_ELEMENTS) if child is not None), None)
-    if declared is None:
-        return None
+    elements = map(node.first, ("page-limit-bytes", "page-limit-messages", "page-full-policy"))
+    declared = next((child for child in elements if child is not None), None)
     limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
-    if limited and in_force.page_full_policy is None:
-        return declared.line, "the page limit has no effect without <page-full-policy> (DROP or FAIL)"
-    if in_force.page_full_policy is not None and not limited:
-        return (
-            declared.line,
-            "<page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>",
-        )
-    return None
-
-
-PAGE_NEEDS_STORE = (
-    "paging requires <persistence-enabled> to be true; producers of full addresses are blocked (BLOCK)"
-)
-
-
-def _pages_without_store(core: Node) -> Iterator[IgnoredSetting]:
-    for node in core.within("address-settings"):
-        policy = node.first("address-full-policy")
-        if policy is not None and policy.value is FullPolicy.PAGE:
-            yield IgnoredSetting(policy.line, "<address-full-policy> is 'PAGE'", PAGE_NEEDS_STORE, True)
+    if declared is None or limited == (in_force.page_full_policy is not None):
+        return
+    if limited:
+        yield declared.line, "the page limit has no effect without <page-full-policy> (DROP or FAIL)"
+    else:
+        text = "<page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
+        yield declared.line, text
 
 
 def _without_pages(entry: AddressSettingEntry) -> AddressSettingEntry:
@@ -1413,91 +1311,3 @@ def _without_pages(entry: AddressSettingEntry) -> AddressSettingEntry:
     if entry.values.get("address_full_policy") is not FullPolicy.PAGE:
         return entry
     return replace(entry, values=MappingProxyType({**entry.values, "address_full_policy": FullPolicy.BLOCK}))
-
-
-QUEUE_SEPARATOR = "::"
-"""Separator of address and queue in ``match``."""
-
-
-def read_security_settings(
-    core: Node, wildcard: WildcardSyntax, markers: str | None, faults: Faults
-) -> tuple[SecuritySettingEntry, ...]:
-    """The ``<security-setting>`` elements. Matches, and the permissions of one match, must be unique."""
-    entries: dict[str, SecuritySettingEntry] = {}
-    for node in core.within("security-settings"):
-        match = node.attributes.get("match")
-        if match is None:
-            continue
-        match = with_delimiter(match, markers, wildcard)
-        if match in entries:
-            faults.add(
-                node.line, f"security-setting '{match}' is already defined at line {entries[match].line}"
-            )
-        if literal_name(match, markers) is None:
-            for text in _wrong_match(match, wildcard):
-                faults.add(node.line, f"match '{match}': {text}")
-        roles = MappingProxyType(dict(_permissions(node, faults)))
-        entries.setdefault(match, SecuritySettingEntry(match, roles, node.line))
-    return tuple(entries.values())
-
-
-def _wrong_match(match: str, wildcard: WildcardSyntax) -> Iterator[str]:
-    address, qualified, queue = match.partition(QUEUE_SEPARATOR)
-    if qualified and (not address or not queue or QUEUE_SEPARATOR in queue):
-        yield "a queue is written as address::queue"
-    pattern = Pattern(address, wildcard)
-    if qualified and pattern.is_wildcard:
-        yield "the address in address::queue must not contain wildcards"
-    for word in pattern.half_wildcards():
-        yield (
-            f"'{wildcard.single_word}' and '{wildcard.any_words}' are wildcards only as whole words, not in '{word}'; "
-            "to match such an address literally use <literal-match-markers>"
-        )
-
-
-def _permissions(setting: Node, faults: Faults) -> Iterator[tuple[PermissionType, frozenset[str]]]:
-    lines: dict[PermissionType, int] = {}
-    for node in setting.all("permission"):
-        kind, roles = node.attributes.get("type"), node.attributes.get("roles")
-        if kind is None or roles is None:
-            continue
-        if kind in lines:
-            faults.add(
-                node.line,
-                f"permission '{kind}' is already defined at line {lines[kind]}; list all its roles there",
-            )
-            continue
-        lines[kind] = node.line
-        yield kind, frozenset(roles)
-
-
-#: Artemis's old name of ``max-sessions``, which it still accepts.
-MAX_SESSIONS_OLD_NAME = "max-connections"
-
-
-def read_resource_limits(core: Node, faults: Faults) -> tuple[ResourceLimit, ...]:
-    """The ``<resource-limit-setting>`` elements, one per user."""
-    limits: dict[str, ResourceLimit] = {}
-    lines: dict[str, int] = {}
-    for node in core.within("resource-limit-settings"):
-        user = node.attributes.get("match")
-        if user is None:
-            continue
-        if user in limits:
-            faults.add(node.line, f"resource-limit-setting '{user}' is already defined at line {lines[user]}")
-            continue
-        sessions, old = node.first("max-sessions"), node.first(MAX_SESSIONS_OLD_NAME)
-        if sessions is not None and old is not None:
-            faults.add(
-                old.line,
-                f"<{MAX_SESSIONS_OLD_NAME}> is the old name of <max-sessions>, already defined at line {sessions.line}",
-            )
-        limit = sessions or old
-        queues = node.first("max-queues")
-        lines[user] = node.line
-        limits[user] = ResourceLimit(
-            user,
-            -1 if limit is None or limit.value is None else limit.value,
-            -1 if queues is None or queues.value is None else queues.value,
-        )
-    return tuple(limits.values())

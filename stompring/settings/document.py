@@ -61,6 +61,15 @@ class Node:
         """The values of the child elements that are leaves, by name in snake case."""
         return {snake(child.name): child.value for child in self.children if child.is_leaf}
 
+    def given(self) -> dict[str, Any]:
+        """The values of the attributes, by name in snake case."""
+        return {snake(name): value for name, value in self.attributes.items()}
+
+
+def named(nodes: Iterable[Node], key: str = "name") -> Iterator[tuple[str, Node]]:
+    """Each with its attribute ``key``; without those that lack it, which is a fault."""
+    return ((node.attributes[key], node) for node in nodes if key in node.attributes)
+
 
 def snake(name: str) -> str:
     """``ring-size`` as ``ring_size``."""
@@ -78,8 +87,7 @@ class Faults:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._found: list[tuple[int, str]] = []
-        self._places: set[tuple[str, int, str]] = set()
+        self._found: dict[tuple[str, int, str], tuple[int, str]] = {}
         self._hidden: dict[str, str] = {}
         self._added = 0
 
@@ -97,10 +105,8 @@ class Faults:
             self.raise_if_any()
 
     def _add(self, line: int, text: str) -> None:
-        position = self._position((line, text))
-        if position not in self._places:
-            self._places.add(position)
-            self._found.append((line, text))
+        file = line.file if isinstance(line, Line) else ""
+        self._found.setdefault((file, int(line), text), (line, text))
 
     def hide(self, value: str, reference: str) -> None:
         """Show ``reference`` instead of ``value`` in all texts added later."""
@@ -111,7 +117,7 @@ class Faults:
         """Raise one `ConfigurationError` with all faults, one per line."""
         if not self._found:
             return
-        faults = sorted(self._found, key=self._position)
+        faults = [fault for _, fault in sorted(self._found.items())]
         (line, first), *others = faults
         more = "".join(f"\n{self.place(line)}: {text}" for line, text in others)
         raise ConfigurationError(first + more, self.file, line, faults=faults)
@@ -119,10 +125,6 @@ class Faults:
     def place(self, line: int) -> str:
         """``file:line``, for a text about that line."""
         return f"{line.file if isinstance(line, Line) else self.file}:{int(line)}"
-
-    def _position(self, fault: tuple[int, str]) -> tuple[str, int, str]:
-        line, text = fault
-        return (line.file if isinstance(line, Line) else "", int(line), text)
 
 
 _XS = "{http://www.w3.org/2001/XMLSchema}"

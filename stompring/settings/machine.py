@@ -43,14 +43,12 @@ def default_global_max_size(memory: int) -> int:
 
 
 def default_dispatch_memory(global_max_size: int, memory: int) -> int:
-    """``dispatch-memory`` where a file does not say it, in bytes; without a global limit it goes by its default."""
+    """``dispatch-memory`` and other shares of the memory where a file does not say them, in bytes.
+
+    Without a global limit they go by its default.
+    """
     size = default_global_max_size(memory) if global_max_size < 0 else global_max_size
     return max(size // SHARE, MIN_DISPATCH_MEMORY)
-
-
-def default_transaction_memory(global_max_size: int, memory: int) -> int:
-    """``global-max-transaction-size``, and its like, where a file does not say it: as `default_dispatch_memory`."""
-    return default_dispatch_memory(global_max_size, memory)
 
 
 def machine_memory(root: Path = ROOT) -> int:
@@ -116,19 +114,15 @@ def data_directory(configuration: BrokerConfiguration, override: str | None = No
 
     The root is the directory in which the journal's is: two brokers with one journal meet at its lock.
     """
+    retention = configuration.journal_retention_directory
     if override is not None:
         root = Path(override).absolute()
-        retention = None if configuration.journal_retention_directory is None else root / "retention"
-        return DataDirectory(root, root / "journal", root / "paging", retention)
-    retention_settings = configuration.journal_retention_directory
-    instance = instance_directory(configuration.file)
-    journal = instance / configuration.journal_directory
-    return DataDirectory(
-        journal.parent,
-        journal,
-        instance / configuration.paging_directory,
-        None if retention_settings is None else instance / retention_settings.directory,
-    )
+        retained = None if retention is None else root / "retention"
+        return DataDirectory(root, root / "journal", root / "paging", retained)
+    root = instance_directory(configuration.file)
+    journal = root / configuration.journal_directory
+    retained = None if retention is None else root / retention.directory
+    return DataDirectory(journal.parent, journal, root / configuration.paging_directory, retained)
 
 
 def instance_directory(file: str | None) -> Path:

@@ -20,12 +20,12 @@ field says otherwise; -1 means "no limit" or "not set" as it does in Artemis.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -74,6 +74,26 @@ class Option(NamedTuple):
         return camel_case(self.name)
 
 
+#: Groups of settings that are read at the start only.
+AT_START = ("Management by messages", "The store")
+
+#: The unit of the types of values that always have the same.
+_UNITS = {
+    type: unit
+    for unit, types in {
+        "bytes": "byteLimit bytesOrNoLimit cacheSize fileSize positiveBytes",
+        "ms": "milliseconds millisecondsOrUnset positiveMilliseconds positiveMillisecondsOrUnset takeoverTimeout",
+        "ns": "nanoseconds",
+        "s": "seconds positiveSeconds",
+        "percent": "percentage percentageLimit",
+        "factor": "heartBeatFactor multiplier retryMultiplier share",
+        "messages": "messageLimit prefetchCount ringSize",
+        "buckets": "groupBuckets",
+    }.items()
+    for type in types.split()
+}
+
+
 def option(default: T, type: str, meaning: str, **columns: Any) -> T:
     """The default of a dataclass field, with its row; ``columns`` are fields of `Option`."""
     return field(default=default, metadata={_KEY: (type, meaning, columns)})
@@ -91,20 +111,26 @@ def section(default: T, element: str, *, reloadable: bool = True) -> T:
 
 @cache
 def options_of(kind: type) -> tuple[Option, ...]:
-    """The rows of a dataclass, in the order of its fields. A group holds until the next begins."""
+    """The rows of a dataclass, in the order of its fields. A group holds until the next begins.
+
+    ``COLUMNS`` of the dataclass are those of each row that has no other.
+    """
+    common = getattr(kind, "COLUMNS", {})
     found: list[Option] = []
     group = ""
     for each in fields(kind):
         if _KEY in each.metadata:
-            found.append(_option(each, group))
-            group = found[-1].group
+            type_name, meaning, columns = each.metadata[_KEY]
+            default = None if each.default is MISSING else each.default
+            group = columns.get("group", group)
+            defaults = {
+                "group": group,
+                "unit": _UNITS.get(type_name, ""),
+                "reloadable": group not in AT_START,
+                **common,
+            }
+            found.append(Option(each.name, type_name, default, meaning, **(defaults | columns)))
     return tuple(found)
-
-
-def _option(declared: Field[Any], group: str) -> Option:
-    type_name, meaning, columns = declared.metadata[_KEY]
-    default = None if declared.default is MISSING else declared.default
-    return Option(declared.name, type_name, default, meaning, **{"group": group, **columns})
 
 
 def camel_case(name: str) -> str:
@@ -118,20 +144,24 @@ TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
-    """TLS on one acceptor. Field names are the parameters of its URL in snake_case, paths as they are opened."""
+class CommonTls:
+    """TLS of acceptors and connectors. Field names are the parameters of the URL in snake_case."""
 
     key_store_path: tuple[str, ...] = ()  # files with certificate chains, and directories of them
     key_path: tuple[str, ...] = ()  # the private key of each file; () for keys in or beside the files
-    key_store_password: str | None = field(
-        default=None, repr=False
-    )  # of encrypted private keys, and keystores
-    trust_store_path: str | None = None  # the CAs of client certificates
+    key_store_password: str | None = field(default=None, repr=False)  # of private keys, and keystores
+    trust_store_path: str | None = None  # the CAs of the other side
     trust_store_password: str | None = field(default=None, repr=False)  # where that is a Java keystore
-    need_client_auth: bool = False
-    want_client_auth: bool = False
     enabled_protocols: tuple[str, ...] = ()  # of TLS_VERSIONS; () for all of them
     enabled_cipher_suites: tuple[str, ...] = ()  # names of OpenSSL or of IANA; () for ours
+
+
+@dataclass(frozen=True, slots=True)
+class Tls(CommonTls):
+    """TLS on one acceptor, paths as they are opened."""
+
+    need_client_auth: bool = False
+    want_client_auth: bool = False
     ssl_auto_reload: bool = False
 
     @property
@@ -169,7 +199,6 @@ class WebSocketSettings:
         "with 1009. -1: the limits of a STOMP frame (`maxBodyLength` and those of its headers). Before CONNECTED at "
         "most 16384. Artemis: 65536, which rejects every client that sends a large message in one frame, as browsers "
         "do.",
-        unit="bytes",
         source=ARTEMIS_OTHER_DEFAULT,
     )
     web_socket_encoder_type: str = option(
@@ -205,7 +234,6 @@ class FrameLimits:
         "positiveBytes",
         "Longest body of a frame. The default is that of ActiveMQ Classic. Each connection can make the broker "
         "allocate this much at once: lower it for untrusted clients.",
-        unit="bytes",
         source=STOMPRING,
     )
     max_headers: int = option(
@@ -221,7 +249,6 @@ class FrameLimits:
         "positiveBytes",
         "Longest header line, name and value together. ActiveMQ Classic has 10240; the default allows long selectors "
         "and tokens.",
-        unit="bytes",
         source=STOMPRING,
     )
 
@@ -244,28 +271,23 @@ class StompAcceptor:
         None,
         "positiveMilliseconds",
         "How long a connection without heart-beats may be silent. None: `connection-ttl-override`. Artemis: 60000.",
-        unit="ms",
         source=ARTEMIS_OTHER_DEFAULT,
     )
     connection_ttl_min: int = option(
-        1000, "positiveMilliseconds", "Shortest silence that heart-beats can negotiate.", unit="ms"
+        1000, "positiveMilliseconds", "Shortest silence that heart-beats can negotiate."
     )
-    connection_ttl_max: int | None = option(
-        None, "positiveMilliseconds", "Longest silence. None: no limit.", unit="ms"
-    )
+    connection_ttl_max: int | None = option(None, "positiveMilliseconds", "Longest silence. None: no limit.")
     heart_beat_to_connection_ttl_modifier: float = option(
         2.0,
         "heartBeatFactor",
         "A client with a heart-beat every n ms is disconnected after n times this without one. Below 1 the broker "
         "would disconnect clients whose heart-beats are on time.",
-        unit="factor",
     )
     handshake_timeout: int = option(  # seconds, as in Artemis
         10,
         "seconds",
         "How long a connection may take until its CONNECT. 0: without limit. The default is long for clients and short "
         "for sockets that only stay open.",
-        unit="s",
         element="handshake-timeout",
     )
     connections_allowed: int = option(
@@ -304,7 +326,6 @@ class StompAcceptor:
         "Size of all open transactions of a connection. The SEND that reaches it is the last, so that a message of "
         "`maxBodyLength` always fits. The default is that of `maxBodyLength`: a connection can use as much by a body "
         "that is half sent. -1: no limit.",
-        unit="bytes",
         source=STOMPRING,
     )
     max_unsettled_messages: int = option(
@@ -322,7 +343,6 @@ class StompAcceptor:
         "Bytes that may wait for a client that does not read, before its subscriptions pause and it counts as slow; "
         "and bytes of answers that may wait, before the broker stops reading from it. The default never delays a fast "
         "client, and thousands of blocked clients do no harm.",
-        unit="bytes",
         source=STOMPRING,
     )
     stomp_consumer_window_size: int = option(
@@ -331,7 +351,6 @@ class StompAcceptor:
         "Unacknowledged bytes of a subscription whose `ack` is not `auto` and whose SUBSCRIBE sets neither "
         "`consumer-window-size` nor `prefetch-count`. 0: one message at a time. -1: no limit. Artemis: 10240, with "
         "which every message of 10 KiB waits for the one before it.",
-        unit="bytes",
         source=ARTEMIS_OTHER_DEFAULT,
     )
     stomp_prefetch_count: int = option(
@@ -342,13 +361,10 @@ class StompAcceptor:
         "says. With more than 277 messages stomp.py 9 blocks itself over TLS: it queues its ACKs in a pipe of that "
         "size, which the thread that fills it should empty. A client that acknowledges less often than every 100 "
         "messages, or is far away, asks for more with `prefetch-count`.",
-        unit="messages",
         source=STOMPRING,
     )
     disable_stomp_server_header: bool = option(
-        False,
-        "boolean",
-        "Omits the `server` header of CONNECTED. Some clients detect features by it.",
+        False, "boolean", "Omits the `server` header of CONNECTED. Some clients detect features by it."
     )
     limits: FrameLimits = FrameLimits()
     tls: Tls | None = None
@@ -372,18 +388,11 @@ DEFAULT_CONNECT_TIMEOUT = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorTls:
-    """TLS of a connector: this side is the client. Field names are the parameters in snake_case."""
+class ConnectorTls(CommonTls):
+    """TLS of a connector: this side is the client. Without a trust store the CAs of the system count."""
 
-    trust_store_path: str | None = None  # the CAs of the remote broker; None: those of the system
-    trust_store_password: str | None = field(default=None, repr=False)  # where that is a Java keystore
-    key_store_path: tuple[str, ...] = ()  # a certificate of our own, with its chain
-    key_path: tuple[str, ...] = ()  # its private key, where it is in a file of its own
-    key_store_password: str | None = field(default=None, repr=False)
     verify_host: bool = True
     sni_host: str | None = None
-    enabled_protocols: tuple[str, ...] = ()
-    enabled_cipher_suites: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +413,6 @@ class Connector:
         DEFAULT_CONNECT_TIMEOUT,
         "positiveMilliseconds",
         "How long it may take to connect, TLS and CONNECTED included.",
-        unit="ms",
         element="connect-timeout-millis",
     )
     tls: ConnectorTls | None = None
@@ -692,9 +700,7 @@ class BridgeConfiguration:
     )
     user: str | None = option(None, "name", "The `login` header of CONNECT. None: none.")
     password: str | None = option(
-        None,
-        "secretText",
-        "The `passcode` header of CONNECT. Use a reference, `${file:…}` or `${env:…}`.",
+        None, "secretText", "The `passcode` header of CONNECT. Use a reference, `${file:…}` or `${env:…}`."
     )
     client_id: str | None = option(None, "name", "The `client-id` header of CONNECT. None: none.")
     use_duplicate_detection: bool = option(
@@ -709,29 +715,25 @@ class BridgeConfiguration:
         "positiveBytes",
         "Bytes of messages that were sent and not confirmed by the remote broker; at the limit no more are taken from "
         "the queue. The message that reaches it is the last. One connection has one window.",
-        unit="bytes",
     )
     producer_window_size: int = option(
         1024 * 1024,
         "byteLimit",
         "Bytes that may wait in this process because the remote broker does not read its socket. -1: limited by "
         "`confirmation-window-size` only.",
-        unit="bytes",
     )
     retry_interval: int = option(
         2000,
         "positiveMilliseconds",
         "Delay before the next attempt to connect, after all connectors were tried.",
-        unit="ms",
     )
     retry_interval_multiplier: float = option(
-        1.0, "retryMultiplier", "Factor of that delay for each further attempt.", unit="factor"
+        1.0, "retryMultiplier", "Factor of that delay for each further attempt."
     )
     max_retry_interval: int = option(
         2000,
         "positiveMilliseconds",
         "Longest delay that the multiplier can reach; a longer `retry-interval` counts all the same.",
-        unit="ms",
     )
     initial_connect_attempts: int = option(
         -1,
@@ -751,21 +753,18 @@ class BridgeConfiguration:
         "positiveMillisecondsOrUnset",
         "How often the remote broker is asked to send a heart-beat. When none comes for twice that time the connection "
         "is replaced. -1: no heart-beats from there.",
-        unit="ms",
     )
     connection_ttl: int = option(
         60_000,
         "positiveMillisecondsOrUnset",
         "The bridge sends a heart-beat at least twice in this time, so that the remote broker may close a connection "
         "that is silent for longer. -1: no heart-beats to it.",
-        unit="ms",
     )
     pending_ack_timeout: int = option(
         60_000,
         "milliseconds",
         "How long a bridge that is stopped or changed waits for the confirmation of what it has sent. When the broker "
         "stops, at most 5000.",
-        unit="ms",
     )
     transformer: TransformerConfiguration | None = section(None, "transformer")
     line: int | None = field(default=None, compare=False)
@@ -781,7 +780,6 @@ class AddressSettings:
         "Memory that the messages of one address may use before `address-full-policy` applies: their frames, 400 bytes "
         "for each, and 256 for each further queue that holds it. -1: no limit for the single address. 0: with PAGE "
         "every message goes to a page; with the other policies 0 is refused.",
-        unit="bytes",
         group="Full addresses",
     )
     max_size_messages: int = option(
@@ -805,7 +803,6 @@ class AddressSettings:
         "fileSize",
         "Size at which a page file is closed and the next one begins. A file is deleted when all its messages are "
         "settled.",
-        unit="bytes",
         group="Pages",
     )
     page_limit_bytes: int = option(
@@ -814,14 +811,12 @@ class AddressSettings:
         "Disk space that the page files of the address may use before `page-full-policy` applies. Page files are then "
         "at most a quarter of the limit, so that consumed messages free space early. Artemis counts whole page files, "
         "and admits nothing where the limit is below `page-size-bytes`. -1: no limit.",
-        unit="bytes",
     )
     page_limit_messages: int = option(
         -1,
         "messageLimit",
         "The same limit as a number of paged messages that a queue has not settled; the queue with the most counts. "
         "The limit that is reached first counts. -1: no limit.",
-        unit="messages",
     )
     page_full_policy: PageFullPolicy | None = option(
         None,
@@ -834,23 +829,18 @@ class AddressSettings:
         -1,
         "messageLimit",
         "Messages read from pages that one queue may have in memory, delivering or pending. -1: no limit.",
-        unit="messages",
     )
     max_read_page_bytes: int | None = option(
         None,
         "byteLimit",
         "The same limit in bytes. None: twice `page-size-bytes`. -1: no limit. A consumer with a selector never waits "
         "for other consumers because of it.",
-        unit="bytes",
     )
     prefetch_page_messages: int | None = option(
-        None,
-        "messageLimit",
-        "How many of those messages may be pending. None: `max-read-page-messages`.",
-        unit="messages",
+        None, "messageLimit", "How many of those messages may be pending. None: `max-read-page-messages`."
     )
     prefetch_page_bytes: int | None = option(
-        None, "byteLimit", "The same limit in bytes. None: `max-read-page-bytes`.", unit="bytes"
+        None, "byteLimit", "The same limit in bytes. None: `max-read-page-bytes`."
     )
     page_max_cache_size: int = option(
         5,
@@ -924,25 +914,20 @@ class AddressSettings:
         unit="deliveries",
     )
     redelivery_delay: int = option(
-        0,
-        "milliseconds",
-        "Delay before the next delivery after a NACK, a lost connection or DISCONNECT.",
-        unit="ms",
+        0, "milliseconds", "Delay before the next delivery after a NACK, a lost connection or DISCONNECT."
     )
     redelivery_delay_multiplier: float = option(
-        1.0, "multiplier", "Factor of the delay for each further redelivery.", unit="factor"
+        1.0, "multiplier", "Factor of the delay for each further redelivery."
     )
     redelivery_collision_avoidance_factor: float = option(
         0.0,
         "share",
         "Random change of the delay, up or down, by at most this share, so that many messages do not return at once.",
-        unit="factor",
     )
     max_redelivery_delay: int = option(
         -1,
         "positiveMillisecondsOrUnset",
         "Longest delay that the multiplier can reach. -1: ten times `redelivery-delay`.",
-        unit="ms",
     )
     expiry_address: str | None = option(
         None,
@@ -958,29 +943,19 @@ class AddressSettings:
     expiry_queue_suffix: str = option("", "text", "Suffix of the name of such a queue.")
     no_expiry: bool = option(False, "boolean", "Messages never expire; the `expires` header is ignored.")
     expiry_delay: int = option(
-        -1,
-        "millisecondsOrUnset",
-        "Lifetime of messages without an `expires` header. -1: unlimited.",
-        unit="ms",
+        -1, "millisecondsOrUnset", "Lifetime of messages without an `expires` header. -1: unlimited."
     )
     min_expiry_delay: int = option(
-        -1,
-        "millisecondsOrUnset",
-        "Shortest lifetime; a shorter one is raised to it. -1: none.",
-        unit="ms",
+        -1, "millisecondsOrUnset", "Shortest lifetime; a shorter one is raised to it. -1: none."
     )
     max_expiry_delay: int = option(
-        -1,
-        "millisecondsOrUnset",
-        "Longest lifetime; a longer or unlimited one is lowered to it. -1: none.",
-        unit="ms",
+        -1, "millisecondsOrUnset", "Longest lifetime; a longer or unlimited one is lowered to it. -1: none."
     )
     min_scheduled_period: int = option(
         100,
         "positiveMilliseconds",
         "Shortest `AMQ_SCHEDULED_PERIOD` of a message with repeats; a SEND with a shorter one is refused. A message "
         "that comes again every millisecond would need no client to fill the address.",
-        unit="ms",
         source=STOMPRING,
     )
     auto_create_addresses: bool = option(
@@ -990,9 +965,7 @@ class AddressSettings:
         group="Creation and deletion",
     )
     auto_create_queues: bool = option(
-        True,
-        "boolean",
-        "Whether the broker creates a queue when a client first sends or subscribes to it.",
+        True, "boolean", "Whether the broker creates a queue when a client first sends or subscribes to it."
     )
     auto_delete_addresses: bool = option(
         True,
@@ -1000,7 +973,7 @@ class AddressSettings:
         "Whether the broker deletes an auto-created address when its last queue is deleted, or, if it never had a "
         "queue, after 30 to 60 s without a SEND.",
     )
-    auto_delete_addresses_delay: int = option(0, "milliseconds", "Delay of that deletion.", unit="ms")
+    auto_delete_addresses_delay: int = option(0, "milliseconds", "Delay of that deletion.")
     auto_delete_queues: bool = option(
         True,
         "boolean",
@@ -1011,7 +984,6 @@ class AddressSettings:
         0,
         "milliseconds",
         "Time from the last consumer's end to the deletion. The deletion is exact, by timer, without sweeps.",
-        unit="ms",
     )
     auto_delete_queues_message_count: int = option(
         0,
@@ -1066,7 +1038,6 @@ class AddressSettings:
         -1,
         "ringSize",
         "`ring-size` of queues that do not set it, those in `broker.xml` among them. Read when a queue is created.",
-        unit="messages",
         group="Defaults of queues",
     )
     ring_policy: RingPolicy = option(
@@ -1102,11 +1073,9 @@ class AddressSettings:
         0, "count", "`consumers-before-dispatch` of queues that do not set it.", unit="consumers"
     )
     default_delay_before_dispatch: int = option(
-        -1, "millisecondsOrUnset", "`delay-before-dispatch` of queues that do not set it.", unit="ms"
+        -1, "millisecondsOrUnset", "`delay-before-dispatch` of queues that do not set it."
     )
-    default_group_buckets: int = option(
-        -1, "groupBuckets", "`group-buckets` of queues that do not set it.", unit="buckets"
-    )
+    default_group_buckets: int = option(-1, "groupBuckets", "`group-buckets` of queues that do not set it.")
     default_group_rebalance: bool = option(
         False, "boolean", "`group-rebalance` of queues that do not set it."
     )
@@ -1136,7 +1105,7 @@ class AddressSettings:
         "`activemq.notifications`; `KILL` closes its connection with an ERROR and requeues its messages.",
     )
     slow_consumer_check_period: int = option(  # seconds, as in Artemis
-        5, "positiveSeconds", "Interval of the check.", unit="s"
+        5, "positiveSeconds", "Interval of the check."
     )
     management_browse_page_size: int = option(
         200,
@@ -1195,11 +1164,14 @@ class QueueConfiguration:
     ``None`` means "not set": the value of the address-setting that the row names is taken when the queue is created.
     """
 
+    COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "http": CHANGEABLE}
+
     name: str = field(
         metadata=row(
             "resourceName",
             "Name of the queue, unique in the broker.",
             written_as="attribute, required",
+            http=NOT_IN_HTTP,
         )
     )
     address: str
@@ -1210,32 +1182,27 @@ class QueueConfiguration:
         "Whether the queue survives a restart with its durable messages. Where `persistence-enabled` is false only "
         "broker.xml restores it, empty.",
         http=CREATE_ONLY,
+        written_as="element",
     )
     filter: str | None = option(
         None,
         "filter",
         "Selector: only messages that match it are routed to the queue.",
         written_as="element, with the attribute `string`",
-        http=CHANGEABLE,
     )
     ring_size: int | None = option(
         None,
         "ringSize",
         "Pending messages that the queue may hold; the next message evicts the oldest. -1: no ring. Messages that are "
         "delivering or scheduled do not count. 0 is refused.",
-        unit="messages",
-        written_as="attribute",
         inherits="default_ring_size",
-        http=CHANGEABLE,
     )
     ring_policy: RingPolicy | None = option(
         None,
         "ringPolicy",
         "What happens to the evicted message: `DISCARD` drops it, `DEAD_LETTER` moves it to the dead-letter address.",
         source=STOMPRING,
-        written_as="attribute",
         inherits="ring_policy",
-        http=CHANGEABLE,
     )
     ring_counts_paged: bool | None = option(
         None,
@@ -1243,40 +1210,31 @@ class QueueConfiguration:
         "Whether paged messages count too, so that the ring is exact. False, as in Artemis: only messages in memory "
         "count.",
         source=STOMPRING,
-        written_as="attribute",
         inherits="ring_counts_paged",
-        http=CHANGEABLE,
     )
     max_consumers: int | None = option(
         None,
         "countOrNoLimit",
         "Consumers that the queue may have at once. -1: any number.",
         unit="consumers",
-        written_as="attribute",
         inherits="default_max_consumers",
-        http=CHANGEABLE,
     )
     purge_on_no_consumers: bool | None = option(
         None,
         "boolean",
         "The queue accepts messages only while it has a consumer, and is purged when the last one leaves.",
-        written_as="attribute",
         inherits="default_purge_on_no_consumers",
-        http=CHANGEABLE,
     )
     exclusive: bool | None = option(
         None,
         "boolean",
         "One consumer receives all messages; the others take over when it leaves.",
-        written_as="attribute",
         inherits="default_exclusive_queue",
-        http=CHANGEABLE,
     )
     non_destructive: bool | None = option(
         None,
         "boolean",
         "Acknowledged messages stay in the queue; each new consumer receives all of them.",
-        written_as="attribute",
         inherits="default_non_destructive",
         http=CREATE_ONLY,
     )
@@ -1285,7 +1243,6 @@ class QueueConfiguration:
         "boolean",
         "The queue has one message for each key: a new message replaces the pending one with its key. `last-value-key` "
         "implies it.",
-        written_as="attribute",
         inherits="default_last_value_queue",
         http=CREATE_ONLY,
     )
@@ -1294,7 +1251,6 @@ class QueueConfiguration:
         "keyHeader",
         "Header whose value is the key. Without it, and for messages that lack that header: `_AMQ_LVQ_NAME`. A message "
         "with neither replaces nothing.",
-        written_as="attribute",
         inherits="default_last_value_key",
         http=CREATE_ONLY,
     )
@@ -1303,69 +1259,43 @@ class QueueConfiguration:
         "count",
         "Consumers that the queue needs before it delivers the first message.",
         unit="consumers",
-        written_as="attribute",
         inherits="default_consumers_before_dispatch",
-        http=CHANGEABLE,
     )
     delay_before_dispatch: int | None = option(
         None,
         "millisecondsOrUnset",
         "How long the queue waits for them, from the first consumer on. -1: without limit.",
-        unit="ms",
-        written_as="attribute",
         inherits="default_delay_before_dispatch",
-        http=CHANGEABLE,
     )
     group_buckets: int | None = option(
         None,
         "groupBuckets",
         "Buckets into which message groups are put by a hash of their ids; a bucket, not a group, has an owner among "
         "the consumers. -1: each group has an owner, which takes memory for each group. 0: groups have no effect.",
-        unit="buckets",
-        written_as="attribute",
         inherits="default_group_buckets",
-        http=CHANGEABLE,
     )
     group_rebalance: bool | None = option(
         None,
         "boolean",
         "Whether a new consumer unpins all message groups, so that it gets a share of them.",
-        written_as="attribute",
         inherits="default_group_rebalance",
-        http=CHANGEABLE,
     )
     group_rebalance_pause_dispatch: bool | None = option(
         None,
         "boolean",
         "Whether the queue then delivers nothing until its consumers have settled what is in delivery, so that no "
         "group is with two consumers at once.",
-        written_as="attribute",
         inherits="default_group_rebalance_pause_dispatch",
-        http=CHANGEABLE,
     )
     group_first_key: str | None = option(
         None,
         "messageHeader",
         "Name of a header: the first message of a group that a consumer receives has it, with the value true. On an "
         "exclusive queue the first message that a consumer receives has it.",
-        written_as="attribute",
         inherits="default_group_first_key",
-        http=CHANGEABLE,
     )
-    enabled: bool = option(
-        True,
-        "boolean",
-        "False: no message is routed to the queue.",
-        written_as="attribute",
-        http=CHANGEABLE,
-    )
-    user: str | None = option(
-        None,
-        "name",
-        "Owner of the queue.",
-        written_as="attribute or element",
-        http=CHANGEABLE,
-    )
+    enabled: bool = option(True, "boolean", "False: no message is routed to the queue.")
+    user: str | None = option(None, "name", "Owner of the queue.", written_as="attribute or element")
     # set by the broker, never by broker.xml
     auto_created: bool = False
     auto_delete: bool = False
@@ -1419,13 +1349,14 @@ class ReplicatedLogSettings:
     ``password`` is a `Secret`: `revealed` returns its text.
     """
 
+    COLUMNS: ClassVar[Mapping[str, str]] = {"written_as": "attribute", "source": STOMPRING}
+
     url: str = field(
         metadata=row(
             "logUrl",
             "The engine. NATS JetStream: `nats://host:4222`, several nodes with commas, `tls://` with TLS. PostgreSQL: "
             "`postgresql://host:5432/database`, several hosts with commas. It has no user and no password in it.",
             written_as="attribute, required",
-            source=STOMPRING,
         )
     )
     stream: str = field(
@@ -1434,7 +1365,6 @@ class ReplicatedLogSettings:
             "Name of the log. Each pair of active and standby has a log of its own; `stompring ha init` creates "
             "it.",
             written_as="attribute, required",
-            source=STOMPRING,
         )
     )
     broker: str = option(
@@ -1442,47 +1372,27 @@ class ReplicatedLogSettings:
         "memberName",
         "Name of this broker among those of the log, which must differ between them.",
         default_text="`name`, `@` and the name of the machine",
-        written_as="attribute",
-        source=STOMPRING,
     )
-    user: str | None = option(
-        None, "name", "User who logs in to the engine.", written_as="attribute", source=STOMPRING
-    )
+    user: str | None = option(None, "name", "User who logs in to the engine.")
     password: str | None = option(
         None,
         "secretText",
         "The user's password, best as `${file:PATH}` or `${env:NAME}`. It is shown nowhere.",
-        written_as="attribute",
-        source=STOMPRING,
     )
     credentials: str | None = option(
         None,
         "name",
         "File of credentials of NATS (`.creds`), in place of user and password. A relative path starts at the "
         "directory of broker.xml, here and below.",
-        written_as="attribute",
-        source=STOMPRING,
     )
     ca: str | None = option(
-        None,
-        "name",
-        "PEM file of the CAs that sign the engine's certificates. None: those of the system.",
-        written_as="attribute",
-        source=STOMPRING,
+        None, "name", "PEM file of the CAs that sign the engine's certificates. None: those of the system."
     )
     certificate: str | None = option(
-        None,
-        "name",
-        "PEM file of the certificate that this broker shows to the engine.",
-        written_as="attribute",
-        source=STOMPRING,
+        None, "name", "PEM file of the certificate that this broker shows to the engine."
     )
     key: str | None = option(
-        None,
-        "name",
-        "PEM file of the private key of `certificate`. None: it is in that file.",
-        written_as="attribute",
-        source=STOMPRING,
+        None, "name", "PEM file of the private key of `certificate`. None: it is in that file."
     )
     monitor: str | None = option(
         None,
@@ -1490,8 +1400,6 @@ class ReplicatedLogSettings:
         "Monitoring ports of the nodes of NATS, where the broker reads whether every node syncs before it confirms "
         "(`sync_interval: always`): URLs `http://host:8222` with commas.",
         default_text="port 8222 of each node",
-        written_as="attribute",
-        source=STOMPRING,
     )
     takeover_timeout: int = option(
         3000,
@@ -1499,17 +1407,12 @@ class ReplicatedLogSettings:
         "Silence of the active broker after which a standby takes over. Silence counts only while the engine answers. "
         "The active broker delivers nothing from 0.5 s before that on, at the latest after 3 s. It must be the same "
         "for all brokers of the log.",
-        unit="ms",
-        written_as="attribute",
-        source=STOMPRING,
     )
     confirmed_sync: bool = option(
         False,
         "boolean",
         "Confirms that every node of the engine syncs an entry to its disk before it confirms it, where the broker "
         "cannot read that from the engine; for PostgreSQL also that its storage has several copies.",
-        written_as="attribute",
-        source=STOMPRING,
     )
 
 
@@ -1529,14 +1432,12 @@ class Retention:
         -1,
         "byteLimit",
         "Disk space of all retained files; beyond it the oldest are deleted. -1: no limit.",
-        unit="bytes",
         written_as="attribute",
     )
     sample_period: int = option(
         10_000,
         "positiveMillisecondsOrUnset",
         "Interval at which the counters of the queues are recorded there. -1: never.",
-        unit="ms",
         source=STOMPRING,
         written_as="attribute",
     )
@@ -1620,7 +1521,6 @@ class BrokerConfiguration:
         "How long a verified login that is not used stays valid without another check (a changed users file ends it at "
         "once), and how often the files of users and roles are checked for changes while nobody logs in (at least once "
         "a second). 0: every login is checked.",
-        unit="ms",
         reloadable=False,
     )
     connection_ttl_override: int = option(
@@ -1628,7 +1528,6 @@ class BrokerConfiguration:
         "positiveMillisecondsOrUnset",
         "How long a connection without heart-beats may be silent, on acceptors without `connectionTtl`. -1: without "
         "limit; in Artemis -1 stands for 60000.",
-        unit="ms",
         source="Artemis, other meaning of -1",
     )
     configuration_file_refresh_period: int = option(
@@ -1637,7 +1536,6 @@ class BrokerConfiguration:
         "How often broker.xml and the files that it includes are checked for changes; changed files are reloaded, as "
         "by SIGHUP. A fault in them is logged, and the present configuration stays in force. -1 and 0: never. Artemis: "
         "5000.",
-        unit="ms",
         source=ARTEMIS_OTHER_DEFAULT,
     )
     literal_match_markers: str | None = option(
@@ -1654,7 +1552,6 @@ class BrokerConfiguration:
         "Address of management by messages: a SEND to it is a request, which needs `manage` on it, and its reply goes "
         "to its `reply-to`. Nothing is stored there. The permissions of the HTTP API stay those on "
         "`activemq.management`.",
-        reloadable=False,
         group="Management by messages",
     )
     management_notification_address: str = option(
@@ -1662,37 +1559,32 @@ class BrokerConfiguration:
         "name",
         "Address of notifications: messages about connections, consumers, queues, addresses and limits, for whoever "
         "subscribes to it.",
-        reloadable=False,
     )
     management_message_rbac: bool = option(
         False,
         "boolean",
         "Whether management by messages also checks `view` or `edit` on the address of each operation: "
         "`mops.queue.orders.pause` and the like.",
-        reloadable=False,
     )
     management_rbac_prefix: str = option(
-        "mops", "name", "First word of the addresses of `management-message-rbac`.", reloadable=False
+        "mops", "name", "First word of the addresses of `management-message-rbac`."
     )
     view_permission_method_match_pattern: str = option(
         "^(get|is|count|list|browse|query).*$",
         "regularExpression",
         "Operations whose name matches need `view` under `management-message-rbac`; all others `edit`. A regular "
         "expression.",
-        reloadable=False,
     )
     suppress_session_notifications: bool = option(
         False,
         "boolean",
         "Whether to send no notifications of the types `SESSION_CREATED` and `SESSION_CLOSED`.",
-        reloadable=False,
     )
     persistence_enabled: bool = option(
         True,
         "boolean",
         "Whether the broker writes durable messages to disk and pages full addresses. False: all messages are in "
         "memory, and lost when the broker stops.",
-        reloadable=False,
         group="The store",
     )
     journal_directory: str = option(
@@ -1700,35 +1592,26 @@ class BrokerConfiguration:
         "name",
         "Directory of the journal: all durable messages in memory, and their acknowledgements. Its parent is the data "
         "directory, with `broker.lock`, `schema-version` and `identity`.",
-        reloadable=False,
     )
     journal_file_size: int = option(
-        10 * 1024 * 1024,
-        "fileSize",
-        "Size at which a journal file is closed and the next one begins.",
-        unit="bytes",
-        reloadable=False,
+        10 * 1024 * 1024, "fileSize", "Size at which a journal file is closed and the next one begins."
     )
     journal_buffer_timeout: int = option(  # nanoseconds, as in Artemis
         0,
         "nanoseconds",
         "How long the writer collects records before it writes and syncs. 0: it writes at once; records that arrive "
         "during a write form the next batch, so that batches grow with the load. Artemis: 3333333 for plain files.",
-        unit="ns",
         source=ARTEMIS_OTHER_DEFAULT,
-        reloadable=False,
     )
     journal_sync_transactional: bool = option(
         True,
         "boolean",
         "Whether the RECEIPT of a COMMIT waits until its messages are synced. False: they are written a moment later.",
-        reloadable=False,
     )
     journal_sync_non_transactional: bool = option(
         True,
         "boolean",
         "The same for durable messages, and acknowledgements of durable messages, outside of transactions.",
-        reloadable=False,
     )
     journal_compact_min_files: int = option(
         10,
@@ -1736,15 +1619,12 @@ class BrokerConfiguration:
         "Compaction starts only when the journal has this many files. 0: never; one unconsumed message then retains "
         "all later files.",
         unit="files",
-        reloadable=False,
     )
     journal_compact_percentage: int = option(
         30,
         "percentage",
         "Compaction starts when the share of live bytes is below this. It appends live messages to the end of the "
         "journal in small steps and deletes the old files. 0: never.",
-        unit="percent",
-        reloadable=False,
     )
     journal_retention_directory: Retention | None = option(
         None,
@@ -1752,28 +1632,23 @@ class BrokerConfiguration:
         "Directory to which consumed journal and page files are moved, so that messages of the past can be read "
         "later. None: the files are deleted. Its attributes are below.",
         written_as="element with attributes",
-        reloadable=False,
     )
     paging_directory: str = option(
         "data/paging",
         "name",
         "Directory of the pages, with a directory for each address that pages. It may be on another disk than the "
         "journal.",
-        reloadable=False,
     )
     page_sync_timeout: int | None = option(  # nanoseconds
         None,
         "nanoseconds",
         "As `journal-buffer-timeout`, for messages that are written to pages only. None: the same time.",
-        unit="ns",
-        reloadable=False,
     )
     purge_page_folders: bool = option(
         True,
         "boolean",
         "Whether the page directory of an address is removed when its pages are empty. Artemis: false.",
         source=ARTEMIS_OTHER_DEFAULT,
-        reloadable=False,
     )
     id_cache_size: int = option(
         20_000,
@@ -1796,7 +1671,6 @@ class BrokerConfiguration:
         "Memory that the messages of all addresses may use together. The memory is that of the machine, or the limit "
         "of the process's control group (containers, `MemoryMax` of systemd); the broker logs it at the start. -1: no "
         "limit. Artemis: half of the JVM's memory, which -1 stands for too.",
-        unit="bytes",
         source=ARTEMIS_OTHER_DEFAULT,
         group="Memory and disk",
         default_text="a quarter of the memory",
@@ -1806,14 +1680,12 @@ class BrokerConfiguration:
         "messageLimit",
         "The same limit as a number of messages; it needs no `global-max-size`. -1: no limit. Artemis ignores it "
         "where `global-max-size` is off.",
-        unit="messages",
     )
     dispatch_memory: int = option(
         16 * 1024 * 1024,
         "cacheSize",
         "Memory for messages read back from pages, in addition to `global-max-size`. Messages that are delivering have "
         "priority; caches use the remainder.",
-        unit="bytes",
         source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )
@@ -1822,16 +1694,14 @@ class BrokerConfiguration:
         "percentageLimit",
         "Usage of the disks of journal and pages above which `disk-full-policy` applies. The remainder is for "
         "acknowledgements, which are always written. -1: no limit.",
-        unit="percent",
     )
     min_disk_free: int = option(
         -1,
         "bytesOrNoLimit",
         "The same limit as free bytes. Where it is set `max-disk-usage` is ignored. -1: not set.",
-        unit="bytes",
     )
     disk_scan_period: int = option(
-        5000, "positiveMilliseconds", "Interval at which the disk usage is checked.", unit="ms"
+        5000, "positiveMilliseconds", "Interval at which the disk usage is checked."
     )
     global_max_connections: int | None = option(
         None,
@@ -1865,7 +1735,6 @@ class BrokerConfiguration:
         "byteLimit",
         "Memory that the messages of all open transactions may use together, in addition to `global-max-size`. -1: no "
         "limit.",
-        unit="bytes",
         source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )
@@ -1875,7 +1744,6 @@ class BrokerConfiguration:
         "Memory that unfinished frames of all connections, and unfinished bodies of HTTP, may use together, in "
         "addition to `global-max-size`. Beyond it the connection that holds most is refused; one that alone holds any "
         "may go on up to `maxBodyLength`. The first 64 KiB of a connection are not counted. -1: no limit.",
-        unit="bytes",
         source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )
@@ -1884,7 +1752,6 @@ class BrokerConfiguration:
         "byteLimit",
         "Memory that all subscriptions may use together, with their selectors and the queues of topics, in addition to "
         "`global-max-size`. A subscription counts 3 KiB, its selector 2 KiB and 40 times its length. -1: no limit.",
-        unit="bytes",
         source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )

@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -48,9 +47,9 @@ from .model import (
     options_of,
 )
 from .network import parse_origins
-from .value_types import VALUE_TYPES, Reader, ValueType
+from .value_types import VALUE_TYPES, Reader, ValueType, comma_list
 
-A = TypeVar("A", bound=StompAcceptor | HttpAcceptor)
+A = TypeVar("A", bound=StompAcceptor | HttpAcceptor | Connector)
 T = TypeVar("T", Tls, ConnectorTls)
 
 
@@ -64,18 +63,6 @@ class Parameter:
     field: str
     read: Reader
     part: str = ""
-
-
-def comma_list(what: str, read: Callable[[str], Any] = str) -> Callable[[str], tuple[Any, ...]]:
-    """A reader of comma-separated lists; ``read`` reads each item, ``what`` names them in the error."""
-
-    def reader(text: str) -> tuple[Any, ...]:
-        found = [part.strip() for part in text.split(",")]
-        if not all(found):
-            raise ValueError(f"must be a comma-separated list of {what}")
-        return tuple(read(part) for part in found)
-
-    return reader
 
 
 def _version(text: str) -> str:
@@ -102,72 +89,69 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def _store_type(text: str) -> str:
-    if text.upper() not in STORE_TYPES:
+    if text.upper() not in ("PEM", "PKCS12", "JKS"):
         raise ValueError(
             "must be PEM, PKCS12 or JKS; 'keytool -importkeystore -deststoretype PKCS12' converts a Java keystore"
         )
     return text.upper()
 
 
-#: Types of the files of certificates and keys. What a file is, is seen from its content.
-STORE_TYPES = ("PEM", "PKCS12", "JKS")
-
-
-#: Parameters that are checked, and set nothing.
-WITHOUT_EFFECT = ("keyStoreType", "trustStoreType")
-
-TLS_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
-    {
-        "sslEnabled": Parameter("enabled", value_types.boolean, "tls"),
-        "keyStorePath": Parameter("key_store_path", comma_list("files and directories"), "tls"),
-        "keyPath": Parameter("key_path", comma_list("files"), "tls"),
-        "keyStorePassword": Parameter("key_store_password", value_types.name, "tls"),
-        "keyStoreType": Parameter("key_store_type", _store_type, "tls"),
-        "trustStorePath": Parameter("trust_store_path", value_types.name, "tls"),
-        "trustStorePassword": Parameter("trust_store_password", value_types.name, "tls"),
-        "trustStoreType": Parameter("trust_store_type", _store_type, "tls"),
-        "needClientAuth": Parameter("need_client_auth", value_types.boolean, "tls"),
-        "wantClientAuth": Parameter("want_client_auth", value_types.boolean, "tls"),
-        "enabledProtocols": Parameter("enabled_protocols", comma_list("versions", _version), "tls"),
-        "enabledCipherSuites": Parameter("enabled_cipher_suites", comma_list("names", _cipher_suite), "tls"),
-        "sslAutoReload": Parameter("ssl_auto_reload", value_types.boolean, "tls"),
+def _parameters(part: str, readers: Mapping[str, Reader]) -> dict[str, Parameter]:
+    """Parameters whose fields have their names in snake_case."""
+    return {
+        name: Parameter(re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name), read, part)
+        for name, read in readers.items()
     }
+
+
+TLS_PARAMETERS: Mapping[str, Parameter] = _parameters(
+    "tls",
+    {
+        "sslEnabled": value_types.boolean,
+        "keyStorePath": comma_list("files and directories", str),
+        "keyPath": comma_list("files", str),
+        "keyStorePassword": value_types.name,
+        "keyStoreType": _store_type,
+        "trustStorePath": value_types.name,
+        "trustStorePassword": value_types.name,
+        "trustStoreType": _store_type,
+        "needClientAuth": value_types.boolean,
+        "wantClientAuth": value_types.boolean,
+        "enabledProtocols": comma_list("versions", _version),
+        "enabledCipherSuites": comma_list("names", _cipher_suite),
+        "sslAutoReload": value_types.boolean,
+    },
 )
 
-PROXY_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
+PROXY_PARAMETERS: Mapping[str, Parameter] = _parameters(
+    "proxy",
     {
-        "proxyProtocolEnabled": Parameter("enabled", value_types.boolean, "proxy"),
-        "proxyProtocolTrusted": Parameter(
-            "proxy_protocol_trusted", comma_list("addresses and networks", _network), "proxy"
-        ),
-    }
+        "proxyProtocolEnabled": value_types.boolean,
+        "proxyProtocolTrusted": comma_list("addresses and networks", _network),
+    },
 )
 
-LISTENER_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({**TLS_PARAMETERS, **PROXY_PARAMETERS})
+LISTENER_PARAMETERS: Mapping[str, Parameter] = {**TLS_PARAMETERS, **PROXY_PARAMETERS}
 
 
-def tls_of(values: dict[str, Any], secure: bool, faults: list[str]) -> Tls | None:
-    """TLS with ``values``, by field; None without TLS. ``secure``: the scheme of the URL is one with TLS."""
-    given = [name for name, parameter in TLS_PARAMETERS.items() if parameter.field in values]
-    enabled = values.get("enabled", secure)
-    plain = {
-        TLS_PARAMETERS[name].field: values[TLS_PARAMETERS[name].field]
-        for name in given
-        if name not in ("sslEnabled", *WITHOUT_EFFECT)
-    }
+def _tls_of(
+    kind: type[T], values: dict[str, Any], secure: bool, faults: list[str], plain: str, encrypted: str
+) -> T | None:
+    """TLS with ``values``, by field; None without TLS. ``secure``: the scheme of the URL is one with TLS.
+
+    ``plain`` and ``encrypted`` are the schemes without and with TLS, for faults.
+    """
+    enabled = values.pop("ssl_enabled", secure)
     if secure and not enabled:
-        faults.append("sslEnabled=false contradicts the URL: use tcp:// or http:// without TLS")
+        faults.append(f"sslEnabled=false contradicts the URL: use {plain} without TLS")
     if not enabled:
-        others = [name for name in given if name != "sslEnabled"]
-        if others and not secure:
-            faults.append(
-                f"{others[0]} has no effect without TLS: use ssl:// or https://, or set sslEnabled=true"
-            )
+        if values and not secure:
+            given = next(name for name, one in _EVERY_TLS_PARAMETER.items() if one.field in values)
+            faults.append(f"{given} has no effect without TLS: use {encrypted}, or set sslEnabled=true")
         return None
-    tls = Tls(**plain)
-    if not faults:  # an invalid parameter would look like a missing one
-        faults += _tls_conflicts(tls)
-    return tls
+    for checked in ("key_store_type", "trust_store_type"):  # what a file is, is seen from its content
+        values.pop(checked, None)
+    return kind(**values)
 
 
 def _tls_conflicts(tls: Tls) -> Iterator[str]:
@@ -187,28 +171,29 @@ def _tls_conflicts(tls: Tls) -> Iterator[str]:
         yield "trustStorePath has no effect without needClientAuth or wantClientAuth"
 
 
-def proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
+def _proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
     """The PROXY protocol with ``values``, by field; None where it is off."""
     trusted = values.get("proxy_protocol_trusted", ())
-    if not values.get("enabled", False):
+    if not values.get("proxy_protocol_enabled", False):
         if trusted:
             faults.append("proxyProtocolTrusted has no effect without proxyProtocolEnabled=true")
         return None
     return ProxyProtocol(trusted)
 
 
-def with_absolute_paths(acceptor: A, directory: Path) -> A:
-    """The acceptor with its relative paths starting at ``directory``."""
-    return acceptor if acceptor.tls is None else replace(acceptor, tls=_absolute(acceptor.tls, directory))
-
-
-def _absolute(tls: T, directory: Path) -> T:
-    return replace(
+def with_absolute_paths(given: A, directory: Path) -> A:
+    """The acceptor or connector with its relative paths starting at ``directory``."""
+    tls: Any = given.tls
+    if tls is None:
+        return given
+    trusted = tls.trust_store_path
+    absolute = replace(
         tls,
         key_store_path=tuple(str(directory / path) for path in tls.key_store_path),
         key_path=tuple(str(directory / path) for path in tls.key_path),
-        trust_store_path=None if tls.trust_store_path is None else str(directory / tls.trust_store_path),
+        trust_store_path=None if trusted is None else str(directory / trusted),
     )
+    return replace(given, tls=absolute)
 
 
 Acceptor = StompAcceptor | HttpAcceptor
@@ -222,32 +207,29 @@ class Scheme:
     usual_port: int
     secure: bool = False
     websocket: bool = False
+    http: bool = False
 
 
-SCHEMES: Mapping[str, Scheme] = MappingProxyType(
-    {
-        "tcp": Scheme("STOMP", 61613),
-        "ssl": Scheme("STOMP over TLS", 61612, secure=True),
-        "ws": Scheme("STOMP over WebSocket", 61614, websocket=True),
-        "wss": Scheme("STOMP over WebSocket and TLS", 61615, secure=True, websocket=True),
-        "http": Scheme("metrics, health, management", 8161),
-        "https": Scheme("the same with TLS", 8162, secure=True),
-    }
-)
+SCHEMES: Mapping[str, Scheme] = {
+    "tcp": Scheme("STOMP", 61613),
+    "ssl": Scheme("STOMP over TLS", 61612, secure=True),
+    "ws": Scheme("STOMP over WebSocket", 61614, websocket=True),
+    "wss": Scheme("STOMP over WebSocket and TLS", 61615, secure=True, websocket=True),
+    "http": Scheme("metrics, health, management", 8161, http=True),
+    "https": Scheme("the same with TLS", 8162, secure=True, http=True),
+}
 
 
 def prefixes(text: str) -> tuple[str, ...]:
     """The comma-separated prefixes of ``anycastPrefix`` and ``multicastPrefix``."""
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
-        raise ValueError("must be a comma-separated list of prefixes, for example /queue/,queue/")
+    found = comma_list("prefixes, for example /queue/,queue/", str)(text)
     if len(set(found)) < len(found):
         raise ValueError("contains a prefix twice")
     return found
 
 
 def protocols(text: str) -> tuple[str, ...]:
-    """``protocols``: Artemis's list, in which STOMP must be. It sets nothing."""
+    """``protocols``, a comma list."""
     listed = [part.strip().upper() for part in text.split(",")]
     for protocol in listed:
         if protocol not in PROTOCOLS:
@@ -268,37 +250,55 @@ def encoder_type(text: str) -> str:
 _DELIVERS_NOTHING = "with 0 no message would be delivered"
 _TOO_EARLY = "below 1 the broker would disconnect clients whose heart-beats are on time"
 
-PARAMETER_TYPES: Mapping[str, ValueType] = MappingProxyType(
-    {
-        **VALUE_TYPES,
-        "prefixes": ValueType(prefixes, "a comma list"),
-        "origins": ValueType(parse_origins, "a list of origins"),
-        "encoderType": ValueType(encoder_type, "binary, text"),
-        "seconds": value_types.number(0, value_types.seconds),
-        "prefetchCount": value_types.number(1, value_types.whole_number, "no limit", _DELIVERS_NOTHING),
-        "heartBeatFactor": ValueType(value_types.decimal(1, why=_TOO_EARLY), "≥ 1", float),
-    }
-)
+PARAMETER_TYPES: Mapping[str, ValueType] = {
+    **VALUE_TYPES,
+    "prefixes": ValueType(prefixes, "a comma list"),
+    "origins": ValueType(parse_origins, "a list of origins"),
+    "encoderType": ValueType(encoder_type, "binary, text"),
+    "seconds": value_types.number(0, value_types.seconds),
+    "prefetchCount": value_types.number(1, value_types.whole_number, "no limit", _DELIVERS_NOTHING),
+    "heartBeatFactor": ValueType(value_types.bounded(value_types.decimal, 1, why=_TOO_EARLY), "≥ 1", float),
+}
 """The types of values in broker.xml, and those of parameters only."""
 
-STOMP_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
-    {
+
+def _of_rows(kind: type, part: str = "") -> dict[str, Parameter]:
+    """The parameters that are rows of a dataclass."""
+    return {
         row.parameter_name: Parameter(row.name, PARAMETER_TYPES[row.type].read, part)
-        for kind, part in ((StompAcceptor, ""), (FrameLimits, "limits"), (WebSocketSettings, "websocket"))
         for row in options_of(kind)
     }
-)
+
+
+STOMP_PARAMETERS: Mapping[str, Parameter] = {
+    **_of_rows(StompAcceptor),
+    **_of_rows(FrameLimits, "limits"),
+    **_of_rows(WebSocketSettings, "websocket"),
+}
+
+CONNECTOR_TLS_PARAMETERS: Mapping[str, Parameter] = {
+    **{
+        name: one
+        for name, one in TLS_PARAMETERS.items()
+        if name not in ("needClientAuth", "wantClientAuth", "sslAutoReload")
+    },
+    **_parameters("tls", {"verifyHost": value_types.boolean, "sniHost": value_types.name}),
+}
+_EVERY_TLS_PARAMETER = {**TLS_PARAMETERS, **CONNECTOR_TLS_PARAMETERS}
+
+CONNECTOR_PARAMETERS: Mapping[str, Parameter] = {**_of_rows(Connector), **CONNECTOR_TLS_PARAMETERS}
+
+#: Artemis's list, in which STOMP must be. It sets nothing.
+_PROTOCOLS: Mapping[str, Parameter] = {"protocols": Parameter("protocols", protocols, "protocols")}
 
 SECRET_PARAMETER = "password"  # nosec B105
 """Values of parameters with this in their name are never shown."""
 
-OLD_PARAMETER_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "stompConsumerCredits": "stompConsumerWindowSize",
-        "protocol": "protocols",
-        "stompMaxFramePayloadLength": "webSocketMaxFramePayloadLength",
-    }
-)
+OLD_PARAMETER_NAMES: Mapping[str, str] = {
+    "stompConsumerCredits": "stompConsumerWindowSize",
+    "protocol": "protocols",
+    "stompMaxFramePayloadLength": "webSocketMaxFramePayloadLength",
+}
 """Names of earlier Artemis versions, still accepted."""
 
 
@@ -334,29 +334,63 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
 
     Raises `ValueError` whose text is all that is wrong with it, a fault per line.
     """
-    ignored = [] if ignored is None else ignored
-    endpoint, _, query = url.partition("?")
-    split, host, port = resolved_endpoint(endpoint.strip(), resolve)
-    if split.scheme in ("http", "https"):
-        return _http_acceptor(name, split, host, port, query, resolve)
-    return _stomp_acceptor(name, split, host, port, query, resolve, ignored)
+    split, host, port, query = _endpoint(url, resolve)
+    scheme = SCHEMES[split.scheme]
+    table = LISTENER_PARAMETERS
+    if not scheme.http:
+        table = {**STOMP_PARAMETERS, **table, **_PROTOCOLS}
+    faults: list[str] = []
+    parts = _read_parameters(query, table, faults, resolve, ACCEPTOR_PARAMETERS, ignored)
+    tls = _tls_of(Tls, parts["tls"], scheme.secure, faults, "tcp:// or http://", "ssl:// or https://")
+    if tls is not None and not faults:  # an invalid parameter would look like a missing one
+        faults += _tls_conflicts(tls)
+    proxy = _proxy_of(parts["proxy"], faults)
+    acceptor: Acceptor
+    if scheme.http:
+        acceptor = HttpAcceptor(name, host, port, tls=tls, proxy=proxy)
+    else:
+        if scheme.websocket:
+            parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
+        if "stomp_consumer_window_size" in parts[""]:  # a file of Artemis means the whole window
+            parts[""].setdefault("stomp_prefetch_count", -1)
+        acceptor = StompAcceptor(
+            name,
+            host,
+            port,
+            **parts[""],
+            limits=FrameLimits(**parts["limits"]),
+            websocket=WebSocketSettings(**parts["websocket"]),
+            tls=tls,
+            proxy=proxy,
+        )
+        faults += _conflicts(acceptor)
+    if faults:
+        raise ValueError("\n".join(faults))
+    return acceptor
 
 
-def resolved_endpoint(written: str, resolve: Resolve) -> tuple[SplitResult, str, int]:
-    """The URL before its parameters, with its references resolved: all of it, its host and its port."""
-    url = resolve(written)
+def _endpoint(url: str, resolve: Resolve) -> tuple[SplitResult, str, int, str]:
+    """The URL before its parameters, with its references resolved: all of it, its host and its port; its parameters."""
+    written, _, query = url.partition("?")
+    written = written.strip()
+    resolved = resolve(written)
     try:
-        return _endpoint(url)
+        return *_split(resolved), query
     except ValueError:
-        if url == written:
+        if resolved == written:
             raise
         raise ValueError(f"'{written}' does not resolve to a listener URL, scheme://host:port") from None
 
 
-def _endpoint(url: str) -> tuple[SplitResult, str, int]:
+def _split(url: str) -> tuple[SplitResult, str, int]:
     if re.search(r"\s", url):
         raise ValueError("the URL must not contain spaces before its parameters")
-    split = _split(url)
+    try:
+        split = urlsplit(url)
+        if "[" in split.netloc:
+            ipaddress.IPv6Address(split.hostname or "")
+    except ValueError as error:
+        raise ValueError(f"not a URL: {error}") from None
     if split.scheme not in SCHEMES:
         raise ValueError(_wrong_scheme(split.scheme, url))
     if SCHEMES[split.scheme].websocket:
@@ -378,16 +412,6 @@ def _endpoint(url: str) -> tuple[SplitResult, str, int]:
     return split, split.hostname, port
 
 
-def _split(url: str) -> SplitResult:
-    try:
-        split = urlsplit(url)
-        if "[" in split.netloc:
-            ipaddress.IPv6Address(split.hostname or "")
-        return split
-    except ValueError as error:
-        raise ValueError(f"not a URL: {error}") from None
-
-
 def _wrong_scheme(scheme: str, url: str) -> str:
     if scheme in OTHER_SCHEMES:
         known = " or ".join(f"{name}://" for name in SCHEMES)
@@ -396,93 +420,54 @@ def _wrong_scheme(scheme: str, url: str) -> str:
     return f"'{url}' is not a listener URL; it must start with {known}"
 
 
-def _stomp_acceptor(
-    name: str, split: SplitResult, host: str, port: int, query: str, resolve: Resolve, ignored: Ignored
-) -> StompAcceptor:
-    scheme = SCHEMES[split.scheme]
-    faults: list[str] = []
-    parts = read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults, resolve, ignored)
-    if scheme.websocket:
-        parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
-    if "stomp_consumer_window_size" in parts[""]:  # a file of Artemis means the whole window
-        parts[""].setdefault("stomp_prefetch_count", -1)
-    acceptor = StompAcceptor(
-        name,
-        host,
-        port,
-        **parts[""],
-        limits=FrameLimits(**parts["limits"]),
-        websocket=WebSocketSettings(**parts["websocket"]),
-        tls=tls_of(parts["tls"], scheme.secure, faults),
-        proxy=proxy_of(parts["proxy"], faults),
-    )
-    faults += _conflicts(acceptor)
-    if faults:
-        raise ValueError("\n".join(faults))
-    return acceptor
-
-
-def _http_acceptor(
-    name: str, split: SplitResult, host: str, port: int, query: str, resolve: Resolve
-) -> HttpAcceptor:
-    secure = SCHEMES[split.scheme].secure
-    faults: list[str] = []
-    parts = read_parameters(query, LISTENER_PARAMETERS, faults, resolve, None)
-    tls, proxy = tls_of(parts["tls"], secure, faults), proxy_of(parts["proxy"], faults)
-    if faults:
-        raise ValueError("\n".join(faults))
-    return HttpAcceptor(name, host, port, tls=tls, proxy=proxy)
-
-
-def read_parameters(
+def _read_parameters(
     query: str,
     table: Mapping[str, Parameter],
     faults: list[str],
     resolve: Resolve,
+    rows: Rows,
     ignored: Ignored | None,
-    rows: Rows = ACCEPTOR_PARAMETERS,
 ) -> defaultdict[str, dict[str, Any]]:
     """The values of all parameters, by part of the acceptor and field.
 
-    ``rows`` are the parameters of Artemis that are not in ``table``. Those without effect are added to ``ignored``;
-    None: there are none.
+    ``rows`` are the parameters of Artemis that are not in ``table``. Those without effect are added to ``ignored``,
+    but those of an http acceptor, which has none.
     """
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
         known = OLD_PARAMETER_NAMES.get(key, key)
-        if ignored is not None and known not in table and _is_ignored(key, text, resolve, ignored, rows):
-            continue
+        if table is not LISTENER_PARAMETERS:
+            reason = _no_effect(key, text, resolve, rows)
+            if reason is not None:
+                if ignored is not None:
+                    ignored.append((key, reason))
+                continue
+            if known == "protocols" and "," in text and ignored is not None:
+                ignored.append(("protocols other than STOMP", OTHER_PROTOCOLS.reason))
         if known in seen:
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)
+        parameter = table.get(known)
         try:
-            parameter, value = _read_parameter(key, known, text, table, resolve, rows)
+            if parameter is None:
+                raise ValueError(_unknown_parameter(key, table, rows))
+            parts[parameter.part][parameter.field] = _value(key, text, parameter.read, resolve)
         except ValueError as error:
             faults.append(str(error))
-            continue
-        if parameter is not None:
-            parts[parameter.part][parameter.field] = value
     return parts
 
 
-def _is_ignored(key: str, text: str, resolve: Resolve, ignored: Ignored, rows: Rows) -> bool:
-    """Whether the parameter has no effect here; it is then added to ``ignored``."""
-    if OLD_PARAMETER_NAMES.get(key, key) == "protocols":
-        if "," in text:
-            ignored.append(("protocols other than STOMP", OTHER_PROTOCOLS.reason))
-        return False
+def _no_effect(key: str, text: str, resolve: Resolve, rows: Rows) -> str | None:
+    """Why the parameter has no effect here; None if it has one, or is refused."""
     row = rows.get(key)
     if row is None:
-        return False
+        return None
     try:
         value = resolve(text)
     except ValueError:
         value = text
-    if not row.has_no_effect(value):
-        return False
-    ignored.append((key, row.reason))
-    return True
+    return row.reason if row.has_no_effect(value) else None
 
 
 def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
@@ -494,25 +479,20 @@ def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
             faults.append(f"'{part.strip()}' is not a parameter: write name=value")
 
 
-def _read_parameter(
-    key: str, known: str, text: str, table: Mapping[str, Parameter], resolve: Resolve, rows: Rows
-) -> tuple[Parameter | None, object]:
-    parameter = table.get(known)
-    if parameter is None and (known != "protocols" or table is LISTENER_PARAMETERS):
-        raise ValueError(_unknown_parameter(key, table, rows))
+def _value(key: str, text: str, read: Reader, resolve: Resolve) -> object:
     try:
         given = resolve(text)
     except ValueError as error:
         raise ValueError(f"parameter '{key}': {error}") from None
+    secret = SECRET_PARAMETER in key.lower()
     try:
-        value = parameter.read(given) if parameter else protocols(given)
+        value = read(given)
     except ValueError as error:
-        secret = SECRET_PARAMETER in key.lower()
         # show neither the value of a reference nor a password
         fault = str(error).replace(given, HIDDEN if secret else text) if given else str(error)
         shown = "" if secret else f" is '{text}'"
         raise ValueError(f"parameter '{key}'{shown}: {fault}") from None
-    return parameter, Secret(value) if isinstance(value, str) and SECRET_PARAMETER in key.lower() else value
+    return Secret(value) if secret and isinstance(value, str) else value
 
 
 def _unknown_parameter(key: str, table: Mapping[str, Parameter], rows: Rows) -> str:
@@ -521,7 +501,7 @@ def _unknown_parameter(key: str, table: Mapping[str, Parameter], rows: Rows) -> 
     if table is LISTENER_PARAMETERS:
         text = f"an http acceptor accepts parameters of TLS and of the PROXY protocol only, not '{key}'"
         return with_suggestion(text, key, table)
-    return with_suggestion(f"unknown parameter '{key}'", key, (*table, "protocols"))
+    return with_suggestion(f"unknown parameter '{key}'", key, table)
 
 
 def _conflicts(acceptor: StompAcceptor) -> Iterator[str]:
@@ -534,81 +514,26 @@ def _conflicts(acceptor: StompAcceptor) -> Iterator[str]:
         yield f"'{prefix}' is both an anycastPrefix and a multicastPrefix"
 
 
-_TLS_SHARED = (
-    "sslEnabled",
-    "keyStorePath",
-    "keyPath",
-    "keyStorePassword",
-    "keyStoreType",
-    "trustStorePath",
-    "trustStorePassword",
-    "trustStoreType",
-    "enabledProtocols",
-    "enabledCipherSuites",
-)
-
-CONNECTOR_TLS_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
-    {
-        **{name: TLS_PARAMETERS[name] for name in _TLS_SHARED},
-        "verifyHost": Parameter("verify_host", value_types.boolean, "tls"),
-        "sniHost": Parameter("sni_host", value_types.name, "tls"),
-    }
-)
-
-CONNECTOR_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
-    {
-        **{
-            row.parameter_name: Parameter(row.name, PARAMETER_TYPES[row.type].read)
-            for row in options_of(Connector)
-        },
-        **CONNECTOR_TLS_PARAMETERS,
-    }
-)
-
-
 def parse_connector(name: str, url: str, resolve: Resolve = str, ignored: Ignored | None = None) -> Connector:
     """The connector with this URL. Parameters of Artemis without effect are added to ``ignored``.
 
     Raises `ValueError` whose text is all that is wrong with it, a fault per line.
     """
-    endpoint, _, query = url.partition("?")
-    split, host, port = resolved_endpoint(endpoint.strip(), resolve)
-    scheme = SCHEMES[split.scheme]
+    split, host, port, query = _endpoint(url, resolve)
     if split.scheme not in ("tcp", "ssl"):
         raise ValueError(f"{split.scheme}:// is not supported for a connector; use tcp:// or ssl://")
     if not port:
         raise ValueError("the port of a connector must be from 1 to 65535")
     faults: list[str] = []
-    parts = read_parameters(
-        query, CONNECTOR_PARAMETERS, faults, resolve, [] if ignored is None else ignored, ROWS
-    )
-    tls = _tls(parts["tls"], scheme.secure, faults)
-    if faults:
-        raise ValueError("\n".join(faults))
-    return Connector(name, host, port, **parts[""], tls=tls)
-
-
-def _tls(values: dict[str, Any], secure: bool, faults: list[str]) -> ConnectorTls | None:
-    enabled = values.pop("enabled", secure)
-    for kind in ("key_store_type", "trust_store_type"):  # there is one, which was checked
-        values.pop(kind, None)
-    if secure and not enabled:
-        faults.append("sslEnabled=false contradicts the URL: use tcp:// without TLS")
-    if not enabled:
-        if values and not secure:
-            given = next(name for name, one in CONNECTOR_TLS_PARAMETERS.items() if one.field in values)
-            faults.append(f"{given} has no effect without TLS: use ssl://, or set sslEnabled=true")
-        return None
-    tls = ConnectorTls(**values)
-    if len(tls.key_store_path) > 1:
+    table = {**CONNECTOR_PARAMETERS, **_PROTOCOLS}
+    parts = _read_parameters(query, table, faults, resolve, ROWS, ignored)
+    tls = _tls_of(ConnectorTls, parts["tls"], SCHEMES[split.scheme].secure, faults, "tcp://", "ssl://")
+    if tls is not None and len(tls.key_store_path) > 1:
         faults.append(
             "keyStorePath of a connector is one file: the certificate that the remote broker is shown"
         )
-    if len(tls.key_path) > len(tls.key_store_path):
+    if tls is not None and len(tls.key_path) > len(tls.key_store_path):
         faults.append("keyPath requires keyStorePath, the certificate of that key")
-    return tls
-
-
-def connector_with_absolute_paths(connector: Connector, directory: Path) -> Connector:
-    """The connector with its relative paths starting at ``directory``."""
-    return connector if connector.tls is None else replace(connector, tls=_absolute(connector.tls, directory))
+    if faults:
+        raise ValueError("\n".join(faults))
+    return Connector(name, host, port, **parts[""], tls=tls)

@@ -39,12 +39,12 @@ from .network import log_url, monitor_url
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)
+Item = TypeVar("Item")
 
 MAX_LONG = 2**63 - 1
 """The largest Java long, Artemis's type of sizes and times; a larger number is a typing error."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_PLUGIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _BYTES = re.compile(r"([0-9]+)\s*(?:([kmg])i?)?b?", re.IGNORECASE | re.ASCII)
 _SCALE = MappingProxyType({"": 1, "k": 1024, "m": 1024**2, "g": 1024**3})
@@ -73,25 +73,43 @@ def byte_size(text: str) -> int:
     return size
 
 
-def milliseconds(text: str) -> int:
-    """A plain number of milliseconds: Artemis has no units of time."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("must be a plain number of milliseconds, without a unit")
-    return whole_number(text)
+def _time(unit: str) -> Callable[[str], int]:
+    """A reader of plain numbers of a unit: Artemis has no units of time."""
+
+    def reader(text: str) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise ValueError(f"must be a plain number of {unit}, without a unit")
+        return whole_number(text)
+
+    return reader
 
 
-def nanoseconds(text: str) -> int:
-    """A plain number of nanoseconds (``journal-buffer-timeout`` counts in them, as in Artemis)."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("must be a plain number of nanoseconds, without a unit")
-    return whole_number(text)
+milliseconds = _time("milliseconds")
+nanoseconds = _time("nanoseconds")  # of ``journal-buffer-timeout``, as in Artemis
+seconds = _time("seconds")  # of ``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis
 
 
-def seconds(text: str) -> int:
-    """A plain number of seconds (``handshake-timeout`` and ``slow-consumer-check-period``, as in Artemis)."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("must be a plain number of seconds, without a unit")
-    return whole_number(text)
+def comma_list(what: str, read: Callable[[str], Item]) -> Callable[[str], tuple[Item, ...]]:
+    """A reader of comma-separated lists; ``read`` reads each item, ``what`` names them in the error."""
+
+    def reader(text: str) -> tuple[Item, ...]:
+        found = [part.strip() for part in text.split(",")]
+        if not all(found):
+            raise ValueError(f"must be a comma-separated list of {what}")
+        return tuple(map(read, found))
+
+    return reader
+
+
+def _spelled(pattern: str, rule: str) -> Callable[[str], str]:
+    """A reader of texts that match a regular expression, which ``rule`` words."""
+
+    def reader(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must consist of {rule}")
+        return text
+
+    return reader
 
 
 def boolean(text: str) -> bool:
@@ -102,47 +120,48 @@ def boolean(text: str) -> bool:
     return value
 
 
-def at_least(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> Reader:
-    """A reader that accepts ``least`` and more, and -1 if ``unset`` is the meaning of -1.
+Numeric = TypeVar("Numeric", int, float)
+
+
+def range_text(least: float, most: float) -> str:
+    """``at least 1``, ``at most 2``, ``from 1 to 2``; an infinite limit is none."""
+    if most == math.inf:
+        return f"at least {least:.15g}"
+    if least == -math.inf:
+        return f"at most {most:.15g}"
+    return f"from {least:.15g} to {most:.15g}"
+
+
+def bounded(
+    read: Callable[[str], Numeric],
+    least: float,
+    most: float = math.inf,
+    unset: str | None = None,
+    why: str = "",
+) -> Callable[[str], Numeric]:
+    """A reader of numbers from ``least`` to ``most``, both included, and of -1 if ``unset`` is the meaning of -1.
 
     ``why`` ends the message, for a limit whose reason is not plain to see.
     """
-    rule = f"must be at least {least}" if unset is None else f"must be -1 ({unset}) or at least {least}"
+    rule = f"must be {range_text(least, most)}"
+    if unset is not None and most == math.inf:
+        rule = f"must be -1 ({unset}) or {range_text(least, most)}"
+    elif unset is not None:
+        rule += f", or -1 ({unset})"
 
-    def reader(text: str) -> int:
+    def reader(text: str) -> Numeric:
         number = read(text)
-        if number >= least or (number == -1 and unset is not None):
-            return number
-        raise ValueError(rule + (f"; {why}" if why else ""))
-
-    return reader
-
-
-def in_range(least: int, most: int, unset: str | None = None) -> Reader:
-    """A reader of whole numbers from ``least`` to ``most``, and of -1 if ``unset`` is its meaning."""
-    rule = f"must be from {least} to {most}" + ("" if unset is None else f", or -1 ({unset})")
-
-    def reader(text: str) -> int:
-        number = whole_number(text)
         if least <= number <= most or (number == -1 and unset is not None):
             return number
-        raise ValueError(rule)
-
-    return reader
-
-
-def decimal(least: float, most: float = math.inf, why: str = "") -> Reader:
-    """A reader of a decimal number from ``least`` to ``most``, both included."""
-    rule = f"must be at least {least:g}" if most == math.inf else f"must be from {least:g} to {most:g}"
-
-    def reader(text: str) -> float:
-        # float() would take "nan", "1e3" and "1_0" as well.
-        number = float(text) if _DECIMAL.fullmatch(text) else math.nan
-        if math.isfinite(number) and least <= number <= most:
-            return number
         raise ValueError(rule + (f"; {why}" if why else ""))
 
     return reader
+
+
+def decimal(text: str) -> float:
+    """A decimal number, NaN for what is none. float() would take "nan", "1e3" and "1_0" as well."""
+    number = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def one_of(kind: type[Choice]) -> Callable[[str], Choice]:
@@ -203,11 +222,7 @@ def address_list(text: str) -> tuple[str, ...]:
     return found
 
 
-def plugin_name(text: str) -> str:
-    """The name of a broker-plugin or of a policy."""
-    if not _PLUGIN.fullmatch(text):
-        raise ValueError("must consist of letters, digits, '-' and '_' and begin with a letter")
-    return text
+plugin_name = _spelled("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, '-' and '_' and begin with a letter")
 
 
 def full_policy(text: str) -> str:
@@ -270,14 +285,6 @@ def permission(text: str) -> PermissionType:
         raise ValueError(with_suggestion("unknown permission", text, PermissionType)) from None
 
 
-def role_list(text: str) -> tuple[str, ...]:
-    """Comma-separated names of roles."""
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
-        raise ValueError("must be a comma-separated list of roles, for example admins, clerks")
-    return found
-
-
 def character(text: str) -> str:
     """One character (``<wildcard-addresses>``)."""
     if len(text) != 1:
@@ -289,20 +296,6 @@ def markers(text: str) -> str:
     """The opening and the closing mark of a literal match (``<literal-match-markers>``)."""
     if len(text) != 2:
         raise ValueError("must be exactly two characters, the opening and the closing mark, for example ()")
-    return text
-
-
-def stream_name(text: str) -> str:
-    """The name of a replicated log: what every engine permits."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,48}", text):
-        raise ValueError("must consist of 1 to 48 letters, digits, '-' and '_'")
-    return text
-
-
-def member_name(text: str) -> str:
-    """The name of a broker in a replicated log."""
-    if not re.fullmatch(r"[A-Za-z0-9_.@:-]{1,200}", text):
-        raise ValueError("must consist of 1 to 200 letters, digits and '-', '_', '.', '@', ':'")
     return text
 
 
@@ -322,9 +315,9 @@ class ValueType(NamedTuple):
 
 
 def number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
-    """A type of whole numbers; the arguments are those of `at_least`."""
+    """A type of whole numbers; the arguments are those of `bounded`."""
     accepts = f"≥ {least}" if unset is None else f"-1 or ≥ {least}"
-    return ValueType(at_least(least, read, unset, why), accepts, int, least, unset is not None)
+    return ValueType(bounded(read, least, unset=unset, why=why), accepts, int, least, unset is not None)
 
 
 def _choice(kind: type[StrEnum]) -> ValueType:
@@ -335,7 +328,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
     {
         "text": ValueType(any_text, "any text"),
         "secretText": ValueType(any_text, "any text"),
-        "roleList": ValueType(role_list, "a comma list"),
+        "roleList": ValueType(comma_list("roles, for example admins, clerks", any_text), "a comma list"),
         "permission": ValueType(permission, "a permission"),
         "regularExpression": ValueType(regular_expression, "a regular expression"),
         "name": ValueType(name, "a text"),
@@ -364,12 +357,14 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "positiveMilliseconds": number(1, milliseconds),
         "positiveSeconds": number(1, seconds),
         "nanoseconds": number(0, nanoseconds),
-        "percentage": ValueType(in_range(0, 100), "0 to 100", int),
-        "percentageLimit": ValueType(in_range(0, 100, "no limit"), "-1 or 0 to 100", int, unset=True),
-        "multiplier": ValueType(decimal(0), "≥ 0", float),
-        "retryMultiplier": ValueType(decimal(1), "≥ 1", float),
+        "percentage": ValueType(bounded(whole_number, 0, 100), "0 to 100", int),
+        "percentageLimit": ValueType(
+            bounded(whole_number, 0, 100, "no limit"), "-1 or 0 to 100", int, unset=True
+        ),
+        "multiplier": ValueType(bounded(decimal, 0), "≥ 0", float),
+        "retryMultiplier": ValueType(bounded(decimal, 1), "≥ 1", float),
         "positiveBytes": number(1, byte_size),
-        "share": ValueType(decimal(0, 1), "0 to 1", float),
+        "share": ValueType(bounded(decimal, 0, 1), "0 to 1", float),
         "fullPolicy": ValueType(full_policy, "PAGE, BLOCK, DROP, FAIL, a plugin"),
         "pluginName": ValueType(plugin_name, "a plugin"),
         "pageFullPolicy": _choice(PageFullPolicy),
@@ -384,8 +379,14 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "componentRoutingType": _choice(ComponentRoutingType),
         "logUrl": ValueType(log_url, "a URL"),
         "monitorUrl": ValueType(monitor_url, "URLs, with commas"),
-        "streamName": ValueType(stream_name, "letters, digits, `-`, `_`"),
-        "memberName": ValueType(member_name, "letters, digits, `-`, `_`, `.`, `@`, `:`"),
+        "streamName": ValueType(
+            _spelled("[A-Za-z0-9_-]{1,48}", "1 to 48 letters, digits, '-' and '_'"),
+            "letters, digits, `-`, `_`",
+        ),
+        "memberName": ValueType(
+            _spelled("[A-Za-z0-9_.@:-]{1,200}", "1 to 200 letters, digits and '-', '_', '.', '@', ':'"),
+            "letters, digits, `-`, `_`, `.`, `@`, `:`",
+        ),
         "takeoverTimeout": number(
             MIN_TAKEOVER_TIMEOUT,
             milliseconds,

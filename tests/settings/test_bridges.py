@@ -146,6 +146,10 @@ def test_a_connector_with_tls():
         "tcp://[::1]:61612?sslEnabled=true;trustStorePath=ca.pem;verifyHost=false;sniHost=x;virtualHost=/",
     )
     assert found == Connector(
-        "c", "::1", 61612, virtual_host="/", tls=ConnectorTls("ca.pem", verify_host=False, sni_host="x")
+        "c",
+        "::1",
+        61612,
+        virtual_host="/",
+        tls=ConnectorTls(trust_store_path="ca.pem", verify_host=False, sni_host="x"),
     )
     assert found.remote == "[::1]:61612"
