@@ -21,7 +21,7 @@ from stompring.broker.ports import Reason
 from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, Reference
 from stompring.store.pages import Block, Page
-from stompring.store.paging import Paging
+from stompring.store.pages import Paging
 
 MESSAGES = 5_000
 ROUNDS = 8

@@ -13,35 +13,26 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct, error
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from stompring.broker.ports import TIMED
 
-from .encoder import RecordEncoder
 from .files import Files, free_name
 from .record import (
     ADDRESS,
-    BEGUN,
-    COMPLETE,
     DURABLE,
     GREATEST_ID,
     MESSAGE,
     NAME,
-    PAGE_FILE,
-    PAGE_SHARE,
     PREFIX,
     QUEUE,
-    REMOVED,
     Kind,
     fits,
     unpack_binding,
 )
-from .segment import HEADER, Footer, LiveRecord
+from .segment import HEADER, Footer
 from .writer import Writer
-
-if TYPE_CHECKING:
-    from .journal import Journal
 
 #: Holds the name of the address a directory is of.
 ADDRESS_FILE = "address.txt"
@@ -280,33 +271,6 @@ def unpack_bits(bits: bytes, count: int) -> bytes:
     """255 for each bit that is set, 0 for others."""
     number = int.from_bytes(bits, "little")
     return f"{number:0{count}b}"[::-1][:count].encode().translate(_FROM_DIGITS)
-
-
-class PageFileRecord(LiveRecord):
-    """A page file. ``shares`` has how many of its durable messages entered each durable queue, by number.
-
-    It is None until the page is complete; ``messages`` counts all of them then.
-    """
-
-    __slots__ = ("_address", "_log", "_number", "messages", "shares")
-
-    def __init__(self, log: Journal, address: int, number: int) -> None:
-        super().__init__()
-        self.messages = 0
-        self.shares: Mapping[int, int] | None = None
-        self._log = log
-        self._address = address
-        self._number = number
-
-    def encode(self, encoder: RecordEncoder) -> None:
-        shares = {} if self.gone or self.shares is None else self.shares
-        operation = REMOVED if self.gone else BEGUN if self.shares is None else COMPLETE
-        messages = self.messages if operation == COMPLETE else 0
-        log, number = self._log, self._number
-        if log.next_page:
-            log.next_page = max(log.next_page, number + 1)
-        head = PAGE_FILE.pack(Kind.PAGE_FILE, operation, 0, self._address, number, messages, len(shares))
-        encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
 
 
 def durable_counts(contents: PageColumns | PageSummary) -> dict[int, int]:

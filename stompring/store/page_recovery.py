@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +23,6 @@ from .page_file import (
     DURABLE_BIT,
     PAGE_NAME,
     Gap,
-    PageFileRecord,
     PageScan,
     PageSummary,
     directory_number,
@@ -31,19 +31,26 @@ from .page_file import (
     set_aside,
     transactions_at,
 )
-from .pages import Page, Pages, QueuePageState, QueueRemoved, read_footer, report_loss, seal_page
+from .pages import (
+    Cursor,
+    Page,
+    PageFileRecord,
+    Pages,
+    Paging,
+    QueuePageState,
+    QueueRemoved,
+    read_footer,
+    report_loss,
+    seal_page,
+)
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
-from .replay import PageRecords, QueueInPage
+from .recovery import Recovery
+from .replay import PageRecords, QueueInPage, ReplayedPageFile
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
     from stompring.broker.broker import Broker
-
-    from .pages import Cursor
-    from .paging import Paging
-    from .recovery import Recovery
-    from .replay import ReplayedPageFile
 
 log = logging.getLogger(__name__)
 
@@ -230,8 +237,22 @@ class PageRecovery:
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
         self._undescribed: set[Address] = set()  # of which there is no more than a directory
 
-    def run(self) -> HighestNumbers:
-        """Bring back what is there. Raises `StoreError` where the paging directory cannot be used."""
+    def run(self) -> None:
+        """Bring back what is there, into `Paging.recovered`.
+
+        Raises `StoreError` where the paging directory cannot be used.
+        """
+        paging, journal = self._paging, self._recovery.journal
+        paging.clock = paging.reads.clock = self._broker.clock
+        self._bring_all_back()
+        last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
+        paging.next_page = count(last + 1).__next__
+        seen = self.seen
+        journal.pages_recovered(seen.transaction, seen.message, seen.queue, last)
+        while seen.address and next(journal.next_address) <= seen.address:
+            pass
+
+    def _bring_all_back(self) -> None:
         directory, replay_pages = self._paging.directory, self._replay.page_files
         try:
             self._files.make_directory(directory)
@@ -245,7 +266,6 @@ class PageRecovery:
             self._bring_back(address, directories, sorted(files))
         for number in sorted(replay_pages.keys() - self._seen_files):
             self._missing(number)
-        return self.seen
 
     def _directory(self, directory: Path) -> None:
         try:
@@ -422,7 +442,7 @@ class PageRecovery:
         """
         if number in self._replay.page_files:
             self._forget_file(number)
-            self._recovery.journal.when_synced(call)
+            self._paging.writer.when_synced(call)
         else:
             call()
 
@@ -503,7 +523,7 @@ class PageRecovery:
 
     def _page_states(self, pages: Pages, page: Page, summary: PageSummary, unsure: list[int]) -> None:
         pages.add(page)
-        pages.recount(page)
+        pages.bytes += page.bytes
         removed = page.number in self._replay.removed_pages  # and the broker died before its file was
         for number in () if removed else summary.members:
             states = summary.states(number)
@@ -522,7 +542,7 @@ class PageRecovery:
         if unsure:
             log.info("%s: dropped %d messages of uncommitted transactions", page.path, len(unsure))
         if not page.left:
-            pages.discard(page)
+            pages.retire(page)
 
     def _restore_states(
         self, cursor: Cursor, page: Page, states: bytearray, summary: PageSummary, unsure: list[int]

@@ -16,8 +16,8 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, count
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -32,30 +32,36 @@ from stompring.broker.message import EVERYWHERE, Account, Message, RecoveredMess
 from stompring.broker.ports import LOADED, TIMED, Position, Reason
 from stompring.broker.reference import SCHEDULED, Reference
 
-from .bindings import AddressBinding
 from .encoder import RecordEncoder
 from .files import Disk, Files
+from .journal import Journal, LiveRecord
 from .page_file import (
+    ADDRESS_FILE,
     DURABLE_BIT,
     SCHEDULED_BIT,
     PageColumns,
-    PageFileRecord,
     PageScan,
     describe_loss,
     durable_counts,
     page_path,
+    set_aside,
 )
 from .record import (
     ADDRESS,
+    BEGUN,
+    COMPLETE,
     COPY,
     FOR_READERS,
     MESSAGE,
     NAME,
     PAGE_CURSOR,
+    PAGE_FILE,
     PAGE_SETTLED,
+    PAGE_SHARE,
     PAGE_STATE,
     PREFIX,
     QUEUE,
+    REMOVED,
     WENT_OUT,
     Cause,
     Kind,
@@ -65,16 +71,14 @@ from .record import (
     message_records,
     pack_runs,
 )
-from .segment import PAGE, TRAILER, Footer, LiveRecord, ReadFile, footer_offset, pack_header
+from .retention import Retention
+from .segment import PAGE, TRAILER, Footer, ReadFile, footer_offset, pack_header
+from .writer import AppendOnlyFile, Writer
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
     from stompring.broker.ports import Page as AnyPage
     from stompring.broker.queue import Queue
-
-    from .paging import Paging
-    from .writer import AppendOnlyFile
-
 
 #: Bytes of a page that are read together, more or less: messages that begin within as many.
 BLOCK_BYTES = 256 * 1024
@@ -1065,6 +1069,33 @@ class QueueRemoved(LiveRecord):
             encoder.add(head + pack_spans([(0, page.count)]))
 
 
+class PageFileRecord(LiveRecord):
+    """A page file. ``shares`` has how many of its durable messages entered each durable queue, by number.
+
+    It is None until the page is complete; ``messages`` counts all of them then.
+    """
+
+    __slots__ = ("_address", "_log", "_number", "messages", "shares")
+
+    def __init__(self, log: Journal, address: int, number: int) -> None:
+        super().__init__()
+        self.messages = 0
+        self.shares: Mapping[int, int] | None = None
+        self._log = log
+        self._address = address
+        self._number = number
+
+    def encode(self, encoder: RecordEncoder) -> None:
+        shares = {} if self.gone or self.shares is None else self.shares
+        operation = REMOVED if self.gone else BEGUN if self.shares is None else COMPLETE
+        messages = self.messages if operation == COMPLETE else 0
+        log, number = self._log, self._number
+        if log.next_page:
+            log.next_page = max(log.next_page, number + 1)
+        head = PAGE_FILE.pack(Kind.PAGE_FILE, operation, 0, self._address, number, messages, len(shares))
+        encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
+
+
 #: Messages of a page that are shared before those are dropped that no queue holds any more.
 SHARED_AT_LEAST = 64
 
@@ -1483,11 +1514,8 @@ class Pages:
     def _repeat_binding(self, page: Page, subject: Queue | Address) -> None:
         """A page is written before the journal: it must not name what only the journal is about to describe."""
         binding = self.log.unwritten.get(subject)
-        if binding is None:
-            return
-        if isinstance(binding, AddressBinding) and not binding.address.number:
-            binding.address.number = next(self.log.next_address)
-        self._write(page, framed(binding.record()))
+        if binding is not None:
+            self._write(page, framed(binding.record()))
 
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
@@ -1524,17 +1552,13 @@ class Pages:
         self._pages.append(page)
         self._by_number[page.number] = page
 
-    def recount(self, page: Page) -> None:
-        """The bytes of a page of an earlier run are known."""
-        self.bytes += page.bytes
-
     def roll(self) -> None:
         """Begin a new page file with the next message."""
         page, self._last = self._last, None
         if page is None:
             return
         if not page.left:
-            self._retire(page)
+            self.retire(page)
             return
         contents, page.contents = page.contents, None
         assert contents is not None and page.stream is not None
@@ -1554,9 +1578,9 @@ class Pages:
         if not page.left:
             self._left -= 1
             if page is not self._last:
-                self._retire(page)
+                self.retire(page)
 
-    def _retire(self, page: Page) -> None:
+    def retire(self, page: Page) -> None:
         """Nothing is left in a page. Its file goes once that is safe."""
         page.gone = True
         page.plan = None  # which refers to it
@@ -1570,15 +1594,11 @@ class Pages:
             page_state.cursor.drop(page)
         self.paging.remove(page)
 
-    def discard(self, page: Page) -> None:
-        """A page of an earlier run in which nothing is left."""
-        self._retire(page)
-
     def close(self) -> None:
         """Nothing is left here: the last page goes too."""
         self._last = None
         for page in list(self._pages):
-            self._retire(page)
+            self.retire(page)
         self.cursors, self._plans = {}, {}  # which refer to it
 
     # ---- reading
@@ -1637,3 +1657,146 @@ def seal_page(page: Page, contents: PageColumns, address: int, paging: Paging) -
 
 def _number(page: Page) -> int:
     return page.number
+
+
+class Paging:
+    """The page directories of all addresses, and what they share; see `broker.paging.Paging`.
+
+    ``directory`` is where the addresses have theirs; ``purge`` removes those of addresses that page no more
+    (``purge-page-folders``). ``reader`` is the thread that reads. ``sync`` False leaves it to the operating system
+    when messages reach the disk.
+    """
+
+    def __init__(
+        self,
+        log: Journal,
+        writer: Writer,
+        reader: Disk,
+        clock: Clock,
+        directory: Path,
+        *,
+        purge: bool = True,
+        sync: bool = True,
+    ) -> None:
+        self.log = log
+        self.writer = writer
+        self.clock = clock
+        self.directory = directory
+        self.purge = purge
+        self.sync = sync
+        self.files: Files = writer.files
+        self.reads = PageReader(reader, writer.files, clock)
+        self.next_page: Callable[[], int] = count(1).__next__
+        self.retention: Retention | None = None
+        self.recovered: list[Pages] = []
+        self.gathering = False
+        self.gathered: list[Pages] = []
+        self.lost_messages = 0  # counted for each queue that would have had them
+        self.damaged_pages = 0
+        self._of_directory: dict[Path, Pages | None] = {}  # None: unused
+
+    # ---- addresses
+
+    def open(self, address: Address) -> Pages:
+        """Pages for an address that has none."""
+        if not address.number:
+            address.number = next(self.log.next_address)
+        directory = self._free_directory(address)
+        pages = self._of_directory[directory] = Pages(self, address, directory)
+        name = address.name.encode("utf-8", "surrogateescape")
+        self.writer.run_task(lambda files: files.replace(directory / ADDRESS_FILE, name))
+        return pages
+
+    def _free_directory(self, address: Address) -> Path:
+        base = f"{address.number:09d}"
+        directory = self.directory / base
+        for place in count(2):
+            if self._of_directory.get(directory) is None:
+                break
+            directory = self.directory / f"{base}-{place}"
+        return directory
+
+    def hold(self, directory: Path) -> None:
+        """A directory that recovery found."""
+        self._of_directory[directory] = None
+
+    def release(self, directory: Path) -> None:
+        """A directory in which nothing is left."""
+        self._of_directory[directory] = None
+        if self.purge:
+            self.writer.when_synced(lambda: self.sweep(directory))
+
+    def adopt(self, pages: Pages) -> None:
+        """A directory that recovery found, with something left in it."""
+        for directory in pages.directories:
+            self._of_directory[directory] = pages
+        self.recovered.append(pages)
+
+    def close(self, pages: Pages) -> None:
+        """Nothing is left there: remove what is on disk."""
+        pages.close()
+        for directory in pages.directories:
+            self.release(directory)
+
+    def sweep(self, directory: Path) -> None:
+        """Remove an unused directory, unless a file was set aside in it."""
+
+        def tidy(files: Files) -> None:
+            if self._of_directory.get(directory) is None and set(files.names(directory)) <= {ADDRESS_FILE}:
+                files.remove_directory(directory)
+
+        self.writer.run_task(tidy)
+
+    # ---- pages
+
+    def remove(self, page: Page) -> None:
+        """Delete the file of a page that is no longer needed, once all records about it are synced."""
+        retention, directory = self.retention, page.path.parent
+
+        def keep() -> None:
+            assert retention is not None
+            retention.retain_page(page.path, page.bytes)
+            if self.purge:
+                self.sweep(directory)
+
+        def remove() -> None:
+            if page.damage is not None and page.stream is not None:
+                if not page.stream.closed:
+                    page.stream.close()
+                self.writer.after_next_batch(lambda: set_aside(self.writer, page.path))
+            elif page.damage is not None:
+                set_aside(self.writer, page.path)
+            elif retention is not None:
+                self.writer.after_next_batch(keep)  # its end may be on its way
+            elif page.stream is not None:
+                page.stream.delete()
+            else:
+                self.writer.run_task(lambda files: files.remove(page.path))
+            for record in (*page.page_states, *page.ended):
+                record.gone = True
+                self.log.forget(record)
+            page.page_states, page.ended = {}, []  # which refer to it
+
+        self.reads.forget(page)
+        if page.file is not None:
+            page.file.gone = True
+            self.log.update(page.file)
+        self.writer.when_synced(remove)
+
+    def write_gathered(self) -> None:
+        gathered, self.gathered = self.gathered, []
+        for pages in gathered:
+            pages.write_gathered()
+
+    def count_loss(self, messages: int, new_file: bool = True) -> None:
+        """Messages are lost, in a file that was whole before or not."""
+        self.lost_messages += messages
+        self.damaged_pages += new_file
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """A clean stop: pages that are being written get their footers."""
+        for pages in set(self._of_directory.values()):
+            if pages is not None:
+                pages.roll()

@@ -8,7 +8,7 @@ nor reading formats anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from struct import Struct, pack, unpack, unpack_from
 from typing import TYPE_CHECKING, Any
@@ -410,6 +410,14 @@ def retained_numbers(data: bytes, begin: int, end: int) -> tuple[int, ...]:
     return unpack_from(f"<{count}Q", data, begin + RETAINED.size)
 
 
+def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> bytes:
+    """The payload of a BINDING record; ``value`` is None for something that was deleted."""
+    if value is None:
+        return BINDING.pack(Kind.BINDING, what, UNBOUND, 0, number)
+    described = json.dumps(value, separators=(",", ":")).encode()
+    return BINDING.pack(Kind.BINDING, what, BOUND, 0, number) + described
+
+
 def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[str, Any] | None]:
     """What a BINDING is about (ADDRESS, QUEUE, NOTE), its number, and its description; None where it was deleted.
 
@@ -425,6 +433,26 @@ def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[st
     if not isinstance(value, dict):
         raise ValueError("a binding is not an object")
     return what, number, value
+
+
+def pack_ids(address: int, first: int, oldest: int, ids: list[bytes]) -> bytes:
+    """The payload of a DUPLICATE_IDS record."""
+    head = DUPLICATE_IDS.pack(Kind.DUPLICATE_IDS, 0, 0, address, first, oldest, len(ids))
+    pack = _LENGTH.pack
+    return head + b"".join([pack(len(identifier)) + identifier for identifier in ids])
+
+
+def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[bytes]]:
+    """Address, first position, oldest position and ids of such a payload. Raises `ValueError` where it is none."""
+    _, _, _, address, first, oldest, count = DUPLICATE_IDS.unpack_from(data, begin)
+    ids, at = [], begin + DUPLICATE_IDS.size
+    for _ in range(count):
+        start = at + _LENGTH.size
+        at = start + _LENGTH.unpack_from(data, at)[0]
+        if at > end:
+            raise ValueError
+        ids.append(data[start:at])
+    return address, first, oldest, ids
 
 
 def pack_runs(positions: Iterable[int]) -> bytes:

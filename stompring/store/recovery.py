@@ -11,18 +11,27 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from stompring.broker.address import Address
+from stompring.broker.address import Address, cache_size
 from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.reference import PENDING, Reference, ReferenceRun
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
 
-from .bindings import UNUSABLE, StoredAddress, StoredQueue
+from .bindings import UNUSABLE, Bindings, StoredAddress, StoredIds, StoredQueue
 from .datadir import IDENTITY
 from .encoder import RecordEncoder, unpack_recurrence
 from .files import Files, free_name
-from .journal import MESSAGE_LEASE
+from .journal import (
+    DAMAGED,
+    MESSAGE_LEASE,
+    RECORD_OVERHEAD,
+    Journal,
+    JournalSegment,
+    LiveMessage,
+    LiveRecord,
+    MessageReferences,
+)
 from .record import (
     ADDRESS,
     COPY,
@@ -34,23 +43,10 @@ from .record import (
     TraitsCache,
 )
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
-from .segment import (
-    DAMAGED,
-    HEADER,
-    Fault,
-    JournalSegment,
-    LiveMessage,
-    LiveRecord,
-    MessageReferences,
-    SegmentScan,
-    build_footer,
-    live_size,
-)
+from .segment import HEADER, Fault, SegmentScan, build_footer
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
-
-    from .durable import Durable
 
 log = logging.getLogger(__name__)
 
@@ -347,7 +343,7 @@ class MessageLoader:
         size = tails + length * MESSAGE_OVERHEAD
         address.occupy_all(length, size)
         queue.reinstate_run(run, batch.priority, size)
-        self._live_bytes += live_size(0) * length + tails
+        self._live_bytes += RECORD_OVERHEAD * length + tails
         self._restored += length
 
     def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
@@ -376,7 +372,7 @@ class MessageLoader:
     def _keep(self, message: Message, held: LiveMessage, segment: JournalSegment) -> None:
         segment.live[message.number] = held
         message.segment = segment
-        self._live_bytes += live_size(len(message.tail))
+        self._live_bytes += RECORD_OVERHEAD + len(message.tail)
         self._restored += 1
 
 
@@ -410,10 +406,12 @@ class RecoveryProgress:
 class Recovery:
     """One start. ``messages`` counts what came back, ``lost_bytes`` what could not be read."""
 
-    def __init__(self, durable: Durable, replay: Replay, broker: Broker) -> None:
-        self._durable = durable
-        self.journal = durable.journal
-        self._files: Files = durable.files
+    def __init__(
+        self, journal: Journal, bindings: Bindings, files: Files, replay: Replay, broker: Broker
+    ) -> None:
+        self.journal = journal
+        self._bindings = bindings
+        self._files = files
         self.replay = replay
         self._broker = broker
         self.addresses: dict[int, Address] = {}
@@ -426,9 +424,11 @@ class Recovery:
         self.lost_bytes = 0
         self.damaged: list[str] = []  # what was set aside or left out, for people
 
-    def run(self) -> None:
-        """Do it all. Raises `StoreError` where a file cannot be touched or was made by a newer version."""
-        durable = self._durable
+    def run(self, pages: Callable[[], None] | None) -> None:
+        """Do it all. Raises `StoreError` where a file cannot be touched or was made by a newer version.
+
+        ``pages`` makes pages anew; addresses and queues are there then, messages in memory come after them.
+        """
         began = self._broker.clock.steady.refresh()
         collecting = gc.isenabled()
         gc.disable()  # nothing that is made here is garbage, and a million objects are looked at again and again
@@ -439,8 +439,8 @@ class Recovery:
             self._restore_queues()
             self._restore_notes()
             self._restore_numbers()
-            if durable.pages is not None:
-                durable.pages.recover(self, self._broker)
+            if pages is not None:
+                pages()
                 self._restore_numbers()
             self.messages, self.orphaned = MessageLoader(self).run(self._progress)
             self._restore_ids()
@@ -550,7 +550,7 @@ class Recovery:
         settings = directory.settings.lookup(address.name)
         attributes = QueueAttributes.of(QueueConfiguration(name, address.name, kind), settings)
         queue = directory.restore_queue(name, address.name, attributes, number)
-        self._durable.rebind(queue)
+        self._rebind(queue)
         self._report(
             f"queue {name}: definition lost; recreated with default attributes on address {address.name}",
             queue=name,
@@ -558,11 +558,16 @@ class Recovery:
         )
         return queue
 
+    def _rebind(self, queue: Queue) -> None:
+        """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
+        self.journal.bind(self._bindings.of_queue(queue))
+        self.journal.bind(self._bindings.of_address(queue.address))
+
     def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
         """An address that the journal does not know, as the page ``path`` describes it; None where it cannot be."""
         address = self._address_from(number, description, path)
         if address is not None:
-            self._durable.rebind_address(address)
+            self.journal.bind(self._bindings.of_address(address))
             log.info(
                 "address %s restored from page file %s, not from the journal",
                 address.name,
@@ -578,7 +583,7 @@ class Recovery:
             return None
         queue = self._queue_from(number, description, path)
         if queue is not None:
-            self._durable.rebind(queue)
+            self._rebind(queue)
             log.info(
                 "queue %s restored from page file %s, not from the journal",
                 queue.name,
@@ -592,7 +597,7 @@ class Recovery:
             if what == ADDRESS:
                 address = self._address_from(number, value, segment.path)
                 if address is not None:
-                    self._durable.adopt_address(address, self.segments[segment.number])
+                    self.adopt(self._bindings.of_address(address), segment)
 
     def _address_from(self, number: int, value: Mapping[str, Any], path: Path) -> Address | None:
         try:
@@ -617,7 +622,7 @@ class Recovery:
             if what == QUEUE:
                 queue = self._queue_from(number, value, segment.path)
                 if queue is not None:
-                    self._durable.adopt_queue(queue, self.segments[segment.number])
+                    self.adopt(self._bindings.of_queue(queue), segment)
 
     def _queue_from(self, number: int, value: Mapping[str, Any], path: Path) -> Queue | None:
         try:
@@ -645,14 +650,17 @@ class Recovery:
     def _restore_notes(self) -> None:
         for (what, number), (segment, value) in self.replay.bindings.items():
             if what == NOTE:
-                self._durable.adopt_note(number, value, self.segments[segment.number])
+                self._bindings.values[number] = value
+                self.adopt(self._bindings.of_value(number), segment)
 
     def _restore_ids(self) -> None:
+        persist, journal = self._broker.configuration.persist_id_cache, self.journal
         while self.replay.duplicate_ids:  # which are not held longer than needed
             number, found = self.replay.duplicate_ids.popitem()
             address = self.addresses.get(number)
             if address is not None and not address.deleted:
-                self._durable.adopt_ids(address, found, self)
+                ids = self._bindings.ids[address] = StoredIds(journal, address)
+                ids.restore(found, cache_size(address) if persist else 0, self.adopt)
 
     def _restore_numbers(self) -> None:
         journal, broker = self.journal, self._broker
@@ -671,11 +679,6 @@ class Recovery:
         """The oldest record of ``repaired`` that counts is in a segment that was read."""
         segment = repaired.segment = self.segments[read.number]
         segment.live[repaired] = repaired
-
-    @property
-    def persist_ids(self) -> bool:
-        """Whether stored duplicate ids are restored (``persist-id-cache``)."""
-        return self._broker.configuration.persist_id_cache
 
     @property
     def names(self) -> dict[tuple[int, int], str]:
