@@ -505,9 +505,13 @@ def fits(data: bytes, begin: int, end: int) -> bool:
     if end - begin < LEAST_MESSAGE:
         return False
     head, body, queues, traits = _unpack(data, begin + _LENGTHS_AT)
+    at = begin + MESSAGE.size + 4 * queues
+    if at + traits + head + body + 2 != end or traits < TRAITS.size:
+        return False
+    block, *parts = TRAITS.unpack_from(data, at)
     return (
-        begin + MESSAGE.size + 4 * queues + traits + head + body + 2 == end
-        and traits >= TRAITS.size
+        TRAITS.size + sum(parts) <= traits
+        and block < head
         and data[begin + 2] <= 9  # its priority
         and data[begin + 15] < 0x40  # the last byte of its number
         and data[begin + 1] & ROUTING_MASK != ROUTING_MASK
