@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from stompring.broker.ports import TIMED
 
@@ -31,7 +30,7 @@ from .record import (
     fits,
     unpack_binding,
 )
-from .segment import HEADER, Footer
+from .segment import HEADER, Footer, SegmentScan, record_end
 from .writer import Writer
 
 #: Holds the name of the address a directory is of.
@@ -319,8 +318,8 @@ class Gap(NamedTuple):
     sure: bool
 
 
-class PageScan:
-    """The messages of a page's bytes.
+class PageScan(SegmentScan):
+    """The messages of a page's bytes. It does not need the footer.
 
     ``end`` is where the last good record ended. What is behind it is in ``tail``, the reason why it cannot be read,
     empty where there is nothing; ``gaps`` are before it.
@@ -330,8 +329,6 @@ class PageScan:
         "address",
         "bindings",
         "contents",
-        "data",
-        "end",
         "footer_begun",
         "gaps",
         "name",
@@ -341,7 +338,8 @@ class PageScan:
     )
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        super().__init__(data, min(HEADER.size, len(data)))
+        self.footer = None
         self.contents = PageColumns()
         self.transactions: list[tuple[int, int]] = []  # index, number, where there is one
         self.address = 0
@@ -351,27 +349,25 @@ class PageScan:
         self.gaps: list[Gap] = []
         self.tail = ""
         self.footer_begun = False
-        self.end = min(HEADER.size, len(data))
-        self._walk()
+        for begin, end in self:
+            try:
+                self._record(begin, end)
+            except (error, ValueError) as fault:
+                self._gap(begin - _FRAME, end, f"malformed record: {fault}")
 
-    def _walk(self) -> None:
-        data, at = self.data, self.end
-        while at < len(data):
-            end, reason = record_end(data, at)
-            if not reason:
-                try:
-                    if not self._record(at + _FRAME, end):
-                        return
-                except (error, ValueError) as fault:
-                    reason = f"malformed record: {fault}"
-            if reason:
-                end = next_record(data, at + 1)
-                if end < 0:
-                    self.footer_begun = data[at + _FRAME : at + _FRAME + 1] == bytes([Kind.FOOTER])
-                    self.tail = "" if self.footer_begun else reason
-                    return
-                self._gap(at, end, reason)
-            at = self.end = end
+    def _sealed_in_part(self, at: int) -> None:
+        self.footer_begun = True
+        self.end = at
+
+    def _skip(self, at: int, reason: str, incomplete: bool) -> int:
+        """Go on with the first good record behind ``at``."""
+        stop = next_record(self.data, at + 1)
+        if stop >= 0:
+            self._gap(at, stop, reason)
+            return stop
+        self.footer_begun = self.data[at + _FRAME : at + _FRAME + 1] == bytes([Kind.FOOTER])
+        self.tail = "" if self.footer_begun else reason
+        return len(self.data)
 
     def _gap(self, at: int, stop: int, reason: str) -> None:
         """Note what cannot be read between two good records; keep the place of a message."""
@@ -406,8 +402,8 @@ class PageScan:
         if not memberships or memberships[-1][1] != ids:
             memberships.append((index, ids))
 
-    def _record(self, begin: int, end: int) -> bool:
-        """Take a good record in; False for the footer, which ends the page."""
+    def _record(self, begin: int, end: int) -> None:
+        """Take a good record in."""
         data = self.data
         kind = data[begin]
         if kind == Kind.MESSAGE:
@@ -425,12 +421,8 @@ class PageScan:
             what, number, value = unpack_binding(data, begin, end)
             if value is not None and number <= GREATEST_ID:
                 self.bindings[what, number] = value
-        elif kind == Kind.FOOTER:
-            self.footer_begun = True
-            return False
         else:
             raise ValueError(f"unexpected record of kind {kind}")
-        return True
 
     def _message(self, begin: int, end: int) -> None:
         data = self.data
@@ -473,7 +465,7 @@ def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]
     """Index and number of the messages, of those that begin at ``starts``, that were sent in a transaction."""
     found = []
     for index, at in enumerate(starts):
-        end, reason = record_end(data, at)
+        end, reason = record_end(data, at, len(data))
         if not reason and end - at >= _FRAME + MESSAGE.size:
             number = MESSAGE.unpack_from(data, at + _FRAME)[9]
             if number:
@@ -481,28 +473,12 @@ def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]
     return found
 
 
-def record_end(data: bytes, at: int) -> tuple[int, str]:
-    """Where the record at a position ends, and why it cannot be read; an empty text for a good one."""
-    begin = at + _FRAME
-    if begin > len(data):
-        return -1, "record header is truncated"
-    length, crc = PREFIX.unpack_from(data, at)
-    end = begin + length
-    if not length:
-        return -1, "record length is 0"
-    if end > len(data):
-        return -1, "record extends beyond the end of the file"
-    if crc32(memoryview(data)[begin:end]) != crc:
-        return -1, "record checksum mismatch"
-    return end, ""
-
-
 def next_record(data: bytes, at: int) -> int:
     """Where the first good record at or after a position begins, -1 where there is none."""
     match = _BEGINNING.search(data, at + _FRAME)
     while match is not None:
         start = match.start() - _FRAME
-        if not record_end(data, start)[1]:
+        if not record_end(data, start, len(data))[1]:
             return start
         match = _BEGINNING.search(data, match.start() + 1)
     return -1

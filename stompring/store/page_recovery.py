@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,14 +40,13 @@ from .pages import (
     Paging,
     QueuePageState,
     QueueRemoved,
-    read_footer,
     report_loss,
     seal_page,
 )
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
 from .recovery import Recovery
 from .replay import PageRecords, QueueInPage, ReplayedPageFile
-from .segment import FORMAT, HEADER, MAGIC, PAGE, Header
+from .segment import FORMAT, HEADER, MAGIC, PAGE, Header, read_footer
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
@@ -386,7 +386,7 @@ class PageRecovery:
         if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
             self._unreadable(page, f"unsupported segment kind {header.kind}, format {header.format}")
             return
-        footer = read_footer(files, path, size)
+        footer = read_footer(partial(files.read, path), size)
         summary = None if footer is None else PageSummary.of(footer)
         if summary is None or footer is None:
             complete = self._replay.page_files.get(number)

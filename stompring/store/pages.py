@@ -17,6 +17,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
 from struct import Struct
@@ -72,7 +73,7 @@ from .record import (
     pack_runs,
 )
 from .retention import Retention
-from .segment import PAGE, TRAILER, Footer, ReadFile, footer_offset, pack_header
+from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
 
 if TYPE_CHECKING:
@@ -384,25 +385,9 @@ def read_records(
     return data, bad
 
 
-def read_footer(files: Files, path: Path, size: int) -> Footer | None:
-    """The footer of a page file of ``size`` bytes, None where it has none that can be believed."""
-    at = footer_offset(files.read(path, max(0, size - TRAILER.size), size))
-    if not 0 < at < size - TRAILER.size - PREFIX.size:
-        return None
-    data = files.read(path, at, size - TRAILER.size)
-    if len(data) < PREFIX.size:
-        return None
-    length, crc = PREFIX.unpack_from(data)
-    payload = memoryview(data)[PREFIX.size :]
-    if len(payload) != length or crc32(payload) != crc:
-        return None
-    footer = Footer.parse(payload)
-    return footer if footer is not None and footer.size == at else None
-
-
 def read_starts(files: Files, path: Path, count: int) -> array[int]:
     """Where the records of a complete page begin. In the reader's thread."""
-    footer = read_footer(files, path, files.size(path))
+    footer = read_footer(partial(files.read, path), files.size(path))
     if footer is not None and len(footer.starts) == count:
         return footer.starts
     return PageScan(files.read(path)).contents.starts

@@ -39,11 +39,12 @@ from .record import (
     MESSAGE,
     NOTE,
     QUEUE,
+    Kind,
     StoredMessage,
     TraitsCache,
 )
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
-from .segment import HEADER, Fault, SegmentScan, build_footer
+from .segment import HEADER, Fault, build_footer, record_end
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
@@ -63,13 +64,14 @@ class SegmentRepair:
         self._files = files
 
     def repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """Those of which something is left, with ``faults`` where they shall be set aside in the end.
+        """All but one that was begun, with ``faults`` where they shall be set aside in the end.
 
         Raises `StoreError` for what a newer version has written, `OSError`.
         """
         segments = self._without_begun(segments)
-        followers = [*segments[1:], None] if segments else []
-        return [each for each, after in zip(segments, followers, strict=True) if self._repair(each, after)]
+        for place, each in enumerate(segments):
+            self._repair(each, segments[place + 1] if place + 1 < len(segments) else None)
+        return segments
 
     def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
         """All but a last one of which nothing can be read, where it was being begun when the broker died.
@@ -89,29 +91,27 @@ class SegmentRepair:
             self._files.remove(last.path)
         return others
 
-    def _repair(self, read: ReadSegment, after: ReadSegment | None) -> bool:
-        newest = after is None
+    def _repair(self, read: ReadSegment, after: ReadSegment | None) -> None:
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
         if not read.faults:
             if read.zeros:  # the broker was killed: what prefilled the segment is not needed
                 self._files.truncate(read.path, read.size)
                 read.zeros = 0
-            return True
+            return
         fault = read.faults[0]
         if fault.unsupported:
             raise StoreError(
                 f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
             )
-        if newest and not read.sealed and fault.at >= HEADER.size:
+        if after is None and not read.sealed and fault.at >= HEADER.size:
             self._cut(read, fault)
-            return True
+            return
         self.reports.append(
             f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {_extent(read)}; "
             "set aside once its readable records are rewritten"
         )
         self.lost_bytes += read.lost
-        return True
 
     def _cut(self, read: ReadSegment, fault: Fault) -> None:
         """The end of the newest segment was being written when the broker died, or is damaged.
@@ -150,7 +150,7 @@ def _is_record(data: bytes, start: int) -> bool:
     length = int.from_bytes(data[start : start + 4], "little")
     if not 8 <= length <= len(data) - start - 8:
         return False
-    return next(iter(SegmentScan(data[start : start + 8 + length], 0)), None) is not None
+    return data[start + 8] != Kind.FOOTER and not record_end(data, start, len(data))[1]
 
 
 #: Milliseconds between two progress lines of a long recovery.

@@ -233,16 +233,38 @@ def footer_offset(trailer: bytes) -> int:
 
 def find_footer(data: bytes | memoryview) -> Footer | None:
     """The footer of a whole segment, None where it has none that can be believed."""
-    at = footer_offset(bytes(data[-TRAILER.size :]))
-    if not HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
+    view = memoryview(data)
+    return read_footer(lambda start, stop: view[start:stop], len(view))
+
+
+def read_footer(read: ReadFile, size: int) -> Footer | None:
+    """The same of a file of ``size`` bytes, of which it reads no more than the end."""
+    stop = size - TRAILER.size
+    at = footer_offset(bytes(read(max(0, stop), size)))
+    if not HEADER.size <= at <= stop - PREFIX.size:
         return None
-    length, crc = PREFIX.unpack_from(data, at)
-    start = at + PREFIX.size
-    payload = memoryview(data)[start : start + length]
-    if start + length != len(data) - TRAILER.size or crc32(payload) != crc:
+    data = read(at, stop)
+    if record_end(data, 0, len(data)) != (len(data), ""):
         return None
-    footer = Footer.parse(payload)
+    footer = Footer.parse(memoryview(data)[PREFIX.size :])
     return footer if footer is not None and footer.size == at else None
+
+
+def record_end(data: bytes | memoryview, at: int, stop: int) -> tuple[int, str]:
+    """Where the record at a position ends, and why it cannot be read; an empty text for a good one.
+
+    -1 for one that is not whole before ``stop``.
+    """
+    begin = at + PREFIX.size
+    if begin > stop:
+        return -1, "record header is truncated"
+    length, crc = PREFIX.unpack_from(data, at)
+    end = begin + length
+    if not length:
+        return -1, "record length is 0"
+    if end > stop:
+        return -1, "record extends beyond the end of the file"
+    return end, "" if crc32(memoryview(data)[begin:end]) == crc else "record checksum mismatch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,28 +327,16 @@ class SegmentScan:
         return zip(begins, [*footer.starts[1:], footer.size], strict=True)
 
     def _one_by_one(self) -> Iterator[tuple[int, int]]:
-        data, view = self.data, memoryview(self.data)
-        unpack, size = PREFIX.unpack_from, PREFIX.size
-        at = self.start
+        data, at = self.data, self.start
         stop = len(data) if self.footer is None else self.footer.size
         while at < stop:
-            begin = at + size
-            if begin > stop:
+            end, reason = record_end(data, at, stop)
+            if reason:
                 if self._ends_with_zeros(at):
                     return
-                at = self._skip(at, "record header is truncated", incomplete=True)
+                at = self._skip(at, reason, end < 0 or self._is_prefilled())
                 continue
-            length, crc = unpack(data, at)
-            end = begin + length
-            if not length or end > stop:
-                if not length and self._ends_with_zeros(at):
-                    return
-                reason = "record length is 0" if not length else "record extends beyond the end of the file"
-                at = self._skip(at, reason, incomplete=True)
-                continue
-            if crc32(view[begin:end]) != crc:
-                at = self._skip(at, "record checksum mismatch", incomplete=self._is_prefilled())
-                continue
+            begin = at + PREFIX.size
             if data[begin] == Kind.FOOTER:
                 # its trailer is missing or damaged, the end it is all the same
                 self._sealed_in_part(at)
@@ -352,7 +362,7 @@ class SegmentScan:
             self.end = at
             self.faults.append(Fault(at, "footer trailer is damaged", incomplete=True))
 
-    def _skip(self, at: int, reason: str, incomplete: bool = False) -> int:
+    def _skip(self, at: int, reason: str, incomplete: bool) -> int:
         """Add a fault. Returns where to go on, or the end of the data."""
         self.faults.append(Fault(at, reason, incomplete))
         if self.footer is not None:
