@@ -69,34 +69,25 @@ def describe_address(address: Address) -> dict[str, Any]:
 class StoredQueue:
     """A queue as it was described."""
 
-    number: int
     name: str
     address: str
-    attributes: dict[str, Any]
+    attributes: QueueAttributes
     paused: bool
     no_local: str | None
-    as_configured: dict[str, Any] | None
+    as_configured: QueueAttributes | None  # what broker.xml had said of it
 
     @classmethod
-    def parse(cls, number: int, value: Mapping[str, Any]) -> StoredQueue:
-        """From `describe_queue`. Raises `KeyError` where something is missing."""
+    def parse(cls, value: Mapping[str, Any]) -> StoredQueue:
+        """From `describe_queue`. Raises one of `UNUSABLE`."""
+        configured = value.get("asConfigured")
         return cls(
-            number,
             value["name"],
             value["address"],
-            dict(value["attributes"]),
+            attributes_of(value["attributes"]),
             bool(value.get("paused", False)),
             value.get("noLocal"),
-            value.get("asConfigured"),
+            None if configured is None else attributes_of(configured),
         )
-
-    def make_attributes(self) -> QueueAttributes:
-        """The attributes it had. Raises `Refused` where they cannot be."""
-        return attributes_of(self.attributes)
-
-    def make_as_configured(self) -> QueueAttributes | None:
-        """What broker.xml had said of it."""
-        return None if self.as_configured is None else attributes_of(self.as_configured)
 
 
 _CHOICES = {
@@ -122,7 +113,6 @@ def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
 class StoredAddress:
     """An address as it was described."""
 
-    number: int
     name: str
     routing_types: frozenset[RoutingType]
     auto_created: bool
@@ -130,10 +120,9 @@ class StoredAddress:
     paused: bool
 
     @classmethod
-    def parse(cls, number: int, value: Mapping[str, Any]) -> StoredAddress:
-        """From `describe_address`. Raises `KeyError` where something is missing."""
+    def parse(cls, value: Mapping[str, Any]) -> StoredAddress:
+        """From `describe_address`. Raises one of `UNUSABLE`."""
         return cls(
-            number,
             value["name"],
             frozenset(map(RoutingType, value["routingTypes"])),
             bool(value.get("autoCreated", False)),

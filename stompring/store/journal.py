@@ -484,8 +484,7 @@ class Journal:
 
     def _schedule_gather(self) -> None:
         self._gather_due = True
-        self.writer.require_next_batch()
-        self.writer.at_end_of_turn(self.writer.end_of_turn)
+        self.writer.require_end_of_turn()
 
     def bind(self, binding: Binding) -> None:
         """What it describes was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
@@ -681,17 +680,14 @@ class Journal:
 
     def _write(self, ref: Reference, batch: RecordBatch) -> None:
         """A message that several queues hold, or none any more."""
-        message = ref.message
+        message, newest = ref.message, self.segments[-1]
         live = message.segment
         if type(live) is MessageReferences:
             if live.logged is None and not live.changes and self._all_waiting(live.refs):
                 self._encoder.message_in_queues(message, live.refs)
-                if len(live.refs) > 1:
-                    live.left = len(live.refs)
-                    self._add_live(message.number, live)
-                else:
-                    self._add_live(message.number, live.refs[0])
-                message.segment = self.segments[-1]
+                live.left = len(live.refs)
+                newest.live[message.number] = live if live.left > 1 else live.refs[0]
+                message.segment = newest
                 self.live_bytes += len(message.tail) + RECORD_OVERHEAD
                 return
             alive = [each for each in live.refs if each.state != GONE]
@@ -710,8 +706,8 @@ class Journal:
                 message.segment = None
                 return
             live.refs, live.left = alive, len(alive)
-            self._add_live(message.number, live if len(alive) > 1 else alive[0])
-            message.segment = self.segments[-1]
+            newest.live[message.number] = live if live.left > 1 else alive[0]
+            message.segment = newest
             self.live_bytes += len(message.tail) + RECORD_OVERHEAD
 
     @staticmethod
@@ -722,16 +718,13 @@ class Journal:
                 return False
         return True
 
-    def _add_live(self, key: int | LiveRecord, item: Reference | MessageReferences | LiveRecord) -> None:
-        self.segments[-1].live[key] = item
-
     def _encode_other(self, event: object) -> None:
         if type(event) is StateChange:
             self._encoder.change(event)
         elif isinstance(event, LiveRecord):
             event.encode(self._encoder)
             if self.unwritten and isinstance(event, Binding):
-                self.writer.after_next_batch(partial(self._written, event.subject))
+                self.writer.after_next_batch(partial(self.unwritten.pop, event.subject, None))
             if event.gone:
                 self.forget(event)
             else:
@@ -747,9 +740,6 @@ class Journal:
                 self.complete_transaction = self.next_transaction
                 self.next_page = max(self.next_page, self._next_page)
             self._encode_numbers()
-
-    def _written(self, subject: object) -> None:
-        self.unwritten.pop(subject, None)
 
     def keep_live(self, record: LiveRecord, *, repeated: bool = False) -> None:
         """Note the segment with its oldest record that counts, after ``record`` was encoded; ``repeated``: in full."""
@@ -775,8 +765,8 @@ class Journal:
                 self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
                 return
             self._encoder.copies(message, refs, logged={each: each.deliveries for each in refs})
-            self._add_live(key, live)
-            message.segment = self.segments[-1]
+            newest = message.segment = self.segments[-1]
+            newest.live[key] = live
 
     def _append_records(self, *, sync: bool = False) -> None:
         segment = self.segments[-1]

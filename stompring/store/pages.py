@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 from zlib import compress, crc32, decompress
@@ -53,6 +52,8 @@ from .record import (
     COMPLETE,
     COPY,
     FOR_READERS,
+    LENGTHS,
+    LENGTHS_AT,
     MESSAGE,
     NAME,
     PAGE_CURSOR,
@@ -63,6 +64,7 @@ from .record import (
     PREFIX,
     QUEUE,
     REMOVED,
+    RUN,
     WENT_OUT,
     Cause,
     Kind,
@@ -88,10 +90,7 @@ BLOCK_BYTES = 256 * 1024
 OVERHEAD = 400
 
 _unpack = MESSAGE.unpack_from
-#: The lengths that end the prologue, for a scan that needs nothing else of it.
-_LENGTHS = Struct("<IIII")
-_LENGTHS_AT = MESSAGE.size - _LENGTHS.size
-_unpack_lengths = _LENGTHS.unpack_from
+_unpack_lengths = LENGTHS.unpack_from
 _PROLOGUE = MESSAGE.size
 _FRAME = PREFIX.size
 
@@ -169,7 +168,7 @@ class Block:
     def traits(self, index: int) -> Traits:
         """Its traits; mostly the same object for messages that were sent with the same headers."""
         data, at = self._data, self._at[index - self.first]
-        head, _, queues, length = _unpack_lengths(data, at + _LENGTHS_AT)
+        head, _, queues, length = _unpack_lengths(data, at + LENGTHS_AT)
         start = at + _PROLOGUE + 4 * queues
         tail_at = start + length
         return self._memo.recall(
@@ -283,8 +282,11 @@ class PageReader:
         elif tries >= RETRIES:
             self._lost(pages, page, key, range(first, stop), _reason(fault))
         else:
-            log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
-            self.clock.reactor.callLater(RETRY_INTERVAL, lambda: self._read(pages, page, key, tries + 1))
+            self._retry(page, fault, lambda: self._read(pages, page, key, tries + 1))
+
+    def _retry(self, page: Page, fault: Exception, call: Callable[[], None]) -> None:
+        log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
+        self.clock.reactor.callLater(RETRY_INTERVAL, call)
 
     def _check(self, pages: Pages, page: Page, key: int) -> None:
         """Something is damaged: look what else is, so that all of it is reported at once."""
@@ -327,12 +329,7 @@ class PageReader:
             calls = page.waiting_for_starts
             if isinstance(result, Exception) and not page.gone:
                 if not isinstance(result, FileNotFoundError) and tries < RETRIES:
-                    log.warning(
-                        "cannot read %s: %s; retrying in %.0f s", path, _reason(result), RETRY_INTERVAL
-                    )
-                    self.clock.reactor.callLater(
-                        RETRY_INTERVAL, lambda: self._read_starts(pages, page, tries + 1)
-                    )
+                    self._retry(page, result, lambda: self._read_starts(pages, page, tries + 1))
                     return
                 pages.lose(page, range(page.count), _reason(result))
             elif not isinstance(result, Exception):
@@ -393,7 +390,6 @@ def read_starts(files: Files, path: Path, count: int) -> array[int]:
     return PageScan(files.read(path)).contents.starts
 
 
-_RUN = Struct("<II")
 ZEROS = re.compile(rb"\0+")
 #: Waiting or timed: positions that are not in memory.
 ON_DISK = re.compile(rb"[\x01-\x0a\x0c]+")
@@ -600,7 +596,7 @@ def by_consumer(
 
 def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:
     """Ascending spans, from and to before, as runs of u32 first, u32 count."""
-    return b"".join([_RUN.pack(start, stop - start) for start, stop in spans])
+    return b"".join([RUN.pack(start, stop - start) for start, stop in spans])
 
 
 #: Holdings of complete pages that a cursor keeps at hand beside those with loaded messages.
@@ -779,10 +775,16 @@ class Cursor:
         logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
         self._set_counts(page_state, index, ref)
         self._set_due(page_state, index, ref)
-        if self.durable and ref.message.traits.durable:
+        durable = self.durable and ref.message.traits.durable
+        if durable or self._is_logged(ref):
+            updates = page_state.pending_updates() if durable else page_state.logged_updates()
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
-            page_state.pending_updates().returned.append((index, *counts, self.pages.clock.now))
+            updates.returned.append((index, *counts, self.pages.clock.now))
+
+    def _is_logged(self, ref: Reference) -> bool:
+        """Whether a loaded position is retained, and no restart brings it back."""
+        return False
 
     @staticmethod
     def _set_counts(page_state: QueuePageState, index: int, ref: Reference) -> None:
@@ -995,20 +997,8 @@ class RetainingCursor(Cursor):
         return False  # each is recorded by itself
 
     def _is_logged(self, ref: Reference) -> bool:
-        """Whether a loaded position is retained, and no restart brings it back."""
         traits = ref.message.traits
         return not (self.durable and traits.durable) and traits.retained >= self.queue.retains_from
-
-    def returned(self, ref: Reference) -> None:
-        assert ref.position is not None
-        page, index = ref.position
-        page_state = self._page_states.get(page)
-        if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
-            logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
-            due = ref.due if ref.state == SCHEDULED else 0
-            counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
-            page_state.logged_updates().returned.append((index, *counts, self.pages.clock.now))
-        super().returned(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         assert ref.position is not None

@@ -259,13 +259,6 @@ def message_records(
     return records
 
 
-def message_payload(
-    message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
-) -> bytes:
-    """The payload of a message record."""
-    return message_head(message, address, queues, due, deliveries, transaction) + message.tail
-
-
 def framed_message(head: bytes, tail: bytes) -> bytes:
     """What stands before the tail in a message's record, of which `message_head` made the first part."""
     return _pack_prefix(len(head) + len(tail), crc32(tail, crc32(head))) + head
@@ -464,14 +457,14 @@ def pack_runs(positions: Iterable[int]) -> bytes:
             last = position
             continue
         if last >= 0:
-            runs += _RUN.pack(first, last - first + 1)
+            runs += RUN.pack(first, last - first + 1)
         first = last = position
     if last >= 0:
-        runs += _RUN.pack(first, last - first + 1)
+        runs += RUN.pack(first, last - first + 1)
     return bytes(runs)
 
 
-_RUN = Struct("<II")
+RUN = Struct("<II")
 
 
 def pack_numbers(numbers: list[int]) -> bytes:
@@ -486,13 +479,13 @@ def unpack_numbers(data: bytes | memoryview) -> tuple[int, ...]:
 
 def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
     """First and count of each run."""
-    return _RUN.iter_unpack(data)
+    return RUN.iter_unpack(data)
 
 
 #: head, body, queues, traits: the lengths that end the prologue
-_LENGTHS = Struct("<IIII")
-_LENGTHS_AT = MESSAGE.size - _LENGTHS.size
-_unpack = _LENGTHS.unpack_from
+LENGTHS = Struct("<IIII")
+LENGTHS_AT = MESSAGE.size - LENGTHS.size
+_unpack = LENGTHS.unpack_from
 #: Bytes of the shortest payload of a message.
 LEAST_MESSAGE = MESSAGE.size + TRAITS.size + 2
 
@@ -504,7 +497,7 @@ def fits(data: bytes, begin: int, end: int) -> bool:
     """Whether the payload from ``begin`` to ``end`` is that of a message."""
     if end - begin < LEAST_MESSAGE:
         return False
-    head, body, queues, traits = _unpack(data, begin + _LENGTHS_AT)
+    head, body, queues, traits = _unpack(data, begin + LENGTHS_AT)
     at = begin + MESSAGE.size + 4 * queues
     if at + traits + head + body + 2 != end or traits < TRAITS.size:
         return False

@@ -435,9 +435,7 @@ class Recovery:
         try:
             self.replay.read(self._progress.reading)
             self._begin_journal()
-            self._restore_addresses()
-            self._restore_queues()
-            self._restore_notes()
+            self._restore_bindings()
             self._restore_numbers()
             if pages is not None:
                 pages()
@@ -592,16 +590,27 @@ class Recovery:
             )
         return queue
 
-    def _restore_addresses(self) -> None:
-        for (what, number), (segment, value) in self.replay.bindings.items():
+    def _restore_bindings(self) -> None:
+        """Addresses, then queues, then values."""
+        known = self._bindings
+        for (what, number), (segment, value) in sorted(self.replay.bindings.items(), key=_what):
             if what == ADDRESS:
                 address = self._address_from(number, value, segment.path)
-                if address is not None:
-                    self.adopt(self._bindings.of_address(address), segment)
+                binding = None if address is None else known.of_address(address)
+            elif what == QUEUE:
+                queue = self._queue_from(number, value, segment.path)
+                binding = None if queue is None else known.of_queue(queue)
+            elif what == NOTE:
+                known.values[number] = value
+                binding = known.of_value(number)
+            else:
+                continue
+            if binding is not None:
+                self.adopt(binding, segment)
 
     def _address_from(self, number: int, value: Mapping[str, Any], path: Path) -> Address | None:
         try:
-            stored = StoredAddress.parse(number, value)
+            stored = StoredAddress.parse(value)
             address = self._broker.directory.create_address(
                 stored.name,
                 stored.routing_types,
@@ -617,16 +626,9 @@ class Recovery:
         self.addresses[number] = address
         return address
 
-    def _restore_queues(self) -> None:
-        for (what, number), (segment, value) in self.replay.bindings.items():
-            if what == QUEUE:
-                queue = self._queue_from(number, value, segment.path)
-                if queue is not None:
-                    self.adopt(self._bindings.of_queue(queue), segment)
-
     def _queue_from(self, number: int, value: Mapping[str, Any], path: Path) -> Queue | None:
         try:
-            return self._restore_queue(StoredQueue.parse(number, value))
+            return self._restore_queue(number, StoredQueue.parse(value))
         except UNUSABLE as fault:
             self._report(
                 f"cannot restore queue {value.get('name', number)} from {path}: {_why(fault)}",
@@ -634,24 +636,18 @@ class Recovery:
             )
             return None
 
-    def _restore_queue(self, stored: StoredQueue) -> Queue:
+    def _restore_queue(self, number: int, stored: StoredQueue) -> Queue:
         directory = self._broker.directory
-        attributes = stored.make_attributes()
+        attributes = stored.attributes
         if stored.address not in directory.addresses:
             directory.create_address(stored.address, frozenset({attributes.routing_type}), auto_created=True)
-        queue = directory.restore_queue(stored.name, stored.address, attributes, stored.number)
+        queue = directory.restore_queue(stored.name, stored.address, attributes, number)
         queue.no_local = stored.no_local
-        queue.as_configured = stored.make_as_configured()
+        queue.as_configured = stored.as_configured
         queue.paused = stored.paused
         queue.update_filter()
-        self.queues[stored.number] = queue
+        self.queues[number] = queue
         return queue
-
-    def _restore_notes(self) -> None:
-        for (what, number), (segment, value) in self.replay.bindings.items():
-            if what == NOTE:
-                self._bindings.values[number] = value
-                self.adopt(self._bindings.of_value(number), segment)
 
     def _restore_ids(self) -> None:
         persist, journal = self._broker.configuration.persist_id_cache, self.journal
@@ -697,6 +693,10 @@ class Recovery:
                 address.number, address.deleted = number, True
             self.addresses[number] = address
         return address
+
+
+def _what(binding: tuple[tuple[int, int], object]) -> int:
+    return binding[0][0]
 
 
 def _why(fault: Exception) -> str:

@@ -70,7 +70,6 @@ _unpack = _FRONT.unpack_from
 _ROUTED = Struct("<III")
 _ZEROS = bytes(24)
 _PART_AT = MESSAGE.size + 4
-_GROUP_AT = _PART_AT + TRAITS.size - 4
 
 #: In the column of kinds: the message is settled, or has a newer record.
 GONE = 0
