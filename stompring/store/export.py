@@ -19,7 +19,7 @@ from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 from stompring import __version__
 from stompring.broker.clock import Recurrence
@@ -479,16 +479,38 @@ class ExportWriter:
                 self._part.unlink()
 
 
-class ExportReader:
-    """Reads a file. Every `InvalidExport` that is raised names the file and the line."""
+class ImportedFile:
+    """A file that is read, gzipped or not. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.line = 0
         self._raw: BufferedReader = path.open("rb")
         self.size = os.fstat(self._raw.fileno()).st_size
         gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
         self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file that were read, of `size`."""
+        return self._raw.tell()
+
+    def close(self) -> None:
+        """Nothing more will be read."""
+        self._raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ExportReader(ImportedFile):
+    """Reads a file. Every `InvalidExport` that is raised names the file and the line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.line = 0
         kind, header = self._next()
         if kind != "export":
             raise self.wrong("not a 'stompring data export' file")
@@ -500,21 +522,6 @@ class ExportReader:
             self.created = take.number("created")
         except InvalidExport as fault:
             raise self.wrong(str(fault)) from None
-
-    @property
-    def position(self) -> int:
-        """Bytes of the file that were read, of `size`."""
-        return self._raw.tell()
-
-    def close(self) -> None:
-        """Nothing more will be read."""
-        self._raw.close()
-
-    def __enter__(self) -> ExportReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Kind and fields of each line between the first and the last. Raises `InvalidExport` if that is missing."""
