@@ -1,8 +1,8 @@
 """Page files: their names, their footer, and reading one without a footer.
 
 For each message the footer has one byte, its *kind*: priority + 1, with `DURABLE_BIT` for a durable message and
-`SCHEDULED_BIT` for one that was sent with a due time. Which queues a message belongs to is a bitmap for each queue, left
-out where all messages are its own. Only durable queues are listed.
+`SCHEDULED_BIT` for one that was sent with a due time. Which queues a message belongs to is a bitmap for each queue,
+left out where all messages are its own. Only durable queues are listed.
 """
 
 from __future__ import annotations
