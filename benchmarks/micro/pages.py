@@ -20,8 +20,7 @@ from stompring.broker.message import Message, Traits
 from stompring.broker.ports import Reason
 from stompring.broker.queue import Queue
 from stompring.broker.reference import DELIVERING, Reference
-from stompring.store.pages import Block, Page
-from stompring.store.paging import Paging
+from stompring.store.pages import Block, Page, Paging
 
 MESSAGES = 5_000
 ROUNDS = 8

@@ -40,7 +40,7 @@ from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.store.durable import Durable
-from stompring.store.paging import Paging
+from stompring.store.pages import Paging
 
 log = logging.getLogger(__name__)
 

@@ -98,14 +98,29 @@ def lines(summary: Summary) -> Iterator[str]:
     yield from _table(
         ("journal", "bytes", "records", "live messages", "live bytes", ""),
         [
-            (each.file, each.bytes, each.records, each.live, each.live_bytes, "" if each.sealed else "open")
+            (
+                each.file,
+                each.bytes,
+                each.records,
+                each.live_messages,
+                each.live_bytes,
+                "" if each.sealed else "open",
+            )
             for each in summary.segments
         ],
     )
     yield from _table(
         ("paging", "address", "pages", "bytes", "messages", "live", "not durable"),
         [
-            (each.folder, each.address, each.pages, each.bytes, each.written, each.live, each.lost)
+            (
+                each.folder,
+                each.address,
+                each.pages,
+                each.bytes,
+                each.messages,
+                each.live_messages,
+                each.volatile_messages,
+            )
             for each in summary.pages
         ],
     )
@@ -131,10 +146,10 @@ def _queue_row(counts: QueueCounts) -> Sequence[object]:
     return (
         queue.name,
         queue.address,
-        counts.messages,
-        counts.paged,
-        counts.scheduled,
-        counts.delivered,
+        counts.message_count,
+        counts.paged_count,
+        counts.scheduled_count,
+        counts.delivered_count,
         " ".join(shown),
     )
 

@@ -61,7 +61,7 @@ from stompring.store.export import (
     QueueEntry,
     header_pairs,
 )
-from stompring.store.paging import Paging
+from stompring.store.pages import Paging
 
 from .contexts import Context
 from .output import CommandFailed, bracketed, byte_progress, reachable
@@ -450,7 +450,7 @@ class OfflineImport:
     def settle(self) -> None:
         """Wait until all of it is safe."""
         safe: list[bool] = []
-        self._storage.journal.when_synced(lambda: safe.append(True))
+        self._storage.writer.when_synced(lambda: safe.append(True))
         self._reactor.turn()
         while not safe:
             if self._storage.failing:

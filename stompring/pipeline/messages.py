@@ -284,11 +284,12 @@ class Messages:
         queues = fixed["queues"].astype(np.int64) * 4
         whole = begins + MESSAGE.size + queues + sum(sizes) + TERMINATOR == ends
         whole &= sizes[0] >= TRAITS.size
+        traits = begins + MESSAGE.size + queues
+        whole[whole] = _parts_fit(records, traits[whole], sizes[0][whole], sizes[1][whole])
         begins, ends = records.only(whole, begins, ends)
         if not whole.all():
-            fixed = fixed[whole]
+            fixed, traits = fixed[whole], traits[whole]
         counts = fixed["queues"].astype(np.int64)
-        traits = begins + MESSAGE.size + 4 * counts
         _, queues = records.items(begins + MESSAGE.size, counts, layout(queue="<u4"))
         return begins, ends, fixed, traits, queues["queue"]
 
@@ -321,6 +322,13 @@ class Messages:
         """Where the header lines of one of them are, the line feed before the first of them too."""
         stop = int(self.ends[index]) - TERMINATOR - int(self.fixed["body"][index])
         return slice(stop - int(self.fixed["head"][index]), stop)
+
+
+def _parts_fit(records: Records, traits: Any, sizes: Any, heads: Any) -> Any:
+    """Of each message whether its parts are no longer than the traits and the head that they are in."""
+    lengths = records.fields(traits, TRAIT_LENGTHS)
+    parts = sum(lengths[name].astype(np.int64) for name in ("destination", "user", "origin", "group"))
+    return (TRAITS.size + parts <= sizes) & (lengths["block"] < heads)
 
 
 class PageMessages:

@@ -31,7 +31,7 @@ from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
 from stompring.store.files import Files
-from stompring.store.paging import Paging
+from stompring.store.pages import Paging
 from stompring.store.retention import Retention, Samples
 from stompring.store.writer import ReactorSync
 

@@ -48,7 +48,7 @@ from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcc
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
 from stompring.store.files import Files
-from stompring.store.paging import Paging
+from stompring.store.pages import Paging
 
 from .authentication import Security
 from .bridges import STOP_TIMEOUT, bridges_of

@@ -10,18 +10,14 @@ reader takes for blanks. `_Repair` makes both readable. Artemis's own import fai
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
-import os
 import re
 import zlib
 from binascii import Error as Base64Error
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
-from typing import IO
 from xml.parsers import expat  # nosec B407 - a document type is refused, so no entity can be declared
 
 from stompring.broker.directory import WildcardAddresses
@@ -32,6 +28,7 @@ from stompring.stomp.frames import header_line
 from .export import (
     DeclaredQueue,
     Entry,
+    ImportedFile,
     InvalidExport,
     PortableAddress,
     PortableMessage,
@@ -94,7 +91,7 @@ NO_LOCAL = re.compile(r"(?:\((?P<own>.*)\) AND )?\(__AMQ_CID <> '[^']*' OR __AMQ
 JAVA_BODIES = frozenset({"map", "object", "stream"})
 
 
-class ArtemisExportReader:
+class ArtemisExportReader(ImportedFile):
     """Reads a file. Every `InvalidExport` that is raised names the file and the line.
 
     ``skipped`` has the number of messages that were left out, by the reason; ``java_bodies`` that of messages whose
@@ -102,20 +99,11 @@ class ArtemisExportReader:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self.skipped: Counter[str] = Counter()
         self.java_bodies: Counter[str] = Counter()
-        self._raw: BufferedReader = path.open("rb")
-        self.size = os.fstat(self._raw.fileno()).st_size
-        gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
-        self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
         self._line = 1  # of the entry that was given last
         self._document = _ExportScan(self)
-
-    @property
-    def position(self) -> int:
-        """Bytes of the file that were read, of `size`."""
-        return self._raw.tell()
 
     def identify(self) -> str:
         """A digest of the whole file, which is read to the end. Raises `InvalidExport` where that is missing.
@@ -132,16 +120,6 @@ class ArtemisExportReader:
             raise InvalidExport(f"{self.path}: {first}: its end is not </activemq-journal>")
         self._file.seek(0)
         return digest.hexdigest()
-
-    def close(self) -> None:
-        """Nothing more will be read."""
-        self._raw.close()
-
-    def __enter__(self) -> ArtemisExportReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def entries(self) -> Iterator[Entry]:
         """Addresses, queues and messages in the order of the file."""

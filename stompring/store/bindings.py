@@ -11,112 +11,28 @@ for its ids keep their positions.
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from struct import Struct
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from stompring.broker.address import Address, DuplicateIds, cache_size
+from stompring.broker.address import Address, DuplicateIds
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType, options_of
 from stompring.settings.value_types import VALUE_TYPES
 
 from .encoder import RecordEncoder
-from .record import ADDRESS, BINDING, BOUND, DUPLICATE_IDS, NOTE, QUEUE, UNBOUND, Kind
-from .segment import LiveRecord
-
-if TYPE_CHECKING:
-    from .journal import Journal
-    from .recovery import Recovery
-    from .replay import ReadSegment
-
+from .journal import Binding, Journal, LiveRecord
+from .record import ADDRESS, DUPLICATE_IDS, NOTE, QUEUE, pack_ids
+from .replay import ReadSegment, ReplayedIds
 
 #: Attributes that are not written: made of others.
 DERIVED = frozenset({"accepts"})
 
 #: What a description that says too little or something impossible raises.
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, Refused)
-
-
-class QueueBinding(LiveRecord):
-    """A durable queue."""
-
-    __slots__ = ("queue",)
-
-    def __init__(self, queue: Queue) -> None:
-        super().__init__()
-        self.queue = queue
-
-    @property
-    def subject(self) -> Queue:
-        """What it describes."""
-        return self.queue
-
-    def record(self) -> bytes:
-        """The BINDING record of the queue as it is now."""
-        packed = BINDING.pack(Kind.BINDING, QUEUE, BOUND, 0, self.queue.number)
-        return packed + encode(describe_queue(self.queue))
-
-    def encode(self, encoder: RecordEncoder) -> None:
-        if self.gone:
-            encoder.add(BINDING.pack(Kind.BINDING, QUEUE, UNBOUND, 0, self.queue.number))
-        else:
-            encoder.add(self.record())
-
-
-class AddressBinding(LiveRecord):
-    """An address."""
-
-    __slots__ = ("address",)
-
-    def __init__(self, address: Address) -> None:
-        super().__init__()
-        self.address = address
-
-    @property
-    def subject(self) -> Address:
-        """What it describes."""
-        return self.address
-
-    def record(self) -> bytes:
-        """The BINDING record of the address as it is now; it must have a number."""
-        packed = BINDING.pack(Kind.BINDING, ADDRESS, BOUND, 0, self.address.number)
-        return packed + encode(describe_address(self.address))
-
-    def encode(self, encoder: RecordEncoder) -> None:
-        number = encoder.number_of(self.address)
-        if self.gone:
-            encoder.add(BINDING.pack(Kind.BINDING, ADDRESS, UNBOUND, 0, number))
-        else:
-            encoder.add(self.record())
-
-
-Binding = QueueBinding | AddressBinding
-
-
-class NamedValue(LiveRecord):
-    """Something that others want to find again: JSON under a number of theirs."""
-
-    __slots__ = ("number", "value")
-
-    def __init__(self, number: int, value: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.number = number
-        self.value = value
-
-    def encode(self, encoder: RecordEncoder) -> None:
-        if self.gone:
-            encoder.add(BINDING.pack(Kind.BINDING, NOTE, UNBOUND, 0, self.number))
-        else:
-            encoder.add(BINDING.pack(Kind.BINDING, NOTE, BOUND, 0, self.number) + encode(self.value))
-
-
-def encode(value: Mapping[str, Any]) -> bytes:
-    """As a BINDING record ends."""
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:
@@ -153,34 +69,25 @@ def describe_address(address: Address) -> dict[str, Any]:
 class StoredQueue:
     """A queue as it was described."""
 
-    number: int
     name: str
     address: str
-    attributes: dict[str, Any]
+    attributes: QueueAttributes
     paused: bool
     no_local: str | None
-    as_configured: dict[str, Any] | None
+    as_configured: QueueAttributes | None  # what broker.xml had said of it
 
     @classmethod
-    def parse(cls, number: int, value: Mapping[str, Any]) -> StoredQueue:
-        """From `describe_queue`. Raises `KeyError` where something is missing."""
+    def parse(cls, value: Mapping[str, Any]) -> StoredQueue:
+        """From `describe_queue`. Raises one of `UNUSABLE`."""
+        configured = value.get("asConfigured")
         return cls(
-            number,
             value["name"],
             value["address"],
-            dict(value["attributes"]),
+            attributes_of(value["attributes"]),
             bool(value.get("paused", False)),
             value.get("noLocal"),
-            value.get("asConfigured"),
+            None if configured is None else attributes_of(configured),
         )
-
-    def make_attributes(self) -> QueueAttributes:
-        """The attributes it had. Raises `Refused` where they cannot be."""
-        return attributes_of(self.attributes)
-
-    def make_as_configured(self) -> QueueAttributes | None:
-        """What broker.xml had said of it."""
-        return None if self.as_configured is None else attributes_of(self.as_configured)
 
 
 _CHOICES = {
@@ -206,7 +113,6 @@ def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
 class StoredAddress:
     """An address as it was described."""
 
-    number: int
     name: str
     routing_types: frozenset[RoutingType]
     auto_created: bool
@@ -214,10 +120,9 @@ class StoredAddress:
     paused: bool
 
     @classmethod
-    def parse(cls, number: int, value: Mapping[str, Any]) -> StoredAddress:
-        """From `describe_address`. Raises `KeyError` where something is missing."""
+    def parse(cls, value: Mapping[str, Any]) -> StoredAddress:
+        """From `describe_address`. Raises one of `UNUSABLE`."""
         return cls(
-            number,
             value["name"],
             frozenset(map(RoutingType, value["routingTypes"])),
             bool(value.get("autoCreated", False)),
@@ -228,8 +133,6 @@ class StoredAddress:
 
 #: How much one chunk holds at most, but for its last id.
 CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
-
-_LENGTH = Struct("<I")
 
 
 class IdChunk(LiveRecord):
@@ -396,9 +299,10 @@ class StoredIds:
         while self.chunks:
             self.chunks.popleft().end_here()
 
-    def restore(self, found: ReplayedIds, recovery: Recovery) -> None:
-        """Bring back what was read, as far as it still counts."""
-        size = cache_size(self.address) if recovery.persist_ids else 0
+    def restore(
+        self, found: ReplayedIds, size: int, adopt: Callable[[LiveRecord, ReadSegment], None]
+    ) -> None:
+        """Bring back what was read, as far as it still counts: the latest ``size`` ids."""
         found_ids = list(found.latest(size))
         self._next = self.oldest = found.next
         if not found_ids:
@@ -418,36 +322,7 @@ class StoredIds:
             chunk.restore(identifier)
         for chunk, segment in zip(self.chunks, oldest_segments, strict=True):
             chunk.count_live()
-            recovery.adopt(chunk, segment)
-
-
-class ReplayedIds:
-    """What the records of a journal say of the ids of one address."""
-
-    def __init__(self) -> None:
-        self.oldest = 0
-        self.next = 0
-        self._found: dict[int, tuple[ReadSegment, bytes]] = {}  # by position
-
-    def include(self, segment: ReadSegment, first: int, oldest: int, ids: list[bytes]) -> None:
-        """One record. Later ones replace what earlier ones say of the same positions."""
-        self.oldest = max(self.oldest, oldest)
-        self.next = max(self.next, self.oldest, first + len(ids))
-        for position, identifier in enumerate(ids, first):
-            self._found[position] = (segment, identifier)
-
-    def latest(self, size: int | None = None) -> Iterator[tuple[int, ReadSegment, bytes]]:
-        """Position, segment and id of the latest ``size`` that count, the oldest first; none of them twice."""
-        seen: set[bytes] = set()
-        chosen: list[tuple[int, ReadSegment, bytes]] = []
-        for position in sorted(self._found, reverse=True):
-            if position < self.oldest or len(chosen) == size:
-                break
-            segment, identifier = self._found[position]
-            if identifier not in seen:
-                seen.add(identifier)
-                chosen.append((position, segment, identifier))
-        return reversed(chosen)
+            adopt(chunk, segment)
 
 
 def record_bytes(ids: list[bytes]) -> int:
@@ -455,21 +330,42 @@ def record_bytes(ids: list[bytes]) -> int:
     return sum(map(len, ids)) + 4 * len(ids) + DUPLICATE_IDS.size + 8 if ids else 0
 
 
-def pack_ids(address: int, first: int, oldest: int, ids: list[bytes]) -> bytes:
-    """The payload of a DUPLICATE_IDS record."""
-    head = DUPLICATE_IDS.pack(Kind.DUPLICATE_IDS, 0, 0, address, first, oldest, len(ids))
-    pack = _LENGTH.pack
-    return head + b"".join([pack(len(identifier)) + identifier for identifier in ids])
+class Bindings:
+    """What the journal has of each durable queue, each address and each value.
 
+    ``values`` are JSON objects stored under a number; ``ids`` are those of addresses by which they know duplicates.
+    """
 
-def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[bytes]]:
-    """Address, first position, oldest position and ids of such a payload. Raises `ValueError` where it is none."""
-    _, _, _, address, first, oldest, count = DUPLICATE_IDS.unpack_from(data, begin)
-    ids, at = [], begin + DUPLICATE_IDS.size
-    for _ in range(count):
-        start = at + _LENGTH.size
-        at = start + _LENGTH.unpack_from(data, at)[0]
-        if at > end:
-            raise ValueError
-        ids.append(data[start:at])
-    return address, first, oldest, ids
+    def __init__(self, journal: Journal) -> None:
+        self.values: dict[int, Mapping[str, Any]] = {}
+        self.ids: dict[Address, StoredIds] = {}
+        self._journal = journal
+        self._known: dict[object, Binding] = {}  # by queue, address, or number of a value
+
+    def of_queue(self, queue: Queue) -> Binding:
+        """The binding of a queue, made on first use."""
+        return self._of(QUEUE, queue.number, queue, partial(describe_queue, queue))
+
+    def of_address(self, address: Address) -> Binding:
+        """The same of an address, which has a number then."""
+        if not address.number:
+            address.number = next(self._journal.next_address)
+        return self._of(ADDRESS, address.number, address, partial(describe_address, address))
+
+    def of_value(self, number: int) -> Binding:
+        """The same of a value."""
+        return self._of(NOTE, number, number, partial(self.values.__getitem__, number))
+
+    def _of(
+        self, what: int, number: int, subject: object, describe: Callable[[], Mapping[str, Any]]
+    ) -> Binding:
+        binding = self._known.get(subject)
+        if binding is None:
+            binding = self._known[subject] = Binding(what, number, subject, describe)
+        return binding
+
+    def unbind(self, subject: object) -> None:
+        """A queue, an address or the value with that number is deleted."""
+        binding = self._known.pop(subject, None)
+        if binding is not None:
+            self._journal.unbind(binding)

@@ -392,7 +392,7 @@ def record_ingested(
         lakes = read_ingested(directory)
         now = time.time_ns() // 1_000_000 if when is None else when
         lakes[lake] = Lake(lake, name, now, positions)
-        _replace(directory / INGESTED, _document(lakes))
+        Files().replace(directory / INGESTED, _document(lakes))
 
 
 @contextmanager
@@ -433,21 +433,3 @@ def _locked(path: Path, *, wait: bool) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_name(path.name + ".new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(draft, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Reactor
@@ -13,31 +13,26 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.settings.model import BrokerConfiguration
 
-from .bindings import AddressBinding, NamedValue, QueueBinding, ReplayedIds, StoredIds
+from .bindings import Bindings, StoredIds
 from .encoder import RecordBatchByConsumer
 from .files import Disk, Files
 from .journal import Compaction, Journal
+from .page_recovery import PageRecovery
+from .pages import Paging
 from .recovery import Recovery
 from .replay import Replay
 from .retention import Retention
-from .segment import NO_IDENTITY, JournalSegment, LiveRecord
+from .segment import NO_IDENTITY
 from .writer import Writer
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
 
 
-class RecoverablePages(Protocol):
-    """What is on disk beside the journal."""
-
-    def recover(self, recovery: Recovery, broker: Broker) -> None:
-        """Make pages anew; addresses and queues are there, messages in memory come after them."""
-
-
 class Durable:
     """Durable messages and queues of one broker in one directory, which no other process writes to.
 
-    ``notes`` are JSON objects stored under a number (see `note`).
+    ``notes`` are JSON objects stored under a number (see `store_value`).
     """
 
     def __init__(
@@ -70,8 +65,9 @@ class Durable:
         )
         self.write_limit = self.writer.write_limit
         self.keeps_all = False
-        self.notes: dict[int, Mapping[str, Any]] = {}
-        self.pages: RecoverablePages | None = None  # what is on disk beside the journal, where something is
+        self.bindings = Bindings(self.journal)
+        self.notes = self.bindings.values
+        self.pages: Paging | None = None  # what is on disk beside the journal, where something is
         self.recovery: Recovery | None = None
         self.retention: Retention | None = None
         # the hot ones go straight to the journal
@@ -87,10 +83,6 @@ class Durable:
         self.commit: Callable[[], None] = self.journal.commit
         self._sync_transactional = configuration.journal_sync_transactional
         self._sync_others = configuration.journal_sync_non_transactional
-        self._queues: dict[Queue, QueueBinding] = {}
-        self._addresses: dict[Address, AddressBinding] = {}
-        self._notes: dict[int, NamedValue] = {}
-        self._ids: dict[Address, StoredIds] = {}
         self._recovering = False
 
     @property
@@ -107,52 +99,35 @@ class Durable:
         self.journal.reserve_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return
-        self.journal.bind(self._queue_binding(queue))
-
-    def _queue_binding(self, queue: Queue) -> QueueBinding:
-        binding = self._queues.get(queue)
-        if binding is None:
-            binding = self._queues[queue] = QueueBinding(queue)
-        return binding
+        self.journal.bind(self.bindings.of_queue(queue))
 
     def unbind(self, queue: Queue) -> None:
-        binding = self._queues.pop(queue, None)
-        if binding is not None:
-            self.journal.unbind(binding)
+        self.bindings.unbind(queue)
 
     def bind_address(self, address: Address) -> None:
-        if self._recovering:
-            return
-        self.journal.bind(self._address_binding(address))
-
-    def _address_binding(self, address: Address) -> AddressBinding:
-        binding = self._addresses.get(address)
-        if binding is None:
-            binding = self._addresses[address] = AddressBinding(address)
-        return binding
+        if not self._recovering:
+            self.journal.bind(self.bindings.of_address(address))
 
     def unbind_address(self, address: Address) -> None:
-        binding = self._addresses.pop(address, None)
-        if binding is not None:
-            self.journal.unbind(binding)
-        ids = self._ids.pop(address, None)
+        self.bindings.unbind(address)
+        ids = self.bindings.ids.pop(address, None)
         if ids is not None:
             ids.end()
 
     def remember(self, address: Address, identifier: bytes) -> None:
-        ids = self._ids.get(address)
+        ids = self.bindings.ids.get(address)
         if ids is None:
-            ids = self._ids[address] = StoredIds(self.journal, address)
+            ids = self.bindings.ids[address] = StoredIds(self.journal, address)
         ids.remember(identifier)
 
     def forgot(self, address: Address) -> None:
-        ids = self._ids.get(address)
+        ids = self.bindings.ids.get(address)
         if ids is not None:
             ids.drop_forgotten()
             self.journal.drop_dead()
 
     def forgot_all(self, address: Address) -> None:
-        ids = self._ids.get(address)
+        ids = self.bindings.ids.get(address)
         if ids is not None:
             ids.forget_all()
             self.journal.drop_dead()
@@ -161,17 +136,10 @@ class Durable:
         """Store a JSON object under a number, replacing an older one; None deletes it."""
         if value is None:
             self.notes.pop(number, None)
-            ended = self._notes.pop(number, None)
-            if ended is not None:
-                ended.gone = True
-                self.journal.update(ended)
-            return
-        self.notes[number] = value
-        note = self._notes.get(number)
-        if note is None:
-            note = self._notes[number] = NamedValue(number, value)
-        note.value = value
-        self.journal.update(note)
+            self.bindings.unbind(number)
+        else:
+            self.notes[number] = value
+            self.journal.bind(self.bindings.of_value(number))
 
     # ---- safety
 
@@ -209,11 +177,11 @@ class Durable:
         if self.retention is not None:
             self.retention.clock = broker.clock
             self.retention.begin()
-        self.recovery = Recovery(
-            self, Replay(self.files, self.journal.directory, self.journal.identity), broker
-        )
+        replay = Replay(self.files, self.journal.directory, self.journal.identity)
+        recovery = self.recovery = Recovery(self.journal, self.bindings, self.files, replay, broker)
+        paging = self.pages
         try:
-            self.recovery.run()
+            recovery.run(None if paging is None else lambda: PageRecovery(paging, recovery, broker).run())
         finally:
             self._recovering = False
         self.writer.write_now()  # the lease of message numbers, before the first of them is used
@@ -221,39 +189,3 @@ class Durable:
             if address.auto_created and not address.queues and address.pages is None:
                 broker.consider_deleting_address(address)
         self.compaction.consider()
-
-    def rebind(self, queue: Queue) -> None:
-        """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
-        self.journal.bind(self._queue_binding(queue))
-        self.rebind_address(queue.address)
-
-    def rebind_address(self, address: Address) -> None:
-        """The same of an address alone."""
-        self.journal.bind(self._address_binding(address))
-
-    def adopt_queue(self, queue: Queue, segment: JournalSegment) -> None:
-        """A queue was restored, whose binding is in ``segment``."""
-        self._queues[queue] = _adopt(QueueBinding(queue), segment)
-
-    def adopt_address(self, address: Address, segment: JournalSegment) -> None:
-        """The same of an address."""
-        self._addresses[address] = _adopt(AddressBinding(address), segment)
-
-    def adopt_ids(self, address: Address, found: ReplayedIds, recovery: Recovery) -> None:
-        """An address was restored, of whose duplicate ids this was found."""
-        ids = self._ids[address] = StoredIds(self.journal, address)
-        ids.restore(found, recovery)
-
-    def adopt_note(self, number: int, value: Mapping[str, Any], segment: JournalSegment) -> None:
-        """The same of a note."""
-        self.notes[number] = value
-        self._notes[number] = _adopt(NamedValue(number, value), segment)
-
-
-K = TypeVar("K", bound=LiveRecord)
-
-
-def _adopt(record: K, segment: JournalSegment) -> K:
-    record.segment = segment
-    segment.live[record] = record
-    return record

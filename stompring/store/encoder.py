@@ -9,7 +9,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from stompring.broker.address import Address
@@ -404,19 +404,14 @@ class RecordEncoder:
             known = deliveries if logged is None else logged.get(ref, -1)
             if known < ref.deliveries or ref in happened or _differs(ref, due, deliveries):
                 states += _states(ref, happened.get(ref, ()), (deliveries, 0, due, b""), known, time)
-        self.footer.include(message.number, message.timestamp)
-        if self._inner is not None:
-            self._inner.append(head + message.tail)
-            self._inner += states
-        elif states:
+        together = self._inner is None and len(states) > 0
+        if together:
             self.open()
-            self._inner = [head + message.tail, *states]
+        self._add_message(message, head)
+        for state in states:
+            self.add(state)
+        if together:
             self.close()
-        else:
-            frame, tail = framed_message(head, message.tail), message.tail
-            self._starts.append(self.at)
-            self.at += len(frame) + len(tail)
-            self._parts += (frame, tail)
 
     def retained(self, part: RetainedPart, now: int) -> None:
         """Messages that no restart brings back, and what became of them in their queues."""
@@ -595,13 +590,12 @@ def _state(ref: Reference, cause: Cause, delivered: int, place: DeliveryState, t
 
 def pack_recurrence(recurrence: Recurrence) -> bytes:
     """A recurrence as it ends a STATE record."""
-    fields = {
-        "period": recurrence.period,
-        "repeat": recurrence.repeat,
-        "cron": recurrence.cron,
-        "delay": recurrence.delay,
-    }
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return json.dumps(recurrence_fields(recurrence), separators=(",", ":")).encode()
+
+
+def recurrence_fields(recurrence: Recurrence) -> dict[str, Any]:
+    """How a scheduled message goes on, as JSON."""
+    return {name: getattr(recurrence, name) for name in ("period", "repeat", "cron", "delay")}
 
 
 def unpack_recurrence(data: bytes) -> Recurrence | None:

@@ -12,14 +12,14 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self, TypeVar
 
 from stompring import __version__
 from stompring.broker.clock import Recurrence
@@ -31,7 +31,7 @@ from stompring.settings.value_types import VALUE_TYPES
 from stompring.stomp.frames import header_line, unescape
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
-from .encoder import unpack_recurrence
+from .encoder import recurrence_fields, unpack_recurrence
 from .inspection import DirectoryContents, Findings, FoundMessage, JournalInspection
 from .record import ADDRESS, QUEUE, TraitsCache
 
@@ -195,7 +195,7 @@ class PortableMessage:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableMessage:
-        """From the JSON object. Raises `Unusable`."""
+        """From the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "message")
         block = b"".join(header_line(name, value) for name, value in _headers(take))
         traits = Traits(
@@ -251,11 +251,6 @@ def _place_fields(place: QueueEntry) -> dict[str, Any]:
         "dueTime": place.due or None,
         "recurrence": None if recurrence is None else recurrence_fields(recurrence),
     }
-
-
-def recurrence_fields(recurrence: Recurrence) -> dict[str, Any]:
-    """How a scheduled message goes on, as JSON."""
-    return {name: getattr(recurrence, name) for name in ("period", "repeat", "cron", "delay")}
 
 
 def _place(given: Mapping[str, Any]) -> QueueEntry:
@@ -327,7 +322,7 @@ class PortableQueue:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableQueue:
-        """From the JSON object. Raises `Unusable`."""
+        """From the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "queue")
         configured = take.value("asConfigured")
         found = cls(
@@ -399,7 +394,7 @@ class PortableAddress:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableAddress:
-        """From the JSON object. Raises `Unusable`."""
+        """From the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "address")
         types = take.items("routingTypes")
         if unknown := [each for each in types if each not in RoutingType.__members__]:
@@ -484,16 +479,38 @@ class ExportWriter:
                 self._part.unlink()
 
 
-class ExportReader:
-    """Reads a file. Every `Unusable` that is raised names the file and the line."""
+class ImportedFile:
+    """A file that is read, gzipped or not. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.line = 0
         self._raw: BufferedReader = path.open("rb")
         self.size = os.fstat(self._raw.fileno()).st_size
         gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
         self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file that were read, of `size`."""
+        return self._raw.tell()
+
+    def close(self) -> None:
+        """Nothing more will be read."""
+        self._raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ExportReader(ImportedFile):
+    """Reads a file. Every `InvalidExport` that is raised names the file and the line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.line = 0
         kind, header = self._next()
         if kind != "export":
             raise self.wrong("not a 'stompring data export' file")
@@ -506,23 +523,8 @@ class ExportReader:
         except InvalidExport as fault:
             raise self.wrong(str(fault)) from None
 
-    @property
-    def position(self) -> int:
-        """Bytes of the file that were read, of `size`."""
-        return self._raw.tell()
-
-    def close(self) -> None:
-        """Nothing more will be read."""
-        self._raw.close()
-
-    def __enter__(self) -> ExportReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Kind and fields of every line between the first and the last. Raises `Unusable` where the last is missing."""
+        """Kind and fields of each line between the first and the last. Raises `InvalidExport` if that is missing."""
         counts = dict.fromkeys(KINDS, 0)
         while True:
             kind, fields = self._next()
@@ -592,27 +594,40 @@ class ExportReader:
 
 def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
     """The queues there are. One whose binding cannot be understood is left out (see `faults`)."""
-    found = {}
-    for number, binding in journal.described(QUEUE):
-        try:
-            found[number] = queue_of(StoredQueue.parse(number, binding))
-        except UNUSABLE:
-            continue
-    return found
+    return {
+        number: PortableQueue(
+            stored.name,
+            stored.address,
+            describe_attributes(stored.attributes),
+            stored.paused,
+            stored.no_local,
+            None if stored.as_configured is None else describe_attributes(stored.as_configured),
+        )
+        for number, stored in _bound(journal, QUEUE, StoredQueue.parse)
+    }
 
 
 def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
     """The addresses there are."""
-    found = {}
-    for number, binding in journal.described(ADDRESS):
+    return {
+        number: PortableAddress(
+            stored.name, stored.routing_types, stored.auto_created, stored.configured, stored.paused
+        )
+        for number, stored in _bound(journal, ADDRESS, StoredAddress.parse)
+    }
+
+
+T = TypeVar("T")
+
+
+def _bound(
+    journal: JournalInspection, what: int, parse: Callable[[Mapping[str, Any]], T]
+) -> Iterator[tuple[int, T]]:
+    for number, binding in journal.described(what):
         try:
-            address = StoredAddress.parse(number, binding)
+            yield number, parse(binding)
         except UNUSABLE:
             continue
-        found[number] = PortableAddress(
-            address.name, address.routing_types, address.auto_created, address.configured, address.paused
-        )
-    return found
 
 
 def faults(journal: JournalInspection) -> Iterator[str]:
@@ -628,19 +643,6 @@ def faults(journal: JournalInspection) -> Iterator[str]:
     for number, queue in queues.items():
         if queue.address not in names:
             yield f"queue {queue.name} (number {number}) is bound to address {queue.address}, which does not exist"
-
-
-def queue_of(stored: StoredQueue) -> PortableQueue:
-    """A queue as it is taken elsewhere."""
-    configured = stored.make_as_configured()
-    return PortableQueue(
-        stored.name,
-        stored.address,
-        describe_attributes(stored.make_attributes()),
-        stored.paused,
-        stored.no_local,
-        None if configured is None else describe_attributes(configured),
-    )
 
 
 def export(contents: DirectoryContents, path: Path, now: int, findings: Findings) -> dict[str, int]:

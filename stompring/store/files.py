@@ -200,7 +200,7 @@ def free_name(files: Files, path: Path, ending: str) -> Path:
 
 
 class Disk(Protocol):
-    """One thread that carries out jobs in the order they were given (`server.diskpool` is the real one)."""
+    """One thread that carries out jobs in the order they were given (`server.disk` has the real one)."""
 
     def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Do ``job`` in the thread, then call ``done`` on the reactor with its result or the exception it raised.

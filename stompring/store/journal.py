@@ -20,13 +20,12 @@ those who wait for it, such as receipts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
-from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Timer
 from stompring.broker.delivery import Consumer
 from stompring.broker.message import NOWHERE, Message
@@ -34,7 +33,6 @@ from stompring.broker.ports import DELIVERED, RETURNED, Entries, Reason
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, Reference, ReferenceRun
 
-from .bindings import Binding
 from .encoder import (
     DELIVERY,
     RENEW_NUMBERS,
@@ -47,22 +45,121 @@ from .encoder import (
     TransactionStart,
     retained_parts,
 )
-from .pages import QueuePageState
-from .record import FOR_READERS, NUMBERS, Cause, Kind
+from .record import FOR_READERS, NUMBERS, Cause, Kind, pack_binding
 from .retention import Retention
-from .segment import (
-    HEADER,
-    JOURNAL,
-    NO_IDENTITY,
-    RECORD_OVERHEAD,
-    JournalSegment,
-    LiveRecord,
-    MessageReferences,
-    pack_header,
-)
+from .segment import HEADER, JOURNAL, NO_IDENTITY, pack_header
 from .writer import PREFILL_FROM, AppendOnlyFile, Writer
 
 log = logging.getLogger(__name__)
+
+#: The suffix of a damaged segment that was set aside.
+DAMAGED = ".damaged"
+
+
+class LiveRecord:
+    """Something besides messages: a binding, or what a queue has settled in a page.
+
+    ``segment`` is the oldest one that holds something of it which no later record repeats. ``whole`` says that
+    `encode` writes all of it, so that older records no longer count; ``gone`` that it writes its own removal.
+    """
+
+    __slots__ = ("gone", "segment")
+
+    whole = True
+
+    def __init__(self) -> None:
+        self.segment: JournalSegment | None = None
+        self.gone = False
+
+    def encode(self, encoder: RecordEncoder) -> None:
+        """Add what is new since the last time; called once at the end of the turn for each `Journal.update`."""
+        raise AssertionError("a subclass encodes its record")
+
+    def encode_all(self, encoder: RecordEncoder) -> None:
+        """Add all of it, because the segment goes that has it."""
+        self.encode(encoder)
+
+    def encode_logged(self, encoder: RecordEncoder) -> None:
+        """Add what `Journal.log_page` was called for."""
+        raise AssertionError("a subclass encodes its record")
+
+
+class Binding(LiveRecord):
+    """JSON under a number: an address, a durable queue, or a value that others want to find again."""
+
+    __slots__ = ("_describe", "_number", "_what", "subject")
+
+    def __init__(
+        self, what: int, number: int, subject: object, describe: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        super().__init__()
+        self.subject = subject  # what is described
+        self._what = what
+        self._number = number
+        self._describe = describe
+
+    def record(self) -> bytes:
+        """The payload of its record, as it is now."""
+        return pack_binding(self._what, self._number, None if self.gone else self._describe())
+
+    def encode(self, encoder: RecordEncoder) -> None:
+        encoder.add(self.record())
+
+
+class MessageReferences:
+    """The references of a message that several queues hold. ``left`` counts those that are not settled.
+
+    Until the message is written it stands also for one that a single queue holds, where something happened to that.
+    """
+
+    __slots__ = ("changes", "left", "logged", "refs")
+
+    def __init__(self, refs: list[Reference], logged: dict[Reference, int] | None = None) -> None:
+        self.refs = refs
+        self.left = len(refs)
+        self.changes: list[StateChange] = []  # before it was written
+        #: Where a segment has the message without the latest of these: deliveries of the others that were logged.
+        self.logged = logged
+
+
+#: What stands for a live message in its segment.
+LiveMessage = Reference | MessageReferences
+
+
+class JournalSegment:
+    """One file of the journal, and what in it still counts.
+
+    A message's ``segment`` is the one with its latest record. Before the message is written it is the `Reference`
+    or `MessageReferences` that will be.
+    """
+
+    __slots__ = ("damaged", "live", "number", "path", "size", "stream")
+
+    def __init__(self, number: int, path: Path, stream: AppendOnlyFile | None = None, size: int = 0) -> None:
+        self.number = number
+        self.path = path
+        self.stream = stream  # None for one of an earlier run
+        self.size = size
+        #: messages by number, and runs of them by themselves
+        self.live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = {}
+        self.damaged = False  # it is set aside, and not deleted, when its time comes
+
+    def remove(self, writer: Writer, retention: Retention | None = None) -> None:
+        """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
+        path = self.path
+        if self.damaged:
+            writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
+        elif retention is not None:
+            retention.retain_segment(path, self.size)
+        elif self.stream is not None:
+            self.stream.delete()
+        else:
+            writer.run_task(lambda files: files.remove(path))
+
+
+#: Bytes of a record beyond the tail of its message, more or less, for the share of what is live.
+RECORD_OVERHEAD = 120
+
 
 #: What one step may write: about a millisecond of work.
 STEP_RECORDS, STEP_BYTES = 200, 256 * 1024
@@ -208,7 +305,7 @@ class Journal:
             PREFILL_FROM  # bytes of a segment from which on zeros are written ahead of records
         )
         self._sync = sync
-        self.unwritten: dict[Queue | Address, Binding] = {}  # bindings of which nothing is on disk yet
+        self.unwritten: dict[object, Binding] = {}  # bindings of which nothing is on disk yet
         self._pending: list[object] = []
         self._replaced: list[object] = []  # settled because a newer message has come: written behind that
         self._entries: list[Entries] = []  # with messages that are retained and need not come back
@@ -216,7 +313,7 @@ class Journal:
             tuple[Queue, Consumer], Entries
         ] = {}  # those of messages that were settled before they were written
         self._logged: list[
-            tuple[Reference, int] | StateChange | QueuePageState
+            tuple[Reference, int] | StateChange | LiveRecord
         ] = []  # what became of such messages
         self._gather_due = False  # `gather` has something to do, and will be called
         self._syncing: Timer | None = None  # when what was retained is synced
@@ -346,7 +443,7 @@ class Journal:
         else:
             self._logged.append((ref, event))
 
-    def log_page(self, page_state: QueuePageState) -> None:
+    def log_page(self, page_state: LiveRecord) -> None:
         """The same of messages of a page."""
         if not self._gather_due:
             self._schedule_gather()
@@ -387,11 +484,10 @@ class Journal:
 
     def _schedule_gather(self) -> None:
         self._gather_due = True
-        self.writer.require_next_batch()
-        self.writer.at_end_of_turn(self.writer.end_of_turn)
+        self.writer.require_end_of_turn()
 
     def bind(self, binding: Binding) -> None:
-        """A queue or an address was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
+        """What it describes was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
         self._add_event(binding)
@@ -476,10 +572,6 @@ class Journal:
         if not self._gather_due:
             self._schedule_gather()
         self._pending.append(event)
-
-    def when_synced(self, call: Callable[[], None]) -> None:
-        """Call once everything appended so far would survive a crash."""
-        self.writer.when_synced(call)
 
     # ---- step 2: encode the events as records of the newest segment
 
@@ -576,7 +668,7 @@ class Journal:
             if isinstance(event, StateChange):
                 batch.flush()
                 encoder.change(event, FOR_READERS)
-            elif isinstance(event, QueuePageState):
+            elif isinstance(event, LiveRecord):
                 event.encode_logged(encoder)
             elif event[1] == DELIVERED:
                 batch.went_out(event[0])
@@ -588,17 +680,14 @@ class Journal:
 
     def _write(self, ref: Reference, batch: RecordBatch) -> None:
         """A message that several queues hold, or none any more."""
-        message = ref.message
+        message, newest = ref.message, self.segments[-1]
         live = message.segment
         if type(live) is MessageReferences:
             if live.logged is None and not live.changes and self._all_waiting(live.refs):
                 self._encoder.message_in_queues(message, live.refs)
-                if len(live.refs) > 1:
-                    live.left = len(live.refs)
-                    self._add_live(message.number, live)
-                else:
-                    self._add_live(message.number, live.refs[0])
-                message.segment = self.segments[-1]
+                live.left = len(live.refs)
+                newest.live[message.number] = live if live.left > 1 else live.refs[0]
+                message.segment = newest
                 self.live_bytes += len(message.tail) + RECORD_OVERHEAD
                 return
             alive = [each for each in live.refs if each.state != GONE]
@@ -617,8 +706,8 @@ class Journal:
                 message.segment = None
                 return
             live.refs, live.left = alive, len(alive)
-            self._add_live(message.number, live if len(alive) > 1 else alive[0])
-            message.segment = self.segments[-1]
+            newest.live[message.number] = live if live.left > 1 else alive[0]
+            message.segment = newest
             self.live_bytes += len(message.tail) + RECORD_OVERHEAD
 
     @staticmethod
@@ -629,16 +718,13 @@ class Journal:
                 return False
         return True
 
-    def _add_live(self, key: int | LiveRecord, item: Reference | MessageReferences | LiveRecord) -> None:
-        self.segments[-1].live[key] = item
-
     def _encode_other(self, event: object) -> None:
         if type(event) is StateChange:
             self._encoder.change(event)
         elif isinstance(event, LiveRecord):
             event.encode(self._encoder)
             if self.unwritten and isinstance(event, Binding):
-                self.writer.after_next_batch(partial(self._written, event.subject))
+                self.writer.after_next_batch(partial(self.unwritten.pop, event.subject, None))
             if event.gone:
                 self.forget(event)
             else:
@@ -654,9 +740,6 @@ class Journal:
                 self.complete_transaction = self.next_transaction
                 self.next_page = max(self.next_page, self._next_page)
             self._encode_numbers()
-
-    def _written(self, subject: Queue | Address) -> None:
-        self.unwritten.pop(subject, None)
 
     def keep_live(self, record: LiveRecord, *, repeated: bool = False) -> None:
         """Note the segment with its oldest record that counts, after ``record`` was encoded; ``repeated``: in full."""
@@ -682,8 +765,8 @@ class Journal:
                 self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
                 return
             self._encoder.copies(message, refs, logged={each: each.deliveries for each in refs})
-            self._add_live(key, live)
-            message.segment = self.segments[-1]
+            newest = message.segment = self.segments[-1]
+            newest.live[key] = live
 
     def _append_records(self, *, sync: bool = False) -> None:
         segment = self.segments[-1]

@@ -1,8 +1,8 @@
-"""Page files: their names, their footer, reading one without a footer, and the journal's record of each.
+"""Page files: their names, their footer, and reading one without a footer.
 
-For each message the footer has one byte, its *kind*: priority + 1, with `LASTING` for a durable message and `DELAYED`
-for one that was sent with a due time. Which queues a message belongs to is a bitmap for each queue, left out where all
-messages are its own. Only durable queues are listed.
+For each message the footer has one byte, its *kind*: priority + 1, with `DURABLE_BIT` for a durable message and
+`SCHEDULED_BIT` for one that was sent with a due time. Which queues a message belongs to is a bitmap for each queue,
+left out where all messages are its own. Only durable queues are listed.
 """
 
 from __future__ import annotations
@@ -13,35 +13,25 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct, error
-from typing import TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
+from typing import Any, NamedTuple
 
 from stompring.broker.ports import TIMED
 
-from .encoder import RecordEncoder
 from .files import Files, free_name
 from .record import (
     ADDRESS,
-    BEGUN,
-    COMPLETE,
     DURABLE,
     GREATEST_ID,
     MESSAGE,
     NAME,
-    PAGE_FILE,
-    PAGE_SHARE,
     PREFIX,
     QUEUE,
-    REMOVED,
     Kind,
     fits,
     unpack_binding,
 )
-from .segment import HEADER, Footer, LiveRecord
+from .segment import HEADER, Footer, SegmentScan, record_end
 from .writer import Writer
-
-if TYPE_CHECKING:
-    from .journal import Journal
 
 #: Holds the name of the address a directory is of.
 ADDRESS_FILE = "address.txt"
@@ -282,33 +272,6 @@ def unpack_bits(bits: bytes, count: int) -> bytes:
     return f"{number:0{count}b}"[::-1][:count].encode().translate(_FROM_DIGITS)
 
 
-class PageFileRecord(LiveRecord):
-    """A page file. ``shares`` has how many of its durable messages entered each durable queue, by number.
-
-    It is None until the page is complete; ``messages`` counts all of them then.
-    """
-
-    __slots__ = ("_address", "_log", "_number", "messages", "shares")
-
-    def __init__(self, log: Journal, address: int, number: int) -> None:
-        super().__init__()
-        self.messages = 0
-        self.shares: Mapping[int, int] | None = None
-        self._log = log
-        self._address = address
-        self._number = number
-
-    def encode(self, encoder: RecordEncoder) -> None:
-        shares = {} if self.gone or self.shares is None else self.shares
-        operation = REMOVED if self.gone else BEGUN if self.shares is None else COMPLETE
-        messages = self.messages if operation == COMPLETE else 0
-        log, number = self._log, self._number
-        if log.next_page:
-            log.next_page = max(log.next_page, number + 1)
-        head = PAGE_FILE.pack(Kind.PAGE_FILE, operation, 0, self._address, number, messages, len(shares))
-        encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
-
-
 def durable_counts(contents: PageColumns | PageSummary) -> dict[int, int]:
     """How many durable messages of a page entered each durable queue."""
     if isinstance(contents, PageColumns):
@@ -355,8 +318,8 @@ class Gap(NamedTuple):
     sure: bool
 
 
-class PageScan:
-    """The messages of a page's bytes.
+class PageScan(SegmentScan):
+    """The messages of a page's bytes. It does not need the footer.
 
     ``end`` is where the last good record ended. What is behind it is in ``tail``, the reason why it cannot be read,
     empty where there is nothing; ``gaps`` are before it.
@@ -366,8 +329,6 @@ class PageScan:
         "address",
         "bindings",
         "contents",
-        "data",
-        "end",
         "footer_begun",
         "gaps",
         "name",
@@ -377,7 +338,8 @@ class PageScan:
     )
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        super().__init__(data, min(HEADER.size, len(data)))
+        self.footer = None
         self.contents = PageColumns()
         self.transactions: list[tuple[int, int]] = []  # index, number, where there is one
         self.address = 0
@@ -387,27 +349,25 @@ class PageScan:
         self.gaps: list[Gap] = []
         self.tail = ""
         self.footer_begun = False
-        self.end = min(HEADER.size, len(data))
-        self._walk()
+        for begin, end in self:
+            try:
+                self._record(begin, end)
+            except (error, ValueError) as fault:
+                self._gap(begin - _FRAME, end, f"malformed record: {fault}")
 
-    def _walk(self) -> None:
-        data, at = self.data, self.end
-        while at < len(data):
-            end, reason = record_end(data, at)
-            if not reason:
-                try:
-                    if not self._record(at + _FRAME, end):
-                        return
-                except (error, ValueError) as fault:
-                    reason = f"malformed record: {fault}"
-            if reason:
-                end = next_record(data, at + 1)
-                if end < 0:
-                    self.footer_begun = data[at + _FRAME : at + _FRAME + 1] == bytes([Kind.FOOTER])
-                    self.tail = "" if self.footer_begun else reason
-                    return
-                self._gap(at, end, reason)
-            at = self.end = end
+    def _sealed_in_part(self, at: int) -> None:
+        self.footer_begun = True
+        self.end = at
+
+    def _skip(self, at: int, reason: str, incomplete: bool) -> int:
+        """Go on with the first good record behind ``at``."""
+        stop = next_record(self.data, at + 1)
+        if stop >= 0:
+            self._gap(at, stop, reason)
+            return stop
+        self.footer_begun = self.data[at + _FRAME : at + _FRAME + 1] == bytes([Kind.FOOTER])
+        self.tail = "" if self.footer_begun else reason
+        return len(self.data)
 
     def _gap(self, at: int, stop: int, reason: str) -> None:
         """Note what cannot be read between two good records; keep the place of a message."""
@@ -442,8 +402,8 @@ class PageScan:
         if not memberships or memberships[-1][1] != ids:
             memberships.append((index, ids))
 
-    def _record(self, begin: int, end: int) -> bool:
-        """Take a good record in; False for the footer, which ends the page."""
+    def _record(self, begin: int, end: int) -> None:
+        """Take a good record in."""
         data = self.data
         kind = data[begin]
         if kind == Kind.MESSAGE:
@@ -461,12 +421,8 @@ class PageScan:
             what, number, value = unpack_binding(data, begin, end)
             if value is not None and number <= GREATEST_ID:
                 self.bindings[what, number] = value
-        elif kind == Kind.FOOTER:
-            self.footer_begun = True
-            return False
         else:
             raise ValueError(f"unexpected record of kind {kind}")
-        return True
 
     def _message(self, begin: int, end: int) -> None:
         data = self.data
@@ -509,7 +465,7 @@ def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]
     """Index and number of the messages, of those that begin at ``starts``, that were sent in a transaction."""
     found = []
     for index, at in enumerate(starts):
-        end, reason = record_end(data, at)
+        end, reason = record_end(data, at, len(data))
         if not reason and end - at >= _FRAME + MESSAGE.size:
             number = MESSAGE.unpack_from(data, at + _FRAME)[9]
             if number:
@@ -517,28 +473,12 @@ def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]
     return found
 
 
-def record_end(data: bytes, at: int) -> tuple[int, str]:
-    """Where the record at a position ends, and why it cannot be read; an empty text for a good one."""
-    begin = at + _FRAME
-    if begin > len(data):
-        return -1, "record header is truncated"
-    length, crc = PREFIX.unpack_from(data, at)
-    end = begin + length
-    if not length:
-        return -1, "record length is 0"
-    if end > len(data):
-        return -1, "record extends beyond the end of the file"
-    if crc32(memoryview(data)[begin:end]) != crc:
-        return -1, "record checksum mismatch"
-    return end, ""
-
-
 def next_record(data: bytes, at: int) -> int:
     """Where the first good record at or after a position begins, -1 where there is none."""
     match = _BEGINNING.search(data, at + _FRAME)
     while match is not None:
         start = match.start() - _FRAME
-        if not record_end(data, start)[1]:
+        if not record_end(data, start, len(data))[1]:
             return start
         match = _BEGINNING.search(data, match.start() + 1)
     return -1

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from stompring.broker.ports import TIMED, Reason
 from stompring.broker.queue import Queue
@@ -22,7 +24,6 @@ from .page_file import (
     DURABLE_BIT,
     PAGE_NAME,
     Gap,
-    PageFileRecord,
     PageScan,
     PageSummary,
     directory_number,
@@ -31,19 +32,25 @@ from .page_file import (
     set_aside,
     transactions_at,
 )
-from .pages import Page, Pages, QueuePageState, QueueRemoved, read_footer, report_loss, seal_page
+from .pages import (
+    Cursor,
+    Page,
+    PageFileRecord,
+    Pages,
+    Paging,
+    QueuePageState,
+    QueueRemoved,
+    report_loss,
+    seal_page,
+)
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
-from .replay import PageRecords, QueueInPage
-from .segment import FORMAT, HEADER, MAGIC, PAGE, Header
+from .recovery import Recovery
+from .replay import PageRecords, QueueInPage, ReplayedPageFile
+from .segment import FORMAT, HEADER, MAGIC, PAGE, Header, read_footer
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
     from stompring.broker.broker import Broker
-
-    from .pages import Cursor
-    from .paging import Paging
-    from .recovery import Recovery
-    from .replay import ReplayedPageFile
 
 log = logging.getLogger(__name__)
 
@@ -190,32 +197,13 @@ def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
 FRONT_BYTES = 16_384
 
 
-class HighestNumbers(NamedTuple):
-    """The greatest numbers found in pages."""
-
-    message: int = 0
-    queue: int = 0
-    address: int = 0
-    transaction: int = 0
-
-    def also(
-        self, message: int = 0, queue: int = 0, address: int = 0, transaction: int = 0
-    ) -> HighestNumbers:
-        """The greater of what was seen before and now."""
-        return HighestNumbers(
-            max(self.message, message),
-            max(self.queue, queue),
-            max(self.address, address),
-            max(self.transaction, transaction),
-        )
-
-
 class PageRecovery:
     """One start. Queues and addresses that the journal knows are there already."""
 
     def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
         replay = recovery.replay
-        self.seen = HighestNumbers()
+        #: The greatest numbers found in pages.
+        self._message = self._queue = self._last_address = self._transaction = 0
         self._paging = paging
         self._files = paging.files
         self._broker = broker
@@ -230,8 +218,21 @@ class PageRecovery:
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
         self._undescribed: set[Address] = set()  # of which there is no more than a directory
 
-    def run(self) -> HighestNumbers:
-        """Bring back what is there. Raises `StoreError` where the paging directory cannot be used."""
+    def run(self) -> None:
+        """Bring back what is there, into `Paging.recovered`.
+
+        Raises `StoreError` where the paging directory cannot be used.
+        """
+        paging, journal = self._paging, self._recovery.journal
+        paging.clock = paging.reads.clock = self._broker.clock
+        self._bring_all_back()
+        last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
+        paging.next_page = count(last + 1).__next__
+        journal.pages_recovered(self._transaction, self._message, self._queue, last)
+        while self._last_address and next(journal.next_address) <= self._last_address:
+            pass
+
+    def _bring_all_back(self) -> None:
         directory, replay_pages = self._paging.directory, self._replay.page_files
         try:
             self._files.make_directory(directory)
@@ -245,7 +246,6 @@ class PageRecovery:
             self._bring_back(address, directories, sorted(files))
         for number in sorted(replay_pages.keys() - self._seen_files):
             self._missing(number)
-        return self.seen
 
     def _directory(self, directory: Path) -> None:
         try:
@@ -264,7 +264,7 @@ class PageRecovery:
         if not files:
             self._paging.release(directory)
             return
-        self.seen = self.seen.also(address=directory_number(directory))
+        self._last_address = max(self._last_address, directory_number(directory))
         address = self._address(directory, sorted(files))
         directories, known = self._found.setdefault(address, ([], []))
         directories.append(directory)
@@ -312,14 +312,17 @@ class PageRecovery:
     def _described_address(self, name: str, files: list[tuple[int, Path]]) -> Address | None:
         """An address that was new when its first page was written, as that page describes it."""
         for _, path in files:
-            try:
-                found = PageScan(self._files.read(path, 0, FRONT_BYTES)).bindings
-            except OSError:
-                continue
-            for (what, number), description in found.items():
+            for (what, number), description in self._front(path).bindings.items():
                 if what == ADDRESS and description.get("name") == name:
                     return self._recovery.address_in_page(number, description, path)
         return None
+
+    def _front(self, path: Path) -> PageScan:
+        """What the beginning of a page says; nothing where it cannot be read."""
+        try:
+            return PageScan(self._files.read(path, 0, FRONT_BYTES))
+        except OSError:
+            return PageScan(b"")
 
     def _name(self, directory: Path, files: list[tuple[int, Path]]) -> str:
         """The name of an address: as its file says, or else as its pages do, or else what its number is known for."""
@@ -330,10 +333,7 @@ class PageRecovery:
         if name:
             return name
         for _, path in files:
-            try:
-                found = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
-            except OSError:
-                continue
+            found = self._front(path).name
             if found:
                 return found
         number = directory_number(directory)
@@ -366,7 +366,7 @@ class PageRecovery:
         if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
             self._unreadable(page, f"unsupported segment kind {header.kind}, format {header.format}")
             return
-        footer = read_footer(files, path, size)
+        footer = read_footer(partial(files.read, path), size)
         summary = None if footer is None else PageSummary.of(footer)
         if summary is None or footer is None:
             complete = self._replay.page_files.get(number)
@@ -397,7 +397,9 @@ class PageRecovery:
         if page.sealed and page.file is not None and page.file.shares is None:
             page.file.messages, page.file.shares = summary.count, durable_counts(summary)
             self._recovery.journal.update(page.file)
-        self._record_summary(summary)
+        self._message = max(self._message, summary.greatest_number)
+        self._queue = max(self._queue, 0, *summary.members)
+        self._transaction = max(self._transaction, summary.greatest_transaction)
         self._page_states(pages, page, summary, self._unsure(transactions))
 
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
@@ -422,7 +424,7 @@ class PageRecovery:
         """
         if number in self._replay.page_files:
             self._forget_file(number)
-            self._recovery.journal.when_synced(call)
+            self._paging.writer.when_synced(call)
         else:
             call()
 
@@ -437,7 +439,7 @@ class PageRecovery:
         if number in self._seen_files:
             return "another file has the same number"
         if header.address and header.address != directory_number(path.parent):
-            name = PageScan(self._files.read(path, 0, FRONT_BYTES)).name
+            name = self._front(path).name
             if name is not None and name != pages.address.name:
                 return f"it belongs to address {name}"
         if not self._recovery.damaged and not replay.may_have_page(number):
@@ -486,13 +488,6 @@ class PageRecovery:
         report_loss(path, reason, lost)
         self._paging.count_loss(sum((lost or {}).values()))
 
-    def _record_summary(self, summary: PageSummary) -> None:
-        self.seen = self.seen.also(
-            message=summary.greatest_number,
-            queue=max(summary.members, default=0),
-            transaction=summary.greatest_transaction,
-        )
-
     def _unsure(self, transactions: list[tuple[int, int]]) -> list[int]:
         """Messages of transactions that were never committed."""
         return [
@@ -503,7 +498,7 @@ class PageRecovery:
 
     def _page_states(self, pages: Pages, page: Page, summary: PageSummary, unsure: list[int]) -> None:
         pages.add(page)
-        pages.recount(page)
+        pages.bytes += page.bytes
         removed = page.number in self._replay.removed_pages  # and the broker died before its file was
         for number in () if removed else summary.members:
             states = summary.states(number)
@@ -522,7 +517,7 @@ class PageRecovery:
         if unsure:
             log.info("%s: dropped %d messages of uncommitted transactions", page.path, len(unsure))
         if not page.left:
-            pages.discard(page)
+            pages.retire(page)
 
     def _restore_states(
         self, cursor: Cursor, page: Page, states: bytearray, summary: PageSummary, unsure: list[int]

@@ -16,10 +16,10 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, count
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 from zlib import compress, crc32, decompress
@@ -32,30 +32,39 @@ from stompring.broker.message import EVERYWHERE, Account, Message, RecoveredMess
 from stompring.broker.ports import LOADED, TIMED, Position, Reason
 from stompring.broker.reference import SCHEDULED, Reference
 
-from .bindings import AddressBinding
 from .encoder import RecordEncoder
 from .files import Disk, Files
+from .journal import Journal, LiveRecord
 from .page_file import (
+    ADDRESS_FILE,
     DURABLE_BIT,
     SCHEDULED_BIT,
     PageColumns,
-    PageFileRecord,
     PageScan,
     describe_loss,
     durable_counts,
     page_path,
+    set_aside,
 )
 from .record import (
     ADDRESS,
+    BEGUN,
+    COMPLETE,
     COPY,
     FOR_READERS,
+    LENGTHS,
+    LENGTHS_AT,
     MESSAGE,
     NAME,
     PAGE_CURSOR,
+    PAGE_FILE,
     PAGE_SETTLED,
+    PAGE_SHARE,
     PAGE_STATE,
     PREFIX,
     QUEUE,
+    REMOVED,
+    RUN,
     WENT_OUT,
     Cause,
     Kind,
@@ -65,16 +74,14 @@ from .record import (
     message_records,
     pack_runs,
 )
-from .segment import PAGE, TRAILER, Footer, LiveRecord, ReadFile, footer_offset, pack_header
+from .retention import Retention
+from .segment import PAGE, ReadFile, pack_header, read_footer
+from .writer import AppendOnlyFile, Writer
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
     from stompring.broker.ports import Page as AnyPage
     from stompring.broker.queue import Queue
-
-    from .paging import Paging
-    from .writer import AppendOnlyFile
-
 
 #: Bytes of a page that are read together, more or less: messages that begin within as many.
 BLOCK_BYTES = 256 * 1024
@@ -83,10 +90,7 @@ BLOCK_BYTES = 256 * 1024
 OVERHEAD = 400
 
 _unpack = MESSAGE.unpack_from
-#: The lengths that end the prologue, for a scan that needs nothing else of it.
-_LENGTHS = Struct("<IIII")
-_LENGTHS_AT = MESSAGE.size - _LENGTHS.size
-_unpack_lengths = _LENGTHS.unpack_from
+_unpack_lengths = LENGTHS.unpack_from
 _PROLOGUE = MESSAGE.size
 _FRAME = PREFIX.size
 
@@ -164,7 +168,7 @@ class Block:
     def traits(self, index: int) -> Traits:
         """Its traits; mostly the same object for messages that were sent with the same headers."""
         data, at = self._data, self._at[index - self.first]
-        head, _, queues, length = _unpack_lengths(data, at + _LENGTHS_AT)
+        head, _, queues, length = _unpack_lengths(data, at + LENGTHS_AT)
         start = at + _PROLOGUE + 4 * queues
         tail_at = start + length
         return self._memo.recall(
@@ -278,8 +282,11 @@ class PageReader:
         elif tries >= RETRIES:
             self._lost(pages, page, key, range(first, stop), _reason(fault))
         else:
-            log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
-            self.clock.reactor.callLater(RETRY_INTERVAL, lambda: self._read(pages, page, key, tries + 1))
+            self._retry(page, fault, lambda: self._read(pages, page, key, tries + 1))
+
+    def _retry(self, page: Page, fault: Exception, call: Callable[[], None]) -> None:
+        log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
+        self.clock.reactor.callLater(RETRY_INTERVAL, call)
 
     def _check(self, pages: Pages, page: Page, key: int) -> None:
         """Something is damaged: look what else is, so that all of it is reported at once."""
@@ -322,12 +329,7 @@ class PageReader:
             calls = page.waiting_for_starts
             if isinstance(result, Exception) and not page.gone:
                 if not isinstance(result, FileNotFoundError) and tries < RETRIES:
-                    log.warning(
-                        "cannot read %s: %s; retrying in %.0f s", path, _reason(result), RETRY_INTERVAL
-                    )
-                    self.clock.reactor.callLater(
-                        RETRY_INTERVAL, lambda: self._read_starts(pages, page, tries + 1)
-                    )
+                    self._retry(page, result, lambda: self._read_starts(pages, page, tries + 1))
                     return
                 pages.lose(page, range(page.count), _reason(result))
             elif not isinstance(result, Exception):
@@ -380,31 +382,14 @@ def read_records(
     return data, bad
 
 
-def read_footer(files: Files, path: Path, size: int) -> Footer | None:
-    """The footer of a page file of ``size`` bytes, None where it has none that can be believed."""
-    at = footer_offset(files.read(path, max(0, size - TRAILER.size), size))
-    if not 0 < at < size - TRAILER.size - PREFIX.size:
-        return None
-    data = files.read(path, at, size - TRAILER.size)
-    if len(data) < PREFIX.size:
-        return None
-    length, crc = PREFIX.unpack_from(data)
-    payload = memoryview(data)[PREFIX.size :]
-    if len(payload) != length or crc32(payload) != crc:
-        return None
-    footer = Footer.parse(payload)
-    return footer if footer is not None and footer.size == at else None
-
-
 def read_starts(files: Files, path: Path, count: int) -> array[int]:
     """Where the records of a complete page begin. In the reader's thread."""
-    footer = read_footer(files, path, files.size(path))
+    footer = read_footer(partial(files.read, path), files.size(path))
     if footer is not None and len(footer.starts) == count:
         return footer.starts
     return PageScan(files.read(path)).contents.starts
 
 
-_RUN = Struct("<II")
 ZEROS = re.compile(rb"\0+")
 #: Waiting or timed: positions that are not in memory.
 ON_DISK = re.compile(rb"[\x01-\x0a\x0c]+")
@@ -611,7 +596,7 @@ def by_consumer(
 
 def pack_spans(spans: Iterable[tuple[int, int]]) -> bytes:
     """Ascending spans, from and to before, as runs of u32 first, u32 count."""
-    return b"".join([_RUN.pack(start, stop - start) for start, stop in spans])
+    return b"".join([RUN.pack(start, stop - start) for start, stop in spans])
 
 
 #: Holdings of complete pages that a cursor keeps at hand beside those with loaded messages.
@@ -790,10 +775,16 @@ class Cursor:
         logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
         self._set_counts(page_state, index, ref)
         self._set_due(page_state, index, ref)
-        if self.durable and ref.message.traits.durable:
+        durable = self.durable and ref.message.traits.durable
+        if durable or self._is_logged(ref):
+            updates = page_state.pending_updates() if durable else page_state.logged_updates()
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
-            page_state.pending_updates().returned.append((index, *counts, self.pages.clock.now))
+            updates.returned.append((index, *counts, self.pages.clock.now))
+
+    def _is_logged(self, ref: Reference) -> bool:
+        """Whether a loaded position is retained, and no restart brings it back."""
+        return False
 
     @staticmethod
     def _set_counts(page_state: QueuePageState, index: int, ref: Reference) -> None:
@@ -1006,20 +997,8 @@ class RetainingCursor(Cursor):
         return False  # each is recorded by itself
 
     def _is_logged(self, ref: Reference) -> bool:
-        """Whether a loaded position is retained, and no restart brings it back."""
         traits = ref.message.traits
         return not (self.durable and traits.durable) and traits.retained >= self.queue.retains_from
-
-    def returned(self, ref: Reference) -> None:
-        assert ref.position is not None
-        page, index = ref.position
-        page_state = self._page_states.get(page)
-        if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
-            logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
-            due = ref.due if ref.state == SCHEDULED else 0
-            counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
-            page_state.logged_updates().returned.append((index, *counts, self.pages.clock.now))
-        super().returned(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         assert ref.position is not None
@@ -1063,6 +1042,33 @@ class QueueRemoved(LiveRecord):
         if not self.gone:
             head = PAGE_CURSOR.pack(Kind.PAGE_CURSOR, 0, 0, self._address, self._queue, page.number)
             encoder.add(head + pack_spans([(0, page.count)]))
+
+
+class PageFileRecord(LiveRecord):
+    """A page file. ``shares`` has how many of its durable messages entered each durable queue, by number.
+
+    It is None until the page is complete; ``messages`` counts all of them then.
+    """
+
+    __slots__ = ("_address", "_log", "_number", "messages", "shares")
+
+    def __init__(self, log: Journal, address: int, number: int) -> None:
+        super().__init__()
+        self.messages = 0
+        self.shares: Mapping[int, int] | None = None
+        self._log = log
+        self._address = address
+        self._number = number
+
+    def encode(self, encoder: RecordEncoder) -> None:
+        shares = {} if self.gone or self.shares is None else self.shares
+        operation = REMOVED if self.gone else BEGUN if self.shares is None else COMPLETE
+        messages = self.messages if operation == COMPLETE else 0
+        log, number = self._log, self._number
+        if log.next_page:
+            log.next_page = max(log.next_page, number + 1)
+        head = PAGE_FILE.pack(Kind.PAGE_FILE, operation, 0, self._address, number, messages, len(shares))
+        encoder.add(head + b"".join([PAGE_SHARE.pack(*share) for share in shares.items()]))
 
 
 #: Messages of a page that are shared before those are dropped that no queue holds any more.
@@ -1483,11 +1489,8 @@ class Pages:
     def _repeat_binding(self, page: Page, subject: Queue | Address) -> None:
         """A page is written before the journal: it must not name what only the journal is about to describe."""
         binding = self.log.unwritten.get(subject)
-        if binding is None:
-            return
-        if isinstance(binding, AddressBinding) and not binding.address.number:
-            binding.address.number = next(self.log.next_address)
-        self._write(page, framed(binding.record()))
+        if binding is not None:
+            self._write(page, framed(binding.record()))
 
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
@@ -1524,17 +1527,13 @@ class Pages:
         self._pages.append(page)
         self._by_number[page.number] = page
 
-    def recount(self, page: Page) -> None:
-        """The bytes of a page of an earlier run are known."""
-        self.bytes += page.bytes
-
     def roll(self) -> None:
         """Begin a new page file with the next message."""
         page, self._last = self._last, None
         if page is None:
             return
         if not page.left:
-            self._retire(page)
+            self.retire(page)
             return
         contents, page.contents = page.contents, None
         assert contents is not None and page.stream is not None
@@ -1554,9 +1553,9 @@ class Pages:
         if not page.left:
             self._left -= 1
             if page is not self._last:
-                self._retire(page)
+                self.retire(page)
 
-    def _retire(self, page: Page) -> None:
+    def retire(self, page: Page) -> None:
         """Nothing is left in a page. Its file goes once that is safe."""
         page.gone = True
         page.plan = None  # which refers to it
@@ -1570,15 +1569,11 @@ class Pages:
             page_state.cursor.drop(page)
         self.paging.remove(page)
 
-    def discard(self, page: Page) -> None:
-        """A page of an earlier run in which nothing is left."""
-        self._retire(page)
-
     def close(self) -> None:
         """Nothing is left here: the last page goes too."""
         self._last = None
         for page in list(self._pages):
-            self._retire(page)
+            self.retire(page)
         self.cursors, self._plans = {}, {}  # which refer to it
 
     # ---- reading
@@ -1637,3 +1632,146 @@ def seal_page(page: Page, contents: PageColumns, address: int, paging: Paging) -
 
 def _number(page: Page) -> int:
     return page.number
+
+
+class Paging:
+    """The page directories of all addresses, and what they share; see `broker.paging.Paging`.
+
+    ``directory`` is where the addresses have theirs; ``purge`` removes those of addresses that page no more
+    (``purge-page-folders``). ``reader`` is the thread that reads. ``sync`` False leaves it to the operating system
+    when messages reach the disk.
+    """
+
+    def __init__(
+        self,
+        log: Journal,
+        writer: Writer,
+        reader: Disk,
+        clock: Clock,
+        directory: Path,
+        *,
+        purge: bool = True,
+        sync: bool = True,
+    ) -> None:
+        self.log = log
+        self.writer = writer
+        self.clock = clock
+        self.directory = directory
+        self.purge = purge
+        self.sync = sync
+        self.files: Files = writer.files
+        self.reads = PageReader(reader, writer.files, clock)
+        self.next_page: Callable[[], int] = count(1).__next__
+        self.retention: Retention | None = None
+        self.recovered: list[Pages] = []
+        self.gathering = False
+        self.gathered: list[Pages] = []
+        self.lost_messages = 0  # counted for each queue that would have had them
+        self.damaged_pages = 0
+        self._of_directory: dict[Path, Pages | None] = {}  # None: unused
+
+    # ---- addresses
+
+    def open(self, address: Address) -> Pages:
+        """Pages for an address that has none."""
+        if not address.number:
+            address.number = next(self.log.next_address)
+        directory = self._free_directory(address)
+        pages = self._of_directory[directory] = Pages(self, address, directory)
+        name = address.name.encode("utf-8", "surrogateescape")
+        self.writer.run_task(lambda files: files.replace(directory / ADDRESS_FILE, name))
+        return pages
+
+    def _free_directory(self, address: Address) -> Path:
+        base = f"{address.number:09d}"
+        directory = self.directory / base
+        for place in count(2):
+            if self._of_directory.get(directory) is None:
+                break
+            directory = self.directory / f"{base}-{place}"
+        return directory
+
+    def hold(self, directory: Path) -> None:
+        """A directory that recovery found."""
+        self._of_directory[directory] = None
+
+    def release(self, directory: Path) -> None:
+        """A directory in which nothing is left."""
+        self._of_directory[directory] = None
+        if self.purge:
+            self.writer.when_synced(lambda: self.sweep(directory))
+
+    def adopt(self, pages: Pages) -> None:
+        """A directory that recovery found, with something left in it."""
+        for directory in pages.directories:
+            self._of_directory[directory] = pages
+        self.recovered.append(pages)
+
+    def close(self, pages: Pages) -> None:
+        """Nothing is left there: remove what is on disk."""
+        pages.close()
+        for directory in pages.directories:
+            self.release(directory)
+
+    def sweep(self, directory: Path) -> None:
+        """Remove an unused directory, unless a file was set aside in it."""
+
+        def tidy(files: Files) -> None:
+            if self._of_directory.get(directory) is None and set(files.names(directory)) <= {ADDRESS_FILE}:
+                files.remove_directory(directory)
+
+        self.writer.run_task(tidy)
+
+    # ---- pages
+
+    def remove(self, page: Page) -> None:
+        """Delete the file of a page that is no longer needed, once all records about it are synced."""
+        retention, directory = self.retention, page.path.parent
+
+        def keep() -> None:
+            assert retention is not None
+            retention.retain_page(page.path, page.bytes)
+            if self.purge:
+                self.sweep(directory)
+
+        def remove() -> None:
+            if page.damage is not None and page.stream is not None:
+                if not page.stream.closed:
+                    page.stream.close()
+                self.writer.after_next_batch(lambda: set_aside(self.writer, page.path))
+            elif page.damage is not None:
+                set_aside(self.writer, page.path)
+            elif retention is not None:
+                self.writer.after_next_batch(keep)  # its end may be on its way
+            elif page.stream is not None:
+                page.stream.delete()
+            else:
+                self.writer.run_task(lambda files: files.remove(page.path))
+            for record in (*page.page_states, *page.ended):
+                record.gone = True
+                self.log.forget(record)
+            page.page_states, page.ended = {}, []  # which refer to it
+
+        self.reads.forget(page)
+        if page.file is not None:
+            page.file.gone = True
+            self.log.update(page.file)
+        self.writer.when_synced(remove)
+
+    def write_gathered(self) -> None:
+        gathered, self.gathered = self.gathered, []
+        for pages in gathered:
+            pages.write_gathered()
+
+    def count_loss(self, messages: int, new_file: bool = True) -> None:
+        """Messages are lost, in a file that was whole before or not."""
+        self.lost_messages += messages
+        self.damaged_pages += new_file
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """A clean stop: pages that are being written get their footers."""
+        for pages in set(self._of_directory.values()):
+            if pages is not None:
+                pages.roll()

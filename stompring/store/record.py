@@ -8,7 +8,7 @@ nor reading formats anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from struct import Struct, pack, unpack, unpack_from
 from typing import TYPE_CHECKING, Any
@@ -259,13 +259,6 @@ def message_records(
     return records
 
 
-def message_payload(
-    message: Message, address: int, queues: bytes, due: int = 0, deliveries: int = 0, transaction: int = 0
-) -> bytes:
-    """The payload of a message record."""
-    return message_head(message, address, queues, due, deliveries, transaction) + message.tail
-
-
 def framed_message(head: bytes, tail: bytes) -> bytes:
     """What stands before the tail in a message's record, of which `message_head` made the first part."""
     return _pack_prefix(len(head) + len(tail), crc32(tail, crc32(head))) + head
@@ -410,6 +403,14 @@ def retained_numbers(data: bytes, begin: int, end: int) -> tuple[int, ...]:
     return unpack_from(f"<{count}Q", data, begin + RETAINED.size)
 
 
+def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> bytes:
+    """The payload of a BINDING record; ``value`` is None for something that was deleted."""
+    if value is None:
+        return BINDING.pack(Kind.BINDING, what, UNBOUND, 0, number)
+    described = json.dumps(value, separators=(",", ":")).encode()
+    return BINDING.pack(Kind.BINDING, what, BOUND, 0, number) + described
+
+
 def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[str, Any] | None]:
     """What a BINDING is about (ADDRESS, QUEUE, NOTE), its number, and its description; None where it was deleted.
 
@@ -427,6 +428,26 @@ def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[st
     return what, number, value
 
 
+def pack_ids(address: int, first: int, oldest: int, ids: list[bytes]) -> bytes:
+    """The payload of a DUPLICATE_IDS record."""
+    head = DUPLICATE_IDS.pack(Kind.DUPLICATE_IDS, 0, 0, address, first, oldest, len(ids))
+    pack = _LENGTH.pack
+    return head + b"".join([pack(len(identifier)) + identifier for identifier in ids])
+
+
+def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[bytes]]:
+    """Address, first position, oldest position and ids of such a payload. Raises `ValueError` where it is none."""
+    _, _, _, address, first, oldest, count = DUPLICATE_IDS.unpack_from(data, begin)
+    ids, at = [], begin + DUPLICATE_IDS.size
+    for _ in range(count):
+        start = at + _LENGTH.size
+        at = start + _LENGTH.unpack_from(data, at)[0]
+        if at > end:
+            raise ValueError
+        ids.append(data[start:at])
+    return address, first, oldest, ids
+
+
 def pack_runs(positions: Iterable[int]) -> bytes:
     """Ascending positions as runs of u32 first, u32 count."""
     runs = bytearray()
@@ -436,14 +457,14 @@ def pack_runs(positions: Iterable[int]) -> bytes:
             last = position
             continue
         if last >= 0:
-            runs += _RUN.pack(first, last - first + 1)
+            runs += RUN.pack(first, last - first + 1)
         first = last = position
     if last >= 0:
-        runs += _RUN.pack(first, last - first + 1)
+        runs += RUN.pack(first, last - first + 1)
     return bytes(runs)
 
 
-_RUN = Struct("<II")
+RUN = Struct("<II")
 
 
 def pack_numbers(numbers: list[int]) -> bytes:
@@ -458,13 +479,13 @@ def unpack_numbers(data: bytes | memoryview) -> tuple[int, ...]:
 
 def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
     """First and count of each run."""
-    return _RUN.iter_unpack(data)
+    return RUN.iter_unpack(data)
 
 
 #: head, body, queues, traits: the lengths that end the prologue
-_LENGTHS = Struct("<IIII")
-_LENGTHS_AT = MESSAGE.size - _LENGTHS.size
-_unpack = _LENGTHS.unpack_from
+LENGTHS = Struct("<IIII")
+LENGTHS_AT = MESSAGE.size - LENGTHS.size
+_unpack = LENGTHS.unpack_from
 #: Bytes of the shortest payload of a message.
 LEAST_MESSAGE = MESSAGE.size + TRAITS.size + 2
 
@@ -476,10 +497,14 @@ def fits(data: bytes, begin: int, end: int) -> bool:
     """Whether the payload from ``begin`` to ``end`` is that of a message."""
     if end - begin < LEAST_MESSAGE:
         return False
-    head, body, queues, traits = _unpack(data, begin + _LENGTHS_AT)
+    head, body, queues, traits = _unpack(data, begin + LENGTHS_AT)
+    at = begin + MESSAGE.size + 4 * queues
+    if at + traits + head + body + 2 != end or traits < TRAITS.size:
+        return False
+    block, *parts = TRAITS.unpack_from(data, at)
     return (
-        begin + MESSAGE.size + 4 * queues + traits + head + body + 2 == end
-        and traits >= TRAITS.size
+        TRAITS.size + sum(parts) <= traits
+        and block < head
         and data[begin + 2] <= 9  # its priority
         and data[begin + 15] < 0x40  # the last byte of its number
         and data[begin + 1] & ROUTING_MASK != ROUTING_MASK

@@ -11,18 +11,27 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from stompring.broker.address import Address
+from stompring.broker.address import Address, cache_size
 from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.reference import PENDING, Reference, ReferenceRun
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
 
-from .bindings import UNUSABLE, StoredAddress, StoredQueue
+from .bindings import UNUSABLE, Bindings, StoredAddress, StoredIds, StoredQueue
 from .datadir import IDENTITY
 from .encoder import RecordEncoder, unpack_recurrence
 from .files import Files, free_name
-from .journal import MESSAGE_LEASE
+from .journal import (
+    DAMAGED,
+    MESSAGE_LEASE,
+    RECORD_OVERHEAD,
+    Journal,
+    JournalSegment,
+    LiveMessage,
+    LiveRecord,
+    MessageReferences,
+)
 from .record import (
     ADDRESS,
     COPY,
@@ -30,27 +39,15 @@ from .record import (
     MESSAGE,
     NOTE,
     QUEUE,
+    Kind,
     StoredMessage,
     TraitsCache,
 )
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
-from .segment import (
-    DAMAGED,
-    HEADER,
-    Fault,
-    JournalSegment,
-    LiveMessage,
-    LiveRecord,
-    MessageReferences,
-    SegmentScan,
-    build_footer,
-    live_size,
-)
+from .segment import HEADER, Fault, build_footer, record_end
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
-
-    from .durable import Durable
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +64,14 @@ class SegmentRepair:
         self._files = files
 
     def repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """Those of which something is left, with ``faults`` where they shall be set aside in the end.
+        """All but one that was begun, with ``faults`` where they shall be set aside in the end.
 
         Raises `StoreError` for what a newer version has written, `OSError`.
         """
         segments = self._without_begun(segments)
-        followers = [*segments[1:], None] if segments else []
-        return [each for each, after in zip(segments, followers, strict=True) if self._repair(each, after)]
+        for place, each in enumerate(segments):
+            self._repair(each, segments[place + 1] if place + 1 < len(segments) else None)
+        return segments
 
     def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
         """All but a last one of which nothing can be read, where it was being begun when the broker died.
@@ -93,29 +91,27 @@ class SegmentRepair:
             self._files.remove(last.path)
         return others
 
-    def _repair(self, read: ReadSegment, after: ReadSegment | None) -> bool:
-        newest = after is None
+    def _repair(self, read: ReadSegment, after: ReadSegment | None) -> None:
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
         if not read.faults:
             if read.zeros:  # the broker was killed: what prefilled the segment is not needed
                 self._files.truncate(read.path, read.size)
                 read.zeros = 0
-            return True
+            return
         fault = read.faults[0]
         if fault.unsupported:
             raise StoreError(
                 f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
             )
-        if newest and not read.sealed and fault.at >= HEADER.size:
+        if after is None and not read.sealed and fault.at >= HEADER.size:
             self._cut(read, fault)
-            return True
+            return
         self.reports.append(
             f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {_extent(read)}; "
             "set aside once its readable records are rewritten"
         )
         self.lost_bytes += read.lost
-        return True
 
     def _cut(self, read: ReadSegment, fault: Fault) -> None:
         """The end of the newest segment was being written when the broker died, or is damaged.
@@ -154,7 +150,7 @@ def _is_record(data: bytes, start: int) -> bool:
     length = int.from_bytes(data[start : start + 4], "little")
     if not 8 <= length <= len(data) - start - 8:
         return False
-    return next(iter(SegmentScan(data[start : start + 8 + length], 0)), None) is not None
+    return data[start + 8] != Kind.FOOTER and not record_end(data, start, len(data))[1]
 
 
 #: Milliseconds between two progress lines of a long recovery.
@@ -347,7 +343,7 @@ class MessageLoader:
         size = tails + length * MESSAGE_OVERHEAD
         address.occupy_all(length, size)
         queue.reinstate_run(run, batch.priority, size)
-        self._live_bytes += live_size(0) * length + tails
+        self._live_bytes += RECORD_OVERHEAD * length + tails
         self._restored += length
 
     def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
@@ -376,7 +372,7 @@ class MessageLoader:
     def _keep(self, message: Message, held: LiveMessage, segment: JournalSegment) -> None:
         segment.live[message.number] = held
         message.segment = segment
-        self._live_bytes += live_size(len(message.tail))
+        self._live_bytes += RECORD_OVERHEAD + len(message.tail)
         self._restored += 1
 
 
@@ -410,10 +406,12 @@ class RecoveryProgress:
 class Recovery:
     """One start. ``messages`` counts what came back, ``lost_bytes`` what could not be read."""
 
-    def __init__(self, durable: Durable, replay: Replay, broker: Broker) -> None:
-        self._durable = durable
-        self.journal = durable.journal
-        self._files: Files = durable.files
+    def __init__(
+        self, journal: Journal, bindings: Bindings, files: Files, replay: Replay, broker: Broker
+    ) -> None:
+        self.journal = journal
+        self._bindings = bindings
+        self._files = files
         self.replay = replay
         self._broker = broker
         self.addresses: dict[int, Address] = {}
@@ -426,21 +424,21 @@ class Recovery:
         self.lost_bytes = 0
         self.damaged: list[str] = []  # what was set aside or left out, for people
 
-    def run(self) -> None:
-        """Do it all. Raises `StoreError` where a file cannot be touched or was made by a newer version."""
-        durable = self._durable
+    def run(self, pages: Callable[[], None] | None) -> None:
+        """Do it all. Raises `StoreError` where a file cannot be touched or was made by a newer version.
+
+        ``pages`` makes pages anew; addresses and queues are there then, messages in memory come after them.
+        """
         began = self._broker.clock.steady.refresh()
         collecting = gc.isenabled()
         gc.disable()  # nothing that is made here is garbage, and a million objects are looked at again and again
         try:
             self.replay.read(self._progress.reading)
             self._begin_journal()
-            self._restore_addresses()
-            self._restore_queues()
-            self._restore_notes()
+            self._restore_bindings()
             self._restore_numbers()
-            if durable.pages is not None:
-                durable.pages.recover(self, self._broker)
+            if pages is not None:
+                pages()
                 self._restore_numbers()
             self.messages, self.orphaned = MessageLoader(self).run(self._progress)
             self._restore_ids()
@@ -550,7 +548,7 @@ class Recovery:
         settings = directory.settings.lookup(address.name)
         attributes = QueueAttributes.of(QueueConfiguration(name, address.name, kind), settings)
         queue = directory.restore_queue(name, address.name, attributes, number)
-        self._durable.rebind(queue)
+        self._rebind(queue)
         self._report(
             f"queue {name}: definition lost; recreated with default attributes on address {address.name}",
             queue=name,
@@ -558,11 +556,16 @@ class Recovery:
         )
         return queue
 
+    def _rebind(self, queue: Queue) -> None:
+        """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
+        self.journal.bind(self._bindings.of_queue(queue))
+        self.journal.bind(self._bindings.of_address(queue.address))
+
     def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
         """An address that the journal does not know, as the page ``path`` describes it; None where it cannot be."""
         address = self._address_from(number, description, path)
         if address is not None:
-            self._durable.rebind_address(address)
+            self.journal.bind(self._bindings.of_address(address))
             log.info(
                 "address %s restored from page file %s, not from the journal",
                 address.name,
@@ -578,7 +581,7 @@ class Recovery:
             return None
         queue = self._queue_from(number, description, path)
         if queue is not None:
-            self._durable.rebind(queue)
+            self._rebind(queue)
             log.info(
                 "queue %s restored from page file %s, not from the journal",
                 queue.name,
@@ -587,16 +590,27 @@ class Recovery:
             )
         return queue
 
-    def _restore_addresses(self) -> None:
-        for (what, number), (segment, value) in self.replay.bindings.items():
+    def _restore_bindings(self) -> None:
+        """Addresses, then queues, then values."""
+        known = self._bindings
+        for (what, number), (segment, value) in sorted(self.replay.bindings.items(), key=_what):
             if what == ADDRESS:
                 address = self._address_from(number, value, segment.path)
-                if address is not None:
-                    self._durable.adopt_address(address, self.segments[segment.number])
+                binding = None if address is None else known.of_address(address)
+            elif what == QUEUE:
+                queue = self._queue_from(number, value, segment.path)
+                binding = None if queue is None else known.of_queue(queue)
+            elif what == NOTE:
+                known.values[number] = value
+                binding = known.of_value(number)
+            else:
+                continue
+            if binding is not None:
+                self.adopt(binding, segment)
 
     def _address_from(self, number: int, value: Mapping[str, Any], path: Path) -> Address | None:
         try:
-            stored = StoredAddress.parse(number, value)
+            stored = StoredAddress.parse(value)
             address = self._broker.directory.create_address(
                 stored.name,
                 stored.routing_types,
@@ -612,16 +626,9 @@ class Recovery:
         self.addresses[number] = address
         return address
 
-    def _restore_queues(self) -> None:
-        for (what, number), (segment, value) in self.replay.bindings.items():
-            if what == QUEUE:
-                queue = self._queue_from(number, value, segment.path)
-                if queue is not None:
-                    self._durable.adopt_queue(queue, self.segments[segment.number])
-
     def _queue_from(self, number: int, value: Mapping[str, Any], path: Path) -> Queue | None:
         try:
-            return self._restore_queue(StoredQueue.parse(number, value))
+            return self._restore_queue(number, StoredQueue.parse(value))
         except UNUSABLE as fault:
             self._report(
                 f"cannot restore queue {value.get('name', number)} from {path}: {_why(fault)}",
@@ -629,30 +636,27 @@ class Recovery:
             )
             return None
 
-    def _restore_queue(self, stored: StoredQueue) -> Queue:
+    def _restore_queue(self, number: int, stored: StoredQueue) -> Queue:
         directory = self._broker.directory
-        attributes = stored.make_attributes()
+        attributes = stored.attributes
         if stored.address not in directory.addresses:
             directory.create_address(stored.address, frozenset({attributes.routing_type}), auto_created=True)
-        queue = directory.restore_queue(stored.name, stored.address, attributes, stored.number)
+        queue = directory.restore_queue(stored.name, stored.address, attributes, number)
         queue.no_local = stored.no_local
-        queue.as_configured = stored.make_as_configured()
+        queue.as_configured = stored.as_configured
         queue.paused = stored.paused
         queue.update_filter()
-        self.queues[stored.number] = queue
+        self.queues[number] = queue
         return queue
 
-    def _restore_notes(self) -> None:
-        for (what, number), (segment, value) in self.replay.bindings.items():
-            if what == NOTE:
-                self._durable.adopt_note(number, value, self.segments[segment.number])
-
     def _restore_ids(self) -> None:
+        persist, journal = self._broker.configuration.persist_id_cache, self.journal
         while self.replay.duplicate_ids:  # which are not held longer than needed
             number, found = self.replay.duplicate_ids.popitem()
             address = self.addresses.get(number)
             if address is not None and not address.deleted:
-                self._durable.adopt_ids(address, found, self)
+                ids = self._bindings.ids[address] = StoredIds(journal, address)
+                ids.restore(found, cache_size(address) if persist else 0, self.adopt)
 
     def _restore_numbers(self) -> None:
         journal, broker = self.journal, self._broker
@@ -673,11 +677,6 @@ class Recovery:
         segment.live[repaired] = repaired
 
     @property
-    def persist_ids(self) -> bool:
-        """Whether stored duplicate ids are restored (``persist-id-cache``)."""
-        return self._broker.configuration.persist_id_cache
-
-    @property
     def names(self) -> dict[tuple[int, int], str]:
         """Names of addresses and queues by ADDRESS or QUEUE and their id, also of those that are deleted."""
         return self.replay.names
@@ -694,6 +693,10 @@ class Recovery:
                 address.number, address.deleted = number, True
             self.addresses[number] = address
         return address
+
+
+def _what(binding: tuple[tuple[int, int], object]) -> int:
+    return binding[0][0]
 
 
 def _why(fault: Exception) -> str:

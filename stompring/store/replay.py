@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from .bindings import ReplayedIds, unpack_ids
 from .encoder import unpack_recurrence
 from .files import Files
 from .record import (
@@ -57,6 +56,7 @@ from .record import (
     fits,
     retained_numbers,
     unpack_binding,
+    unpack_ids,
     unpack_numbers,
     unpack_runs,
 )
@@ -70,7 +70,6 @@ _unpack = _FRONT.unpack_from
 _ROUTED = Struct("<III")
 _ZEROS = bytes(24)
 _PART_AT = MESSAGE.size + 4
-_GROUP_AT = _PART_AT + TRAITS.size - 4
 
 #: In the column of kinds: the message is settled, or has a newer record.
 GONE = 0
@@ -318,6 +317,35 @@ class ReadSegment:
     def lost(self) -> int:
         """Bytes that could not be read."""
         return self.size - self.good if self.faults else 0
+
+
+class ReplayedIds:
+    """What the records of a journal say of the ids of one address."""
+
+    def __init__(self) -> None:
+        self.oldest = 0
+        self.next = 0
+        self._found: dict[int, tuple[ReadSegment, bytes]] = {}  # by position
+
+    def include(self, segment: ReadSegment, first: int, oldest: int, ids: list[bytes]) -> None:
+        """One record. Later ones replace what earlier ones say of the same positions."""
+        self.oldest = max(self.oldest, oldest)
+        self.next = max(self.next, self.oldest, first + len(ids))
+        for position, identifier in enumerate(ids, first):
+            self._found[position] = (segment, identifier)
+
+    def latest(self, size: int | None = None) -> Iterator[tuple[int, ReadSegment, bytes]]:
+        """Position, segment and id of the latest ``size`` that count, the oldest first; none of them twice."""
+        seen: set[bytes] = set()
+        chosen: list[tuple[int, ReadSegment, bytes]] = []
+        for position in sorted(self._found, reverse=True):
+            if position < self.oldest or len(chosen) == size:
+                break
+            segment, identifier = self._found[position]
+            if identifier not in seen:
+                seen.add(identifier)
+                chosen.append((position, segment, identifier))
+        return reversed(chosen)
 
 
 class ReplayedPageFile(NamedTuple):

@@ -64,10 +64,6 @@ class Samples:
         self._slices: Iterator[None] | None = None
         self._next_number = count(retention.last_samples + 1).__next__
 
-    def start(self) -> None:
-        """Take the first one, and go on."""
-        self._on_timer()
-
     def stop(self) -> None:
         """Take a last one, and complete the file."""
         if self._timer is not None:
@@ -80,10 +76,11 @@ class Samples:
             pass
         self._close()
 
-    def _on_timer(self) -> None:
+    def start(self) -> None:
+        """Take one, and the next after the period."""
         clock = self._broker.clock
         now = clock.refresh()
-        self._timer = clock.steady.call_at(clock.steady.now + self._period, self._on_timer)
+        self._timer = clock.steady.call_at(clock.steady.now + self._period, self.start)
         if self._slices is None:  # else the last one is still under way
             self._slices = self._sample(now)
             self._go_on()
@@ -145,7 +142,7 @@ class Samples:
     def _open(self, now: int) -> None:
         number = self._next_number()
         path = samples_path(self._retention.directory, number)
-        self._stream = self._retention.open(path)
+        self._stream = self._retention.writer.open(path)
         self._encoder = RecordEncoder(HEADER.size, self._next_address)
         self._begun, self._last = now, {}
         self._stream.append(pack_header(SAMPLES_SEGMENT, 0, now, number, self._retention.identity), False)
@@ -386,7 +383,7 @@ class Retention:
         self.last_samples = 0
         self.clock = clock
         self.settings = settings
-        self._writer = writer
+        self.writer = writer
         self._retained: deque[RetainedFile] = deque()  # the oldest first
         self._timer: Any = None
         self._lost_files = LostFiles()
@@ -403,7 +400,7 @@ class Retention:
 
     def begin(self) -> None:
         """List the files retained by earlier runs. Reads directories, so only during start. Raises `StoreError`."""
-        files, found = self._writer.files, []
+        files, found = self.writer.files, []
         self._identify(files)
         for folder in self._folders(files):
             for name in files.names(folder):
@@ -470,19 +467,12 @@ class Retention:
         """A page in which nothing is left."""
         self._move_in(path, self.directory / PAGING / path.parent.name / path.name, size)
 
-    def open(self, path: Path) -> AppendOnlyFile:
-        """A file that is written here from the start."""
-        return self._writer.open(path)
+    def _move_in(self, path: Path, target: Path, size: int) -> None:
+        self.writer.run_task(lambda files: files.move(path, target))
+        self.add_file(target, size)
 
     def add_file(self, path: Path, size: int) -> None:
-        """A file that was written here is complete."""
-        self._add(path, size)
-
-    def _move_in(self, path: Path, target: Path, size: int) -> None:
-        self._writer.run_task(lambda files: files.move(path, target))
-        self._add(target, size)
-
-    def _add(self, path: Path, size: int) -> None:
+        """A complete file is here."""
         self._retained.append(RetainedFile(self.clock.now, path, size))
         self.bytes += size
         self.enforce()
@@ -505,8 +495,8 @@ class Retention:
             else:
                 break
         if candidates:
-            self._writer.run_task(Deletion(self.directory, candidates, self._lost_files.reports))
-            self._writer.after_next_batch(self._collect)
+            self.writer.run_task(Deletion(self.directory, candidates, self._lost_files.reports))
+            self.writer.after_next_batch(self._collect)
         if retained and period >= 0 and self._timer is None:
             due = min(retained[0].since + period, now + MAX_TIMER_DELAY)
             self._timer = self.clock.call_at(due, self._on_timer)

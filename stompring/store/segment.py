@@ -1,4 +1,4 @@
-"""Segments: files of records with a header and, once complete, a footer; and what is live in a journal segment.
+"""Segments: files of records with a header and, once complete, a footer.
 
 A segment's number is its file's name. The footer of a sealed segment summarizes it without reading all of it, and has
 the offsets of its records, so that damage to one record leaves the others readable.
@@ -9,20 +9,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from struct import Struct, error
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-from stompring.broker.reference import Reference, ReferenceRun
 from stompring.errors import StoreError
 
 from .record import ADDRESS, MESSAGE, NAME, PREFIX, TRANSACTION, Kind, fits, framed
-
-if TYPE_CHECKING:
-    from .encoder import RecordEncoder, StateChange
-    from .retention import Retention
-    from .writer import AppendOnlyFile, Writer
 
 MAGIC = b"STOMPRNG"
 FORMAT = 3
@@ -241,16 +233,38 @@ def footer_offset(trailer: bytes) -> int:
 
 def find_footer(data: bytes | memoryview) -> Footer | None:
     """The footer of a whole segment, None where it has none that can be believed."""
-    at = footer_offset(bytes(data[-TRAILER.size :]))
-    if not HEADER.size <= at <= len(data) - TRAILER.size - PREFIX.size:
+    view = memoryview(data)
+    return read_footer(lambda start, stop: view[start:stop], len(view))
+
+
+def read_footer(read: ReadFile, size: int) -> Footer | None:
+    """The same of a file of ``size`` bytes, of which it reads no more than the end."""
+    stop = size - TRAILER.size
+    at = footer_offset(bytes(read(max(0, stop), size)))
+    if not HEADER.size <= at <= stop - PREFIX.size:
         return None
-    length, crc = PREFIX.unpack_from(data, at)
-    start = at + PREFIX.size
-    payload = memoryview(data)[start : start + length]
-    if start + length != len(data) - TRAILER.size or crc32(payload) != crc:
+    data = read(at, stop)
+    if record_end(data, 0, len(data)) != (len(data), ""):
         return None
-    footer = Footer.parse(payload)
+    footer = Footer.parse(memoryview(data)[PREFIX.size :])
     return footer if footer is not None and footer.size == at else None
+
+
+def record_end(data: bytes | memoryview, at: int, stop: int) -> tuple[int, str]:
+    """Where the record at a position ends, and why it cannot be read; an empty text for a good one.
+
+    -1 for one that is not whole before ``stop``.
+    """
+    begin = at + PREFIX.size
+    if begin > stop:
+        return -1, "record header is truncated"
+    length, crc = PREFIX.unpack_from(data, at)
+    end = begin + length
+    if not length:
+        return -1, "record length is 0"
+    if end > stop:
+        return -1, "record extends beyond the end of the file"
+    return end, "" if crc32(memoryview(data)[begin:end]) == crc else "record checksum mismatch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,28 +327,16 @@ class SegmentScan:
         return zip(begins, [*footer.starts[1:], footer.size], strict=True)
 
     def _one_by_one(self) -> Iterator[tuple[int, int]]:
-        data, view = self.data, memoryview(self.data)
-        unpack, size = PREFIX.unpack_from, PREFIX.size
-        at = self.start
+        data, at = self.data, self.start
         stop = len(data) if self.footer is None else self.footer.size
         while at < stop:
-            begin = at + size
-            if begin > stop:
+            end, reason = record_end(data, at, stop)
+            if reason:
                 if self._ends_with_zeros(at):
                     return
-                at = self._skip(at, "record header is truncated", incomplete=True)
+                at = self._skip(at, reason, end < 0 or self._is_prefilled())
                 continue
-            length, crc = unpack(data, at)
-            end = begin + length
-            if not length or end > stop:
-                if not length and self._ends_with_zeros(at):
-                    return
-                reason = "record length is 0" if not length else "record extends beyond the end of the file"
-                at = self._skip(at, reason, incomplete=True)
-                continue
-            if crc32(view[begin:end]) != crc:
-                at = self._skip(at, "record checksum mismatch", incomplete=self._is_prefilled())
-                continue
+            begin = at + PREFIX.size
             if data[begin] == Kind.FOOTER:
                 # its trailer is missing or damaged, the end it is all the same
                 self._sealed_in_part(at)
@@ -360,7 +362,7 @@ class SegmentScan:
             self.end = at
             self.faults.append(Fault(at, "footer trailer is damaged", incomplete=True))
 
-    def _skip(self, at: int, reason: str, incomplete: bool = False) -> int:
+    def _skip(self, at: int, reason: str, incomplete: bool) -> int:
         """Add a fault. Returns where to go on, or the end of the data."""
         self.faults.append(Fault(at, reason, incomplete))
         if self.footer is not None:
@@ -402,91 +404,3 @@ def _add_to_footer(footer: Footer, data: bytes, begin: int, end: int) -> None:
     if fits(data, begin, end):
         _, _, _, _, _, number, timestamp, *_ = MESSAGE.unpack_from(data, begin)
         footer.include(number, timestamp)
-
-
-#: The suffix of a damaged segment that was set aside.
-DAMAGED = ".damaged"
-
-
-class LiveRecord:
-    """Something besides messages: a binding, or what a queue has settled in a page.
-
-    ``segment`` is the oldest one that holds something of it which no later record repeats. ``whole`` says that
-    `encode` writes all of it, so that older records no longer count; ``gone`` that it writes its own removal.
-    """
-
-    __slots__ = ("gone", "segment")
-
-    whole = True
-
-    def __init__(self) -> None:
-        self.segment: JournalSegment | None = None
-        self.gone = False
-
-    def encode(self, encoder: RecordEncoder) -> None:
-        """Add what is new since the last time; called once at the end of the turn for each `Journal.update`."""
-        raise AssertionError("a subclass encodes its record")
-
-    def encode_all(self, encoder: RecordEncoder) -> None:
-        """Add all of it, because the segment goes that has it."""
-        self.encode(encoder)
-
-
-class MessageReferences:
-    """The references of a message that several queues hold. ``left`` counts those that are not settled.
-
-    Until the message is written it stands also for one that a single queue holds, where something happened to that.
-    """
-
-    __slots__ = ("changes", "left", "logged", "refs")
-
-    def __init__(self, refs: list[Reference], logged: dict[Reference, int] | None = None) -> None:
-        self.refs = refs
-        self.left = len(refs)
-        self.changes: list[StateChange] = []  # before it was written
-        #: Where a segment has the message without the latest of these: deliveries of the others that were logged.
-        self.logged = logged
-
-
-#: What stands for a live message in its segment.
-LiveMessage = Reference | MessageReferences
-
-
-class JournalSegment:
-    """One file of the journal, and what in it still counts.
-
-    A message's ``segment`` is the one with its latest record. Before the message is written it is the `Reference`
-    or `MessageReferences` that will be.
-    """
-
-    __slots__ = ("damaged", "live", "number", "path", "size", "stream")
-
-    def __init__(self, number: int, path: Path, stream: AppendOnlyFile | None = None, size: int = 0) -> None:
-        self.number = number
-        self.path = path
-        self.stream = stream  # None for one of an earlier run
-        self.size = size
-        #: messages by number, and runs of them by themselves
-        self.live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = {}
-        self.damaged = False  # it is set aside, and not deleted, when its time comes
-
-    def remove(self, writer: Writer, retention: Retention | None = None) -> None:
-        """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
-        path = self.path
-        if self.damaged:
-            writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
-        elif retention is not None:
-            retention.retain_segment(path, self.size)
-        elif self.stream is not None:
-            self.stream.delete()
-        else:
-            writer.run_task(lambda files: files.remove(path))
-
-
-#: Bytes of a record beyond the tail of its message, more or less, for the share of what is live.
-RECORD_OVERHEAD = 120
-
-
-def live_size(size: int) -> int:
-    """What a live message with a tail of ``size`` bytes takes in the journal."""
-    return size + RECORD_OVERHEAD

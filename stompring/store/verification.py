@@ -8,10 +8,12 @@ Whether a data directory is in order: what ``stompring data verify`` finds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+from stompring.settings.model import camel_case
 
 from .datadir import IDENTITY, SCHEMA_VERSION, VERSION
 from .export import PortableAddress, PortableQueue, bound_addresses, bound_queues, faults
@@ -40,36 +42,35 @@ from .segment import (
 )
 
 
+def as_json(row: Any) -> dict[str, Any]:
+    """The fields of a data class by their names in JSON."""
+    return {camel_case(each.name): getattr(row, each.name) for each in fields(row)}
+
+
 @dataclass(slots=True)
 class QueueCounts:
     """Messages of one queue. All of them are durable: nothing else outlives the broker."""
 
     queue: PortableQueue
-    messages: int = 0
-    paged: int = 0
-    scheduled: int = 0
-    delivered: int = 0  # went out to a consumer at some time
-    bytes: int = 0  # of their records
+    message_count: int = 0
+    paged_count: int = 0
+    scheduled_count: int = 0
+    delivered_count: int = 0  # went out to a consumer at some time
+    message_bytes: int = 0  # of their records
 
     def count(self, held: FoundMessage, number: int, *, paged: bool) -> None:
         """One more message."""
         deliveries, _, due, _ = held.state(number)
-        self.messages += 1
-        self.paged += paged
-        self.scheduled += due > 0
-        self.delivered += deliveries > 0
-        self.bytes += held.size
+        self.message_count += 1
+        self.paged_count += paged
+        self.scheduled_count += due > 0
+        self.delivered_count += deliveries > 0
+        self.message_bytes += held.size
 
     def fields(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            **self.queue.fields(),
-            "messageCount": self.messages,
-            "pagedCount": self.paged,
-            "scheduledCount": self.scheduled,
-            "deliveredCount": self.delivered,
-            "messageBytes": self.bytes,
-        }
+        counts = as_json(self)
+        return {**counts.pop("queue").fields(), **counts}
 
 
 @dataclass(slots=True)
@@ -80,19 +81,8 @@ class SegmentCounts:
     bytes: int
     sealed: bool = False
     records: int = 0
-    live: int = 0  # messages that have their record here and are not settled
+    live_messages: int = 0  # that have their record here and are not settled
     live_bytes: int = 0
-
-    def fields(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "file": self.file,
-            "bytes": self.bytes,
-            "sealed": self.sealed,
-            "records": self.records,
-            "liveMessages": self.live,
-            "liveBytes": self.live_bytes,
-        }
 
 
 @dataclass(slots=True)
@@ -103,21 +93,9 @@ class PagesSummary:
     address: str
     pages: int
     bytes: int
-    written: int = 0  # messages in the files
-    live: int = 0
-    lost: int = 0  # that the next start drops, because they or their queues are not durable
-
-    def fields(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "folder": self.folder,
-            "address": self.address,
-            "pages": self.pages,
-            "bytes": self.bytes,
-            "messages": self.written,
-            "liveMessages": self.live,
-            "volatileMessages": self.lost,
-        }
+    messages: int = 0  # in the files
+    live_messages: int = 0
+    volatile_messages: int = 0  # that the next start drops, because they or their queues are not durable
 
 
 @dataclass(slots=True)
@@ -126,10 +104,6 @@ class IdsSummary:
 
     address: str
     count: int
-
-    def fields(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"address": self.address, "count": self.count}
 
 
 @dataclass(slots=True)
@@ -152,11 +126,11 @@ class Summary:
             "directory": self.root,
             "running": self.running,
             "messages": self.messages,
-            "journal": [segment.fields() for segment in self.segments],
-            "paging": [pages.fields() for pages in self.pages],
+            "journal": list(map(as_json, self.segments)),
+            "paging": list(map(as_json, self.pages)),
             "addresses": [address.fields() for address in self.addresses],
             "queues": [queue.fields() for queue in self.queues],
-            "duplicateIds": [each.fields() for each in self.duplicate_ids],
+            "duplicateIds": list(map(as_json, self.duplicate_ids)),
             "setAside": self.set_aside,
         }
 
@@ -180,7 +154,7 @@ def summarize(contents: DirectoryContents) -> Summary:
     )
     for held in journal.in_journal():
         segment = segments[held.path]
-        segment.live += 1
+        segment.live_messages += 1
         segment.live_bytes += held.size
         _count(summary, counts, held, paged=False)
     for folder, messages in contents.paged():

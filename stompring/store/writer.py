@@ -85,7 +85,7 @@ class WriteBatch:
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
-        self.callers: list[Callable[[], None]] = []
+        self.callers: list[Callable[[], object]] = []
         self.bytes = 0
         self.awaited = False
 
@@ -102,6 +102,7 @@ class WriteBatch:
         fault: Exception | None = None
         task_fault: Exception | None = None
         failed: list[FileTask] = []
+        stream: AppendOnlyFile | None = None  # at work
         files.begin_batch()
         for index, task in enumerate(tasks):
             try:
@@ -110,26 +111,34 @@ class WriteBatch:
                 task_fault, failed = error, tasks[index:]
                 break
         try:
-            writes = [write for write in self.writes if not write.stream.deleted]
-            pages = [write for write in writes if not write.stream.journal]
+            pages: list[Write] = []
+            journal: list[Write] = []
+            for write in self.writes:
+                if not write.stream.deleted:
+                    (journal if write.stream.journal else pages).append(write)
             for write in pages:
+                stream = write.stream
                 _append(write, files, open_files)
             for write in pages:  # all are safe before the journal refers to them
+                stream = write.stream
                 if write.sync:
-                    _sync(write.stream, files, open_files)
+                    _sync(stream, files, open_files)
                 if write.last:
                     _close(write, files, open_files)
-            journal = [write for write in writes if write.stream.journal]
             for write in journal:
+                stream = write.stream
                 _append(write, files, open_files)
                 if _prefills(write):
                     _prefill(write, files, open_files)
                 if write.sync:
-                    _sync(write.stream, files, open_files)
+                    _sync(stream, files, open_files)
             for write in journal:  # a segment is sealed once the file of the next one exists
+                stream = write.stream
                 if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
                     _close(write, files, open_files)
         except Exception as error:
+            if isinstance(error, OSError) and stream is not None:
+                error.filename = str(stream.path)
             fault = error
         try:
             files.flush()
@@ -151,15 +160,12 @@ class WriteBatch:
 def _append(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
     if not write.parts:
         return
-    try:
-        descriptor, at = _descriptor(write.stream, files, open_files), write.at
-        left = memoryview(write.parts[0] if len(write.parts) == 1 else b"".join(write.parts))
-        while left:
-            taken = files.write(descriptor, left, at)
-            at += taken
-            left = left[taken:]
-    except OSError as fault:
-        raise _named(fault, write.stream) from None
+    descriptor, at = _descriptor(write.stream, files, open_files), write.at
+    left = memoryview(write.parts[0] if len(write.parts) == 1 else b"".join(write.parts))
+    while left:
+        taken = files.write(descriptor, left, at)
+        at += taken
+        left = left[taken:]
 
 
 def _prefills(write: Write) -> bool:
@@ -187,28 +193,21 @@ def _prefill(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) 
 
 
 def _sync(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
-    try:
-        descriptor = open_files.get(stream)
-        files.sync(_descriptor(stream, files, open_files) if descriptor is None else descriptor)
-    except OSError as fault:
-        raise _named(fault, stream) from None
+    descriptor = open_files.get(stream)
+    files.sync(_descriptor(stream, files, open_files) if descriptor is None else descriptor)
 
 
 def _close(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
     stream, size = write.stream, write.at + write.size
-    try:
-        if stream.prefilled > size:
-            files.truncate(stream.path, size)
-        if stream.seal is not None:
-            path = stream.path
-            ending = stream.seal(lambda start, stop: files.read(path, start, stop), size)
-            _append(Write(stream, size, [ending], len(ending), True, True), files, open_files)
-            _sync(stream, files, open_files)
-        descriptor = open_files.pop(stream, None)
-        if descriptor is not None:
-            files.close(descriptor)
-    except OSError as fault:
-        raise _named(fault, stream) from None
+    if stream.prefilled > size:
+        files.truncate(stream.path, size)
+    if stream.seal is not None:
+        ending = stream.seal(partial(files.read, stream.path), size)
+        _append(Write(stream, size, [ending], len(ending), True, True), files, open_files)
+        _sync(stream, files, open_files)
+    descriptor = open_files.pop(stream, None)
+    if descriptor is not None:
+        files.close(descriptor)
 
 
 def _descriptor(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile, int]) -> int:
@@ -219,11 +218,6 @@ def _descriptor(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnl
         descriptor = files.open(stream.path)
     open_files[stream] = descriptor
     return descriptor
-
-
-def _named(fault: OSError, stream: AppendOnlyFile) -> OSError:
-    fault.filename = str(stream.path)
-    return fault
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # of crash tests
@@ -528,7 +522,7 @@ class Writer:
         if not self._flush_due:
             self._schedule_flush(self._delay)
 
-    def after_next_batch(self, call: Callable[[], None]) -> None:
+    def after_next_batch(self, call: Callable[[], object]) -> None:
         """Call once the next batch is written, which will have something that is appended later in this turn."""
         self._next.callers.append(call)
         if not self._flush_due:
@@ -537,6 +531,11 @@ class Writer:
     def require_next_batch(self) -> None:
         """The next batch has something that `when_synced` must wait for."""
         self._next.awaited = True
+
+    def require_end_of_turn(self) -> None:
+        """The same, and that is not encoded yet: `end_of_turn` is to be called."""
+        self._next.awaited = True
+        self.at_end_of_turn(self.end_of_turn)
 
     def when_synced(self, call: Callable[[], None]) -> None:
         """Call once everything that must be synced is; at once if nothing is pending."""

@@ -241,6 +241,17 @@ def message(number, queues, headers, body=b"", user="", expires=0, flags=1):
     return MESSAGE.pack(1, flags, 4, 0, 9, number, *times, *lengths) + ids + traits + head + body + b"\0\n"
 
 
+@pytest.mark.parametrize("part", range(5), ids=["block", "destination", "user", "origin", "group"])
+def test_a_part_longer_than_its_record_costs_that_record_alone(part, caplog):
+    """Its checksum is good: nobody should have written it."""
+    wrong = bytearray(message(2, [1], b"a:b\n", user="anna"))
+    struct.pack_into("<I", wrong, MESSAGE.size + 4 + 4 * part, 2**32 - 1)
+    parts = [*NAMES, message(1, [1], b"a:b\n"), bytes(wrong), message(3, [1], b"a:b\n")]
+    data = pack_header(JOURNAL, 1, 1) + b"".join(map(framed, parts))
+    assert [row["message_id"] for row in rows(data)] == [1, 3]
+    assert caplog.text.count("; skipped") == 1
+
+
 @examples(120)
 @given(messages, st.booleans())
 def test_any_messages(given_, seal):

@@ -12,9 +12,9 @@ from stompring.broker.publish import Publication, publish
 from stompring.server.reload import apply
 from stompring.session.outbox import Outgoing
 from stompring.store import bindings, journal
-from stompring.store.bindings import IdChunk, ReplayedIds, pack_ids, unpack_ids
-from stompring.store.record import TRANSACTION, Kind
-from stompring.store.replay import ReadSegment
+from stompring.store.bindings import IdChunk
+from stompring.store.record import TRANSACTION, Kind, pack_ids, unpack_ids
+from stompring.store.replay import ReadSegment, ReplayedIds
 from stompring.store.segment import Header
 
 from ..session.session_fixture import Server

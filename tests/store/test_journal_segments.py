@@ -4,15 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from stompring.store.journal import JournalSegment, LiveRecord, MessageReferences
 from stompring.store.record import BINDING, QUEUE, Kind, StoredMessage
-from stompring.store.segment import (
-    JournalSegment,
-    LiveRecord,
-    MessageReferences,
-    SegmentScan,
-    build_footer,
-    find_footer,
-)
+from stompring.store.segment import SegmentScan, build_footer, find_footer
 
 from ..broker.broker_fixture import MULTICAST
 from .stored_broker import StoredBroker, pending

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.broker.message import Traits
-from stompring.store.record import StoredMessage, message_payload
+from stompring.store.record import StoredMessage, message_head
 from stompring.store.replay import MessageIndex, ReadSegment
 from stompring.store.segment import Header
 
@@ -26,7 +26,7 @@ def record(number, traits=0, body=b"x", expires=0, queues=1, due=0):
     message = WORLD.message("a", body, durable=True)
     message.number, message.traits, message.expires = number, TRAITS[traits], expires
     ids = b"".join(each.to_bytes(4, "little") for each in range(7, 7 + queues))
-    return message_payload(message, 3, ids, due)
+    return message_head(message, 3, ids, due) + message.tail
 
 
 def indexed(segments):

@@ -47,6 +47,7 @@ def changed(payload, layout, at, value):
 
 
 LENGTHS = MESSAGE.size - 16
+TRAITS_AT = MESSAGE.size + 4
 WRONG = {
     "cut off": lambda payload: payload[:-1],
     "cut off in its prologue": lambda payload: payload[:30],
@@ -55,6 +56,9 @@ WRONG = {
     "a longer body": lambda payload: changed(payload, "<I", LENGTHS + 4, 1000),
     "more queues": lambda payload: changed(payload, "<I", LENGTHS + 8, 2**30),
     "shorter traits": lambda payload: changed(payload, "<I", LENGTHS + 12, 3),
+    "a longer block": lambda payload: changed(payload, "<I", TRAITS_AT, 1000),
+    "a longer destination": lambda payload: changed(payload, "<I", TRAITS_AT + 4, 2**32 - 1),
+    "a longer user": lambda payload: changed(payload, "<I", TRAITS_AT + 8, 1000),
     "a priority that is none": lambda payload: changed(payload, "<B", 2, 10),
     "a routing type that is none": lambda payload: changed(payload, "<B", 1, payload[1] | 6),
     "a number without a next one": lambda payload: changed(payload, "<Q", 8, 2**64 - 1),

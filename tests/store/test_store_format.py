@@ -92,9 +92,10 @@ def test_a_message():
         origin="c-9",
         user="anna",
     )
-    payload = record.message_payload(
+    head = record.message_head(
         sent, 3, struct.pack("<III", 5, 6, 1 << 31), due=99, deliveries=2, transaction=12
     )
+    payload = head + sent.tail
     title, fields = FORMAT.payload(payload)
     assert title == "MESSAGE"
     assert fields == {
