@@ -37,10 +37,10 @@ from zope.interface import directlyProvides, implementer, providedBy
 from stompring.broker.broker import Broker
 from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
-from stompring.session.connect import Authenticator, error_frame
+from stompring.session.commands import StompSession
+from stompring.session.connect import Authenticator, RequestHandler, error_frame
 from stompring.session.destination import Destinations
 from stompring.session.outbox import ConnectionLimit, GlobalConnectionLimit, Outgoing, Reading
-from stompring.session.send import RequestHandler
 from stompring.session.session import Session
 from stompring.settings.machine import default_global_max_size, machine_memory
 from stompring.settings.model import BrokerConfiguration, ProxyProtocol, StompAcceptor
@@ -551,7 +551,7 @@ class StompProtocol(Protocol):
         self._closing = False
         self._beginning = b""  # of what may become HTTP
         self._websocket: WebSocket | None = None
-        self.session: Session | None = None
+        self.session: StompSession | None = None
 
     @property
     def peer(self) -> str:
@@ -819,10 +819,10 @@ class StompFactory(Factory):
             self._websockets = WebSocketFactory(self.acceptor, self.broker.clock)
         return self._websockets
 
-    def new_session(self, wire: StompProtocol) -> Session:
+    def new_session(self, wire: StompProtocol) -> StompSession:
         """A client has connected."""
         number = self.connections.next_number()
-        session = Session(
+        session = StompSession(
             self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number
         )
         session.requests = self.requests

@@ -13,21 +13,14 @@ What a ``destination`` header names: prefixes, fully qualified queue names, temp
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from stompring.broker.address import Address
-from stompring.broker.queue import Queue
-from stompring.errors import NotFound, Refused
+from stompring.errors import Refused
 from stompring.settings.match import TEMPORARY_QUEUE, connection_of
 from stompring.settings.match import TEMPORARY_TOPIC as TEMPORARY_TOPIC_ADDRESS
-from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, StompAcceptor
-
-if TYPE_CHECKING:
-    from collections import Counter
-
-    from .session import Session
-
+from stompring.settings.model import PermissionType, RoutingType, StompAcceptor
 
 #: A queue is created with the permission on the address of its own name too.
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
@@ -175,20 +168,6 @@ class AllowAll(Authorizer):
 ALLOW_ALL = AllowAll()
 
 
-def close_if_revoked(session: Session) -> None:
-    """After a change of permissions: close a session that has a subscription it may not have any more."""
-    authorizer = session.login.authorizer
-    if authorizer.allows_all or session.closed:
-        return
-    for subscription in session.subscriptions.values():
-        queue: Queue = subscription.queue
-        try:
-            authorizer.check_consume(queue.name, queue.address.name, browse=subscription.terms.browser)
-        except Refused as refused:
-            session.refuse(refused)
-            return
-
-
 TEMPORARY = "/temp-queue/"
 REMOTE_TEMPORARY = "/remote-temp-queue/"
 TEMPORARY_TOPIC, REMOTE_TEMPORARY_TOPIC = "/temp-topic/", "/remote-temp-topic/"
@@ -274,47 +253,3 @@ def _temporary(name: str) -> Destination:
 
 def _topic(name: str) -> Destination:
     return Destination(name, None, RoutingType.MULTICAST, temporary=True)
-
-
-def temporary_topic(session: Session, target: Destination) -> Address:
-    """A temporary topic: made for its own connection, found for others. Raises `NotFound` when it is gone."""
-    name, directory = target.address, session.broker.directory
-    address = directory.addresses.get(name)
-    if address is not None:
-        return address
-    if not name.startswith(f"{TEMPORARY_TOPIC_ADDRESS}{session.number}."):
-        raise NotFound(f"Temporary topic {name} does not exist: its connection is closed")
-    session.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
-    directory.resource_limits.check_address(name)
-    address = directory.create_address(name, frozenset({RoutingType.MULTICAST}), auto_created=True)
-    address.temporary = True
-    session.temporary_topics.append(name)
-    return address
-
-
-def temporary_queue(session: Session, target: Destination) -> Queue:
-    """A temporary queue: made for its own connection, found for others. Raises `NotFound` when it is gone."""
-    name = target.address
-    queue = session.broker.directory.queues.get(name)
-    if queue is not None:
-        return queue
-    if not name.startswith(f"{TEMPORARY_QUEUE}{session.number}."):
-        raise NotFound(f"Temporary queue {name} does not exist: its connection is closed")
-    session.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
-    session.login.authorizer.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
-    directory = session.broker.directory
-    directory.resource_limits.check_address(name)
-    directory.resource_limits.check_queue(session.login.user)
-    queue = directory.create_queue(
-        QueueConfiguration(
-            name=name,
-            address=name,
-            routing_type=RoutingType.ANYCAST,
-            durable=False,
-            user=session.login.user,
-            auto_created=True,
-            temporary=True,
-        )
-    )
-    session.temporary_queues.append(name)
-    return queue

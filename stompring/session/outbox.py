@@ -23,7 +23,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import Any, Protocol, overload
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Timer
@@ -42,9 +42,6 @@ from stompring.settings.network import (
     origin_host,
     source_network,
 )
-
-if TYPE_CHECKING:
-    from .send import SendEvaluation
 
 
 @overload
@@ -516,7 +513,7 @@ class Blocked(Exception):
         address: Address,
         limit: MemoryLimit | None,
         milliseconds: int = 0,
-        offered: SendEvaluation | None = None,
+        offered: Any = None,
     ) -> None:
         super().__init__()
         assert limit is not None or milliseconds > 0, "there must be an end to it"
