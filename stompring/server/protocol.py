@@ -17,9 +17,8 @@ import resource
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import count
 from time import perf_counter
@@ -40,18 +39,14 @@ from stompring.security.certificates import peer_subject
 from stompring.session.commands import StompSession
 from stompring.session.connect import Authenticator, RequestHandler, error_frame
 from stompring.session.destination import Destinations
-from stompring.session.outbox import ConnectionLimit, GlobalConnectionLimit, Outgoing, Reading
+from stompring.session.outbox import ConnectionLimit, ConnectionSlot, GlobalConnectionLimit, Outgoing, Reading
 from stompring.session.session import Session
 from stompring.settings.machine import default_global_max_size, machine_memory
 from stompring.settings.model import BrokerConfiguration, ProxyProtocol, StompAcceptor
+from stompring.stomp.websocket_frames import http_error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from stompring.session.outbox import ConnectionSlot
-
     from .websocket import WebSocket, WebSocketFactory
-
 
 log = logging.getLogger(__name__)
 
@@ -478,20 +473,6 @@ def is_established(transport: Any) -> bool | None:
         return None
     state: int = handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     return state == TCP_ESTABLISHED
-
-
-def http_error_response(code: int, reason: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
-    """The whole answer."""
-    body = f"{reason}\n".encode()
-    lines = [
-        ("Content-Type", "text/plain; charset=utf-8"),
-        ("Content-Length", str(len(body))),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Connection", "close"),
-        *headers,
-    ]
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines)
-    return f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{head}\r\n".encode() + body
 
 
 #: Seconds after which a WebSocket that was refused may be tried again.
