@@ -17,12 +17,12 @@ from .destination import Destination
 from .outbox import check_identifier_length, shortened, text_of
 from .session import Session
 from .subscription import (
-    RECORDING,
     UNLIMITED,
     AcknowledgedSubscription,
     AutoSubscription,
     BrowserSubscription,
     CumulativeSubscription,
+    RecordingAutoSubscription,
     Subscription,
     Terms,
 )
@@ -125,18 +125,14 @@ def _attach(
 
 def _make(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
     """A subscription with the requested ack mode; one with a consumer name if acknowledgements are recorded."""
-    if session.broker.storage.keeps_all and not terms.browser:
-        subscription = _make_recording(session, terms, matches, key)
-    else:
-        kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
-        subscription = kind(terms, session.outbox, session.cancelled, matches, key)
+    recorded = session.broker.storage.keeps_all and not terms.browser
+    kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
+    if recorded and kind is AutoSubscription:
+        kind = RecordingAutoSubscription
+    subscription = kind(terms, session.outbox, session.cancelled, matches, key)
+    if recorded:
+        subscription.consumer_name = f"{session.origin}/{text_of(terms.id)}"
     subscription.connection_id, subscription.created = session.number, session.broker.clock.now
-    return subscription
-
-
-def _make_recording(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
-    subscription = RECORDING[terms.ack](terms, session.outbox, session.cancelled, matches, key)
-    subscription.consumer_name = f"{session.origin}/{text_of(terms.id)}"
     return subscription
 
 

@@ -60,6 +60,7 @@ class Subscription(Consumer):
         "_on_cancel",
         "_wildcard",
         "connection_id",
+        "consumer_name",
         "created",
         "detached",
         "ended",
@@ -90,6 +91,7 @@ class Subscription(Consumer):
         self.lead = self.lead_again = b""
         self.ended = False  # returned messages go to the queue, not to the subscription
         self.detached = False  # has left its queue
+        self.consumer_name = ""  # set where the store records who has acknowledged a message
         self.connection_id = ""  # the session header of its connection
         self.created = 0  # epoch ms
         self.history: History | None = None  # while it is sampled
@@ -104,7 +106,7 @@ class Subscription(Consumer):
             opening += header_line(b"destination", terms.destination, terms.version)
         self.lead = self._complete(opening + b"redelivered:false\n", queue)
         self.lead_again = self._complete(opening + b"redelivered:true\n", queue)
-        self.willing = False  # until `room_again`, after the receipt
+        self.willing = False  # until `on_writable`, after the receipt
         queue.add_consumer(self)
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
@@ -235,7 +237,7 @@ class AutoSubscription(Subscription):
             outbox.on_full()
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.take`."""
+        """See `Consumer.deliver_message`."""
         self.queue.messages_acknowledged += 1
         self.settled += 1
         self.write(message, self.lead)
@@ -268,7 +270,7 @@ class AcknowledgedSubscription(Subscription):
         return lead if self.terms.version == b"1.2" else super()._complete(lead, queue)
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.take`."""
+        """See `Consumer.deliver_message`."""
         queue, traits = self.queue, message.traits
         if traits.durable or traits.retained:
             self._deliver(queue.mark_delivering(message), message, self.lead)
@@ -302,14 +304,21 @@ class AcknowledgedSubscription(Subscription):
             self.queue.settle_message(delivered)
         else:
             self.credit_bytes += len(delivered.message.tail)
+            if self.consumer_name:
+                delivered.last_rejected_by = self
             delivered.queue.settle(delivered)
 
     def _reference(self, delivered: Message | Reference) -> Reference:
         return self.queue.reference_to(delivered) if isinstance(delivered, Message) else delivered
 
     def release(self, key: bytes) -> list[Reference]:
-        """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again."""
+        """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again.
+
+        Whoever gives them back says anew whom they avoid.
+        """
         ref = self._reference(self.unsettled.pop(key))
+        if self.consumer_name:
+            ref.last_rejected_by = self
         self.credit_bytes += len(ref.message.tail)
         self.credit_messages += 1
         self.settled += 1
@@ -353,7 +362,7 @@ class AcknowledgedSubscription(Subscription):
             self.queue.dispatcher.resume_consumer(self)
 
     def on_writable(self) -> None:
-        """See `Subscription.room_again`."""
+        """See `Subscription.on_writable`."""
         self.go_on()
 
     def take_unsettled(self) -> list[Reference]:
@@ -430,7 +439,12 @@ class CumulativeSubscription(AcknowledgedSubscription):
         for earlier in keys:
             delivered = unsettled.pop(earlier)
             released.append(delivered)
-            size += len(delivered.tail if isinstance(delivered, Message) else delivered.message.tail)
+            if isinstance(delivered, Message):  # which is not retained
+                size += len(delivered.tail)
+                continue
+            size += len(delivered.message.tail)
+            if self.consumer_name:
+                delivered.last_rejected_by = self
         if places:
             for earlier in keys:
                 places.pop(earlier, None)
@@ -492,7 +506,7 @@ class BrowserSubscription(Subscription):
     __slots__ = ("_busy", "_remaining")
 
     def attach(self, queue: Queue) -> None:
-        """Note what is to be shown; `room_again` begins."""
+        """Note what is to be shown; `on_writable` begins."""
         self.queue = queue
         self._busy = False  # at work, or it waits for something on disk
         self.lead = b"MESSAGE\n" + header_line(b"subscription", self.terms.id, self.terms.version)
@@ -545,9 +559,9 @@ class BrowserSubscription(Subscription):
 
 
 class RecordingAutoSubscription(AutoSubscription):
-    """See `AutoSubscription`."""
+    """``ack:auto`` where the store records who has acknowledged a message."""
 
-    __slots__ = ("_entries", "consumer_name")
+    __slots__ = ("_entries",)
 
     settles_on_delivery = False  # it records who has acknowledged
 
@@ -558,7 +572,7 @@ class RecordingAutoSubscription(AutoSubscription):
         self.writes_tails = False  # what was delivered is recorded
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.take`. Where the message is retained, that it came and went is written as one."""
+        """See `Consumer.deliver_message`. Where the message is retained, that it came and went is written as one."""
         queue = self.queue
         if message.traits.retained >= queue.retains_from:
             taken = self._entries.messages
@@ -573,47 +587,3 @@ class RecordingAutoSubscription(AutoSubscription):
         """See `Consumer.deliver_reference`."""
         ref.last_rejected_by = self
         super().deliver_reference(ref)
-
-
-class RecordingAcknowledgedSubscription(AcknowledgedSubscription):
-    """See `AcknowledgedSubscription`."""
-
-    __slots__ = ("consumer_name",)
-
-    def settle(self, key: bytes) -> None:
-        """See `AcknowledgedSubscription.settle`."""
-        ref = self.unsettled[key] = self._reference(self.unsettled[key])
-        ref.last_rejected_by = self
-        super().settle(key)
-
-    def release(self, key: bytes) -> list[Reference]:
-        """See `AcknowledgedSubscription.release`. Whoever gives them back says anew whom they avoid."""
-        return _record_acknowledgement(super().release(key), self)
-
-
-class RecordingCumulativeSubscription(CumulativeSubscription):
-    """See `CumulativeSubscription`."""
-
-    __slots__ = ("consumer_name",)
-
-    def _release(self, key: bytes) -> list[Message | Reference]:
-        """See `CumulativeSubscription`. What has no reference is not retained."""
-        released = super()._release(key)
-        _record_acknowledgement([each for each in released if isinstance(each, Reference)], self)
-        return released
-
-
-def _record_acknowledgement(refs: list[Reference], taker: Subscription) -> list[Reference]:
-    for ref in refs:
-        ref.last_rejected_by = taker
-    return refs
-
-
-#: By how they acknowledge.
-RECORDING: dict[
-    str, type[RecordingAutoSubscription | RecordingAcknowledgedSubscription | RecordingCumulativeSubscription]
-] = {
-    "auto": RecordingAutoSubscription,
-    "client": RecordingCumulativeSubscription,
-    "client-individual": RecordingAcknowledgedSubscription,
-}
