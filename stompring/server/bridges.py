@@ -29,6 +29,7 @@ from zope.interface import implementer
 
 from stompring.broker.bridge import Bridges, BridgeWorker, RemoteConnection
 from stompring.broker.broker import Broker
+from stompring.broker.clock import cancel
 from stompring.errors import ProtocolError
 from stompring.security.certificates import CertificateError, read_certificates, read_identities
 from stompring.session.outbox import Outgoing, printable
@@ -191,7 +192,7 @@ class BridgeProtocol(Protocol):
     def end(self) -> None:
         """Close; nothing is reported any more."""
         self._connection = None
-        self._stop_timer()
+        cancel(self._timer)
         if self._lost:
             return
         if self._begun:
@@ -205,16 +206,11 @@ class BridgeProtocol(Protocol):
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
         """See IProtocol."""
         self._lost = True
-        self._stop_timer()
+        cancel(self._timer)
         connection = self._connection
         if connection is not None:
             text = describe(reason)
             connection.gather(lambda: self._fail(text))
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
 
 
 #: Seconds that a remote broker has to take what was written before the connection is closed.
@@ -318,8 +314,7 @@ class BridgeConnection:
 
     def cancel_timeout(self) -> None:
         """STOMP is spoken."""
-        if self._timeout.active():
-            self._timeout.cancel()
+        cancel(self._timeout)
 
     def gather(self, call: Callable[[], None]) -> None:
         """Call the worker, with the time read anew and one write for each connection that gets something by it."""

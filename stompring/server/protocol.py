@@ -34,6 +34,7 @@ from twisted.python.failure import Failure
 from zope.interface import directlyProvides, implementer, providedBy
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import cancel
 from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
 from stompring.session.commands import StompSession
@@ -264,7 +265,7 @@ class ProxyConnection(ProtocolWrapper):
         if header is None:
             return
         following, self._head = self._head[header.length :], b""
-        self._cancel_timer()
+        cancel(self._timer)
         if header.source is not None:
             kind = IPv6Place if ":" in header.source[0] else IPv4Place
             self._peer = kind("TCP", *header.source)
@@ -284,7 +285,7 @@ class ProxyConnection(ProtocolWrapper):
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
         """See IProtocol."""
-        self._cancel_timer()
+        cancel(self._timer)
         if self._begun:
             super().connectionLost(reason)  # type: ignore[no-untyped-call]
             return
@@ -305,15 +306,10 @@ class ProxyConnection(ProtocolWrapper):
 
     def _refuse(self, why: str) -> None:
         self.disconnecting = 1
-        self._cancel_timer()
+        cancel(self._timer)
         self.factory.failed(self.getPeer(), why)
         assert self.transport is not None
         self.transport.abortConnection()  # type: ignore[attr-defined]
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
 
 
 class ProxyFactory(WrappingFactory[ProxyConnection]):
@@ -503,8 +499,7 @@ class RejectedConnection(Protocol):
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """See IProtocol."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
 
 
 #: Seconds that a client has to take its last frames after the broker has closed the connection.
@@ -619,8 +614,9 @@ class StompProtocol(Protocol):
 
     def connectionLost(self, reason: Failure = ConnectionDone()) -> None:  # type: ignore[assignment] # noqa: B008
         """See IProtocol."""
-        self._cancel_timer()
-        self._stop_polling()
+        cancel(self._timer)
+        cancel(self._peer_check)
+        self._timer = self._peer_check = None  # a cycle
         self._clock.refresh()
         if self._slot is not None:
             self._slot.release()
@@ -661,11 +657,6 @@ class StompProtocol(Protocol):
                 LimitReached(f"No CONNECT within {seconds} s (handshake-timeout)", "handshake-timeout")
             )
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
-
     # ---- Wire
 
     def write(self, data: bytes) -> None:
@@ -679,7 +670,7 @@ class StompProtocol(Protocol):
         if transport is None or self._closing:
             return
         self._closing = True
-        self._cancel_timer()
+        cancel(self._timer)
         # Twisted keeps a connection open as long as a producer is registered
         transport.unregisterProducer()  # type: ignore[attr-defined]
         self._timer = self._factory.reactor.callLater(LINGER, transport.abortConnection)  # type: ignore[attr-defined]
@@ -696,7 +687,7 @@ class StompProtocol(Protocol):
 
     def _poll_peer(self) -> None:
         """A socket that is not read does not report that its client is gone: poll it."""
-        self._stop_polling()
+        cancel(self._peer_check)
         self._peer_check = self._factory.reactor.callLater(PEER_CHECK_INTERVAL, self._check_peer)
 
     def _check_peer(self) -> None:
@@ -708,14 +699,9 @@ class StompProtocol(Protocol):
             self._clock.refresh()
             self.session.peer_gone()
 
-    def _stop_polling(self) -> None:
-        if self._peer_check is not None and self._peer_check.active():
-            self._peer_check.cancel()
-        self._peer_check = None
-
     def resume_reading(self) -> None:
         """See `Wire`."""
-        self._stop_polling()
+        cancel(self._peer_check)
         if not self._closing and self.transport is not None:
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 

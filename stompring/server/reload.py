@@ -23,6 +23,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import cancel
 from stompring.broker.ports import NoStorage
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.errors import ConfigurationError, Refused
@@ -553,7 +554,7 @@ class ConfigurationWatch:
     def stop(self) -> None:
         """Stop checking."""
         self._running = False
-        self._cancel()
+        cancel(self._timer)
 
     def use(self, files: Iterable[str], period: int, before: Versions) -> None:
         """The ``files`` were read; ``before`` are the versions that were looked up before that."""
@@ -567,13 +568,8 @@ class ConfigurationWatch:
         """The present versions of the known files."""
         return versions_of(self.known)
 
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _schedule(self) -> None:
-        self._cancel()
+        cancel(self._timer)
         if self._running and not self._checking and self._period > 0:
             self._timer = self._reactor.callLater(self._period / 1000, self._check)
 

@@ -21,6 +21,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from stompring.broker.clock import cancel
 from stompring.security.certificates import (
     CertificateError,
     Identity,
@@ -271,8 +272,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
         """See IProtocol."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         cause: Failure = self._reason or reason
         peer = self.getPeer()  # type: ignore[no-untyped-call]
         if not self._handshakeDone and self._first_bytes:

@@ -15,7 +15,7 @@ from functools import partial
 
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
-from stompring.broker.clock import Timer
+from stompring.broker.clock import Timer, cancel
 from stompring.broker.limits import UNCOUNTED, MemoryLimit
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.model import StompAcceptor
@@ -256,9 +256,8 @@ class StompSession(Session):
         if self._blocked_by is not None:
             self._blocked_by.unblock()
             self._blocked_by = None
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
+        cancel(self._pause)
+        self._pause = None
         self.blocked = self.heartbeat.suspended = False
 
     def _let_settlements_pass(self) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
 from stompring.broker.address import Address
-from stompring.broker.clock import Clock, Timer
+from stompring.broker.clock import Clock, Timer, cancel
 from stompring.broker.directory import MAX_NAME
 from stompring.broker.limits import MemoryLimit
 from stompring.errors import LimitReached, ProtocolError, Refused
@@ -336,8 +336,7 @@ class Heartbeat:
     def stop(self) -> None:
         """No more beats, no more waiting for them."""
         for timer in self._timers.values():
-            if timer.active():
-                timer.cancel()
+            cancel(timer)
         self._timers.clear()
 
     def break_cycles(self) -> None:
@@ -474,9 +473,8 @@ class SlowReaders:
     def forget(self, outbox: Outbox) -> None:
         """It is closed."""
         self.leave(outbox)
-        if not self._since and self._timer is not None:
-            if self._timer.active():
-                self._timer.cancel()
+        if not self._since:
+            cancel(self._timer)
             self._timer = None
 
     def _look(self) -> None:
