@@ -40,7 +40,7 @@ from stompring.security.certificates import peer_subject
 from stompring.session.commands import StompSession
 from stompring.session.connect import Authenticator, RequestHandler, error_frame
 from stompring.session.destination import Destinations
-from stompring.session.outbox import ConnectionLimit, ConnectionSlot, GlobalConnectionLimit, Outgoing, Reading
+from stompring.session.outbox import ConnectionLimit, GlobalConnectionLimit, Outgoing, Reading
 from stompring.session.session import Session
 from stompring.settings.machine import default_global_max_size, machine_memory
 from stompring.settings.model import BrokerConfiguration, ProxyProtocol, StompAcceptor
@@ -516,9 +516,9 @@ HTTP_GET = b"GET "
 class StompProtocol(Protocol):
     """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
 
-    def __init__(self, factory: StompFactory, slot: ConnectionSlot | None = None) -> None:
+    def __init__(self, factory: StompFactory, network: str) -> None:
         self._factory = factory
-        self._slot = slot  # among the connections that are counted
+        self._network = network  # as the limit counts it
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
         self._fairness = factory.connections.read_throttle
@@ -618,8 +618,7 @@ class StompProtocol(Protocol):
         cancel(self._peer_check)
         self._timer = self._peer_check = None  # a cycle
         self._clock.refresh()
-        if self._slot is not None:
-            self._slot.release()
+        self._factory.connection_limit.release(self._network)
         if self._websocket is not None:
             self._websocket.connectionLost()
             del self.write
@@ -764,12 +763,12 @@ class StompFactory(Factory):
         if refused_because is not None:
             return RejectedConnection(self._refusal(refused_because), self.reactor)
         try:
-            slot = self.connection_limit.acquire(host)
+            network = self.connection_limit.acquire(host)
         except LimitReached as refused:
             fields = {"peer": host, "acceptor": self.acceptor.name}
             self.broker.rejections.add_error(refused, host, str(refused), fields)
             return RejectedConnection(self._refusal(str(refused)), self.reactor)
-        return StompProtocol(self, slot)
+        return StompProtocol(self, network)
 
     def _refusal(self, text: str) -> bytes:
         """What a client gets that is refused before it has said anything."""

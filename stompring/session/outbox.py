@@ -106,10 +106,6 @@ class GlobalConnectionLimit:
         self.limit = limit
         self.count = 0
 
-    def default_per_host(self, network: str) -> int:
-        """The default of ``connectionsAllowedPerHost``: half, so that one machine cannot shut out all others."""
-        return -1 if self.limit < 0 or is_this_machine(network) else max(1, self.limit // 2)
-
 
 class ConnectionLimit:
     """The limits of one STOMP acceptor, over TCP and WebSocket alike."""
@@ -119,8 +115,8 @@ class ConnectionLimit:
         self._overall = overall
         self._open = ConnectionCounter()
 
-    def acquire(self, host: str) -> ConnectionSlot:
-        """A slot for a connection from ``host``. Raises `LimitReached`."""
+    def acquire(self, host: str) -> str:
+        """Count a connection from ``host``; returns what to `release` at its end. Raises `LimitReached`."""
         overall, acceptor, counter = self._overall, self._acceptor, self._open
         allowed = acceptor.connections_allowed
         network = source_network(host)
@@ -135,8 +131,8 @@ class ConnectionLimit:
                 "connectionsAllowed",
             )
         per_host = acceptor.connections_allowed_per_host
-        if per_host is None:
-            per_host = overall.default_per_host(network)
+        if per_host is None:  # half, so that one machine cannot shut out all others
+            per_host = -1 if overall.limit < 0 or is_this_machine(network) else max(1, overall.limit // 2)
         if 0 <= per_host <= counter.by_network[network]:
             raise LimitReached(
                 f"More than {per_host} connections from {network} to acceptor {acceptor.name} "
@@ -145,25 +141,12 @@ class ConnectionLimit:
             )
         overall.count += 1
         counter.add(network)
-        return ConnectionSlot(overall, counter, network)
+        return network
 
-
-class ConnectionSlot:
-    """The share of an open connection in the limits."""
-
-    __slots__ = ("_counter", "_network", "_overall")
-
-    def __init__(self, overall: GlobalConnectionLimit, counter: ConnectionCounter, network: str) -> None:
-        self._overall = overall
-        self._counter: ConnectionCounter | None = counter
-        self._network = network
-
-    def release(self) -> None:
-        """The connection has ended. Further calls do nothing."""
-        counter, self._counter = self._counter, None
-        if counter is not None:
-            self._overall.count -= 1
-            counter.remove(self._network)
+    def release(self, network: str) -> None:
+        """A connection has ended."""
+        self._overall.count -= 1
+        self._open.remove(network)
 
 
 #: STOMP subprotocols of WebSocket, the best first.
@@ -286,10 +269,6 @@ def _interval(digits: str) -> int:
 MAX_INTERVAL = 24 * 3600 * 1000
 
 
-def _nobody() -> None:
-    """Whom a closed connection calls."""
-
-
 class Heartbeat:
     """Keeps the pace of one connection with at most two timers, neither of which is touched by traffic.
 
@@ -342,7 +321,7 @@ class Heartbeat:
     def break_cycles(self) -> None:
         """Forget whom to call: the connection is closed."""
         self.stop()
-        self._beat, self._silent = _nobody, lambda ttl: None
+        self._beat, self._silent = _nothing, lambda ttl: None
 
     def _may_beat(self) -> None:
         interval = int(self._pace.send * EARLY)
@@ -598,7 +577,7 @@ class Outgoing:
 
 
 def _nothing() -> None:
-    """What a closed connection does when its socket is full or free."""
+    """What a closed connection does when its socket is full or free, or it is time for a heart-beat."""
 
 
 class Outbox:
