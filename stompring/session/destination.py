@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stompring.errors import Refused
-from stompring.settings.match import TEMPORARY_QUEUE, connection_of
-from stompring.settings.match import TEMPORARY_TOPIC as TEMPORARY_TOPIC_ADDRESS
+from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC, connection_of
 from stompring.settings.model import PermissionType, RoutingType, StompAcceptor
 
 #: A queue is created with the permission on the address of its own name too.
@@ -168,12 +167,14 @@ class AllowAll(Authorizer):
 ALLOW_ALL = AllowAll()
 
 
-TEMPORARY = "/temp-queue/"
-REMOTE_TEMPORARY = "/remote-temp-queue/"
-TEMPORARY_TOPIC, REMOTE_TEMPORARY_TOPIC = "/temp-topic/", "/remote-temp-topic/"
+#: What a client has for itself: its own name of it, that of others, the address that both lead to.
+TEMPORARY = (
+    ("/temp-queue/", "/remote-temp-queue/", TEMPORARY_QUEUE, RoutingType.ANYCAST),
+    ("/temp-topic/", "/remote-temp-topic/", TEMPORARY_TOPIC, RoutingType.MULTICAST),
+)
 
-#: Destinations that a client has for itself, and that others know by another name.
-OWN = (TEMPORARY.encode(), TEMPORARY_TOPIC.encode())
+#: How destinations begin that a client has for itself.
+OWN = tuple(own.encode() for own, _, _, _ in TEMPORARY)
 SEPARATOR = "::"
 
 
@@ -198,14 +199,12 @@ class Destinations:
 
     def parse(self, text: str, requested: str | None, session: str) -> Destination:
         """Read a destination; ``requested`` is the type header, which wins over a prefix. Raises `Refused`."""
-        if text.startswith(TEMPORARY):
-            return _temporary(f"{TEMPORARY_QUEUE}{session}.{_rest(text, TEMPORARY)}")
-        if text.startswith(REMOTE_TEMPORARY):
-            return _temporary(f"{TEMPORARY_QUEUE}{_rest(text, REMOTE_TEMPORARY)}")
-        if text.startswith(TEMPORARY_TOPIC):
-            return _topic(f"{TEMPORARY_TOPIC_ADDRESS}{session}.{_rest(text, TEMPORARY_TOPIC)}")
-        if text.startswith(REMOTE_TEMPORARY_TOPIC):
-            return _topic(f"{TEMPORARY_TOPIC_ADDRESS}{_rest(text, REMOTE_TEMPORARY_TOPIC)}")
+        for own, remote, address, kind in TEMPORARY:
+            for prefix, owner in ((own, f"{session}."), (remote, "")):
+                if text.startswith(prefix):
+                    name = f"{address}{owner}{_rest(text, prefix)}"
+                    queue = name if kind is RoutingType.ANYCAST else None
+                    return Destination(name, queue, kind, temporary=True)
         routing_type = None
         name = text
         for prefix, kind in self._prefixes:
@@ -232,10 +231,9 @@ def routing_type_of(text: str) -> RoutingType:
 
 def remote_form(text: str, session: str) -> str:
     """The destination by which other connections reach what is temporary of this one; others are left alone."""
-    if text.startswith(TEMPORARY):
-        return f"{REMOTE_TEMPORARY}{session}.{_rest(text, TEMPORARY)}"
-    if text.startswith(TEMPORARY_TOPIC):
-        return f"{REMOTE_TEMPORARY_TOPIC}{session}.{_rest(text, TEMPORARY_TOPIC)}"
+    for own, remote, _, _ in TEMPORARY:
+        if text.startswith(own):
+            return f"{remote}{session}.{_rest(text, own)}"
     return text
 
 
@@ -245,11 +243,3 @@ def _rest(text: str, prefix: str) -> str:
         kind = "queue" if "queue" in prefix else "topic"
         raise Refused(f"Destination '{text}' has no temporary {kind} name")
     return rest
-
-
-def _temporary(name: str) -> Destination:
-    return Destination(name, name, RoutingType.ANYCAST, temporary=True)
-
-
-def _topic(name: str) -> Destination:
-    return Destination(name, None, RoutingType.MULTICAST, temporary=True)
