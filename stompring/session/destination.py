@@ -80,6 +80,8 @@ class Authorizer:
 
     __slots__ = ("_answers", "_generation", "_source", "connection", "user")
 
+    allows_all = False  # whether security is off
+
     def __init__(self, user: str, source: PermissionSource, connection: str | None = None) -> None:
         self.user = user
         self.connection = connection
@@ -116,38 +118,25 @@ class Authorizer:
                 raise PermissionRejected(
                     f"Temporary {kind} {others[:SHOWN]} belongs to another connection", name, address
                 )
+            text = f"User {user} does not have permission='{name}'"
             if queue is not None and queue != address:
-                shown, on = queue[:SHOWN], address[:SHOWN]
-                if permission in CREATE_QUEUE:
-                    raise PermissionRejected(
-                        f"User {user} does not have permission='{name}' for queue {shown} on address {on} "
-                        f"(also required on address {shown})",
-                        name,
-                        address,
-                    )
-                raise PermissionRejected(
-                    f"User {user} does not have permission='{name}' for queue {shown} on address {on}",
-                    name,
-                    address,
-                )
-            raise PermissionRejected(
-                f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", name, address
-            )
+                text += f" for queue {queue[:SHOWN]}"
+            text += f" on address {address[:SHOWN]}"
+            if queue is not None and queue != address and permission in CREATE_QUEUE:
+                text += f" (also required on address {queue[:SHOWN]})"
+            raise PermissionRejected(text, name, address)
 
     def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
         """Raise `Refused` if the user may not consume from (or browse) a queue; None for one to be created."""
         self.check(PermissionType.BROWSE if browse else PermissionType.CONSUME, address, queue)
-
-    @property
-    def allows_all(self) -> bool:
-        """Whether security is off."""
-        return False
 
 
 class AllowAll(Authorizer):
     """The authorizer while security is off."""
 
     __slots__ = ()
+
+    allows_all = True
 
     def __init__(self) -> None:
         self.user = ""
@@ -157,10 +146,6 @@ class AllowAll(Authorizer):
         return self
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        return True
-
-    @property
-    def allows_all(self) -> bool:
         return True
 
 

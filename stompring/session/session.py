@@ -476,8 +476,10 @@ class Session:
         current = sum(subscription.messages_delivered for subscription in self.subscriptions.values())
         return self.delivered_before + current
 
-    def forget(self, subscription: Subscription) -> None:
-        """A subscription has ended. Called before its unsettled messages are taken from it."""
+    def end_subscription(
+        self, subscription: Subscription, verb: str = "ended", *, failed: bool = False
+    ) -> None:
+        """A subscription leaves its queue; what was not settled goes back."""
         self.delivered_before += subscription.messages_delivered
         self.acknowledged_before += subscription.messages_acknowledged
         if self.subscriptions.pop(subscription.terms.id, None) is not None:
@@ -490,12 +492,12 @@ class Session:
             else:
                 self.by_queue.pop(prefix, None)
             self._find_only_acknowledged()
+        self.notify_consumer("CONSUMER_CLOSED", subscription, verb)
+        subscription.detach(subscription.take_unsettled(), failed=failed)
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
         """A queue was deleted under its subscriber, or that was too slow: it is told by an ERROR."""
-        self.forget(subscription)
-        self.notify_consumer("CONSUMER_CLOSED", subscription, f"ended: {reason}")
-        subscription.detach(subscription.take_unsettled(), failed=True)
+        self.end_subscription(subscription, f"ended: {reason}", failed=True)
         if not self.closed:
             self.refuse(Refused(f"Subscription {text_of(subscription.terms.id)} ended: {reason}"))
 

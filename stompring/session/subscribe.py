@@ -82,7 +82,7 @@ def subscribe(session: Session, head: Head) -> Subscription:
     for known_by in (identity, destination):
         stand_in = session.subscriptions.get(known_by)
         if stand_in is not None and stand_in.terms.for_replies:
-            end(session, stand_in)
+            session.end_subscription(stand_in)
     wildcard = session.broker.directory.wildcards.is_wildcard(target.address)
     terms = _terms(session, headers, identity, destination, wildcard, selector)
     return _attach(session, terms, target, headers, selector)
@@ -236,7 +236,7 @@ def _terms(
     ack = text_of(headers.get(b"ack")) or "auto"
     if ack not in KINDS:
         raise ProtocolError(f"ack must be auto, client or client-individual, not '{ack[:100]}'")
-    durable = next((text_of(headers.get(name)) for name in DURABLE_NAMES if headers.get(name)), None)
+    durable = _durable_name(headers)
     if durable is not None and session.client_id is None:
         raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
     window_bytes, window_messages = _windows(session, headers, ack)
@@ -305,6 +305,10 @@ def _priority(headers: dict[bytes, bytes]) -> int:
     return 0
 
 
+def _durable_name(headers: dict[bytes, bytes]) -> str | None:
+    return next((text_of(headers[name]) for name in DURABLE_NAMES if headers.get(name)), None)
+
+
 def _selector(headers: dict[bytes, bytes]) -> Selector | None:
     text = headers.get(b"selector")
     if text is None:
@@ -344,7 +348,7 @@ def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
 
 def _unsubscribe(session: Session, head: Head) -> None:
     headers = head.headers
-    durable = next((text_of(headers.get(name)) for name in DURABLE_NAMES if headers.get(name)), None)
+    durable = _durable_name(headers)
     identity = headers.get(b"id")
     if identity is None and b"destination" in headers:
         identity = _unnamed(session, headers[b"destination"])
@@ -356,20 +360,13 @@ def _unsubscribe(session: Session, head: Head) -> None:
         attributes = subscription.queue.attributes
         if attributes.temporary and attributes.routing_type is RoutingType.MULTICAST:
             session.login.authorizer.check(DELETE_NON_DURABLE, subscription.queue.address.name)
-        end(session, subscription)
+        session.end_subscription(subscription)
     if durable is not None:
         _delete_durable(session, durable)
     elif identity is None:
         raise ProtocolError("UNSUBSCRIBE needs the header id or destination")
     elif subscription is None:
         raise NotFound(f"Cannot unsubscribe as no subscription exists for id '{shortened(identity)}'")
-
-
-def end(session: Session, subscription: Subscription) -> None:
-    """Leave the queue; what was not settled goes back."""
-    session.forget(subscription)
-    session.notify_consumer("CONSUMER_CLOSED", subscription, "ended")
-    subscription.detach(subscription.take_unsettled(), failed=False)
 
 
 def _delete_durable(session: Session, durable: str) -> None:
