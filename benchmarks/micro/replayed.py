@@ -21,10 +21,10 @@ import click
 from benchmarks.micro.retained import Wire
 from benchmarks.micro.stored import StoredBroker
 from benchmarks.segments import BLOCK, BODY
+from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
-from stompring.session.session import Session
 from stompring.settings.model import StompAcceptor
 
 #: Messages of a round, and with how many of them comes a receipt; bytes that are read from a socket at once.
@@ -59,7 +59,7 @@ class Bench:
         self._outgoing = Outgoing(self.stored.broker.clock)
         acceptor = StompAcceptor("stomp", "127.0.0.1", 0)
         destinations = Destinations(acceptor)
-        self._session = Session(
+        self._session = StompSession(
             self.stored.broker, acceptor, destinations, Anonymous(), Wire(), self._outgoing, "1"
         )
         self._receive(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")

@@ -19,10 +19,10 @@ from typing import Any
 import click
 
 from benchmarks.micro.stored import TURN, StoredBroker
+from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
-from stompring.session.session import Session
 from stompring.settings.model import Retention, StompAcceptor
 
 MESSAGES = 2_000
@@ -93,8 +93,8 @@ class Bench:
             self._consumers.append(session)
         self._sends = self._make()
 
-    def _session(self, wire: Wire, number: str) -> Session:
-        session = Session(
+    def _session(self, wire: Wire, number: str) -> StompSession:
+        session = StompSession(
             self.stored.broker,
             self._acceptor,
             Destinations(self._acceptor),
@@ -106,7 +106,7 @@ class Bench:
         self._receive(session, b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         return session
 
-    def _receive(self, session: Session, data: bytes) -> None:
+    def _receive(self, session: StompSession, data: bytes) -> None:
         self.stored.broker.clock.refresh()
         self._outgoing.within_read = True
         session.receive(data)

@@ -17,10 +17,10 @@ from twisted.internet.task import Clock
 import stompring.broker.queue
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
+from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
-from stompring.session.session import Session
 from stompring.settings.model import BrokerConfiguration, StompAcceptor
 
 READ = 64 * 1024
@@ -80,16 +80,16 @@ class World:
         )
         self.outgoing = Outgoing(self.broker.clock)
 
-    def connect(self) -> tuple[Session, MemoryWire]:
+    def connect(self) -> tuple[StompSession, MemoryWire]:
         """A session that has sent CONNECT."""
         wire = MemoryWire()
-        session = Session(
+        session = StompSession(
             self.broker, self.acceptor, Destinations(self.acceptor), Anonymous(), wire, self.outgoing, "1"
         )
         self.read(session, b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         return session, wire
 
-    def read(self, session: Session, data: bytes) -> None:
+    def read(self, session: StompSession, data: bytes) -> None:
         """As a transport does it."""
         self.broker.clock.refresh()
         self.outgoing.within_read = True

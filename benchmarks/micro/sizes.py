@@ -14,9 +14,9 @@ from collections.abc import Callable
 from twisted.internet.task import Clock
 
 from stompring.server.service import BrokerService
+from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
-from stompring.session.session import Session
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType, StompAcceptor
 
 NUMBER = 10_000
@@ -78,9 +78,9 @@ class Scene:
         )
         self.destinations = Destinations(self.acceptor)
 
-    def client(self, number: int) -> Session:
+    def client(self, number: int) -> StompSession:
         """One that is connected."""
-        session = Session(
+        session = StompSession(
             self.service.broker,
             self.acceptor,
             self.destinations,
@@ -93,7 +93,7 @@ class Scene:
         self.service.outgoing.flush()
         return session
 
-    def say(self, session: Session, frame: bytes) -> None:
+    def say(self, session: StompSession, frame: bytes) -> None:
         """A frame of a client, and what follows from it."""
         session.receive(frame + b"\n\n\0")
         self.service.outgoing.flush()

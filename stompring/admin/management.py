@@ -33,10 +33,10 @@ from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead
 from stompring.broker.reference import PENDING
 from stompring.errors import LimitReached, NotFound, Refused
-from stompring.session.connect import Credentials, Login
+from stompring.session.connect import Credentials, Login, ManagementRequest
 from stompring.session.destination import ALLOW_ALL, PermissionRejected
 from stompring.session.outbox import printable
-from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE, ManagementRequest
+from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE
 from stompring.settings.document import hidden, with_suggestion
 from stompring.settings.match import is_internal
 from stompring.settings.model import AddressSettings, PermissionType, camel_case

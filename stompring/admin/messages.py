@@ -31,11 +31,11 @@ from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, iterate_timed, matching
 from stompring.broker.reference import GONE, PENDING, SCHEDULED, STATES, Reference
 from stompring.errors import Refused
-from stompring.session.connect import Anonymous, Login
+from stompring.session.connect import Login
 from stompring.session.destination import ALLOW_ALL, OWN, Destination, Destinations
 from stompring.session.outbox import Blocked
-from stompring.session.send import SendEvaluation, SendPlan, plan_anew
-from stompring.session.session import Session
+from stompring.session.send import SendEvaluation, plan_anew
+from stompring.session.session import SendPlan, Session
 from stompring.settings.model import FullPolicy, PermissionType, RoutingType, StompAcceptor
 from stompring.stomp.frames import Head
 from stompring.store.export import InvalidExport, PortableMessage, QueueEntry
@@ -402,7 +402,6 @@ class HttpSession(Session):
             context.broker,
             ACCEPTOR,
             Destinations(ACCEPTOR),
-            Anonymous(),
             HttpWire(call.peer),
             context.outgoing,
             "http",

@@ -37,6 +37,12 @@ class Timer(Protocol):
     def active(self) -> bool: ...
 
 
+def cancel(timer: Timer | None) -> None:
+    """Cancel a timer, if there is one that has not rung."""
+    if timer is not None and timer.active():
+        timer.cancel()
+
+
 class Reactor(Protocol):
     """The part of Twisted's IReactorTime that the broker needs; ``task.Clock`` has it too."""
 

@@ -28,10 +28,10 @@ from stompring.broker.message import Message
 from stompring.broker.ports import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
+from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
-from stompring.session.session import Session
 from stompring.settings.document import with_suggestion
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
@@ -455,7 +455,9 @@ class _Client:
         self._outgoing = outgoing
         self._written = b""
         broker = harness.broker
-        self.session = Session(broker, acceptor, Destinations(acceptor), Anonymous(), self, outgoing, name)
+        self.session = StompSession(
+            broker, acceptor, Destinations(acceptor), Anonymous(), self, outgoing, name
+        )
         login = [] if user is None else [("login", user)]
         self.send_frame(b"CONNECT", [("accept-version", "1.2"), ("host", "/"), *login])
         self._written = b""

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from twisted.internet.task import LoopingCall, deferLater
@@ -43,13 +43,6 @@ ACCEPTED, REFUSED, THROTTLED, OVERLOADED, FAILED = "accepted", "refused", "throt
 OUTCOMES = {401: REFUSED, 429: THROTTLED, 503: OVERLOADED, 500: FAILED}
 
 
-class ChecksPasswords(Protocol):
-    """Checks passwords, as `PasswordVerifier` does; another user store plugs in here."""
-
-    def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
-        """Whether that is the password of the user, whose client is at ``host``."""
-
-
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
@@ -60,7 +53,7 @@ class Logins:
     def __init__(
         self,
         rights: PermissionSource,
-        passwords: ChecksPasswords,
+        passwords: PasswordVerifier,
         throttle: LoginThrottle,
         reactor: Any,
         user_of: Callable[[str], str | None] = lambda subject: None,
@@ -176,10 +169,6 @@ CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
 MAX_QUEUED_CHECKS = 100
 
 
-class Overloaded(Refused):
-    """Too many logins are pending."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Check:
     """One login that waits to be checked. ``generation`` is that of the users file when it came."""
@@ -212,7 +201,10 @@ class PasswordVerifier:
         return self.in_thread(self._follow).addCallback(lambda _: None)
 
     def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
-        """Whether ``password`` is that of user ``name``. Fails with `Overloaded`. Hosts are served round robin."""
+        """Whether ``password`` is that of user ``name``. Hosts are served round robin.
+
+        Fails with `Refused` of status 503 where too many logins are pending.
+        """
         return self.followed().addCallback(lambda _: self._answer(name, password, host))
 
     def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
@@ -227,7 +219,8 @@ class PasswordVerifier:
         self._waiting[digest] = [answer]
         dropped = self._queue.put(source_network(host), _Check(digest, generation, name, password))
         if dropped is not None:
-            self._answer_all(dropped.digest, Failure(_overloaded()))
+            reason = "Security Error occurred: too many pending logins; try again later"
+            self._answer_all(dropped.digest, Failure(Refused(reason, status=503)))
         self._start_checks()
         return answer
 
@@ -252,10 +245,6 @@ class PasswordVerifier:
     def in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
         """The result of a call in a thread of the reactor's pool."""
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), call, *arguments)
-
-
-def _overloaded() -> Overloaded:
-    return Overloaded("Security Error occurred: too many pending logins; try again later", status=503)
 
 
 #: Users with a plain password that a line of the log names.

@@ -29,14 +29,15 @@ from zope.interface import implementer
 
 from stompring.broker.bridge import Bridges, BridgeWorker, RemoteConnection
 from stompring.broker.broker import Broker
+from stompring.broker.clock import cancel
 from stompring.errors import ProtocolError
 from stompring.security.certificates import CertificateError, read_certificates, read_identities
 from stompring.session.outbox import Outgoing, printable
 from stompring.settings.document import revealed
-from stompring.settings.model import TLS_VERSIONS, Connector, ConnectorTls
+from stompring.settings.model import Connector, ConnectorTls
 from stompring.stomp.client import StompClient, frame
 
-from .tls import OPENSSL_VERSIONS, choose_ciphers, openssl_reasons
+from .tls import new_context, openssl_reasons, use_identity
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ class BridgeProtocol(Protocol):
     def end(self) -> None:
         """Close; nothing is reported any more."""
         self._connection = None
-        self._stop_timer()
+        cancel(self._timer)
         if self._lost:
             return
         if self._begun:
@@ -205,16 +206,11 @@ class BridgeProtocol(Protocol):
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
         """See IProtocol."""
         self._lost = True
-        self._stop_timer()
+        cancel(self._timer)
         connection = self._connection
         if connection is not None:
             text = describe(reason)
             connection.gather(lambda: self._fail(text))
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
 
 
 #: Seconds that a remote broker has to take what was written before the connection is closed.
@@ -318,8 +314,7 @@ class BridgeConnection:
 
     def cancel_timeout(self) -> None:
         """STOMP is spoken."""
-        if self._timeout.active():
-            self._timeout.cancel()
+        cancel(self._timeout)
 
     def gather(self, call: Callable[[], None]) -> None:
         """Call the worker, with the time read anew and one write for each connection that gets something by it."""
@@ -367,12 +362,7 @@ class _Creator:
 
 def client_context(tls: ConnectorTls) -> SSL.Context:
     """The OpenSSL context of a connector. Raises `CertificateError`."""
-    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
-    versions = [OPENSSL_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
-    context.set_min_proto_version(min(versions))
-    context.set_max_proto_version(max(versions))
-    choose_ciphers(context, tls.enabled_cipher_suites)
+    context = new_context(SSL.TLS_CLIENT_METHOD, SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION, tls)
     if tls.trust_store_path is None:
         context.set_default_verify_paths()
     else:
@@ -383,13 +373,7 @@ def client_context(tls: ConnectorTls) -> SSL.Context:
     context.set_verify(SSL.VERIFY_PEER, _verified)
     if tls.key_store_path:
         identity, *_ = read_identities(tls.key_store_path, tls.key_path, tls.key_store_password)
-        try:
-            context.use_certificate(identity.chain[0])
-            for certificate in identity.chain[1:]:
-                context.add_extra_chain_cert(certificate)
-            context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL checks the type of the key
-        except (SSL.Error, TypeError, ValueError) as error:
-            raise CertificateError(f"{identity.file}: not usable for TLS: {openssl_reasons(error)}") from None
+        use_identity(context, identity)
     return context
 
 

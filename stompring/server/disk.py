@@ -32,6 +32,7 @@ from twisted.python import log as twisted_log
 from zope.interface import implementer
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import cancel
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.files import Disk
 
@@ -298,9 +299,8 @@ class DiskMonitor:
     # ---- measuring
 
     def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
+        self._timer = None
 
     def _wait(self) -> None:
         if not self._stopped and self._timer is None:

@@ -27,6 +27,7 @@ from twisted.internet.interfaces import (
 )
 from twisted.internet.tcp import Port
 
+from stompring.broker.clock import cancel
 from stompring.errors import ConfigurationError
 from stompring.security.certificates import CertificateError, Identity, source_files
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, ProxyProtocol, StompAcceptor
@@ -100,9 +101,7 @@ class ReserveDescriptorSocket:
 
     def close(self) -> None:
         """Close the socket and the spare descriptor."""
-        if self._paused is not None:
-            self._paused.cancel()
-            self._paused = None
+        cancel(self._paused)
         self._close_spare()
         self._socket.close()
 
@@ -276,8 +275,7 @@ class ListenerStack:
     def stop(self) -> None:
         """Cancel the checks."""
         for timer in self._timers:
-            if timer.active():
-                timer.cancel()
+            cancel(timer)
         self._timers.clear()
 
     def _every(self, seconds: float, call: Callable[[], None]) -> None:

@@ -17,9 +17,8 @@ import resource
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import count
 from time import perf_counter
@@ -35,23 +34,20 @@ from twisted.python.failure import Failure
 from zope.interface import directlyProvides, implementer, providedBy
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import cancel
 from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
-from stompring.session.connect import Authenticator, error_frame
+from stompring.session.commands import StompSession
+from stompring.session.connect import Authenticator, RequestHandler, error_frame
 from stompring.session.destination import Destinations
 from stompring.session.outbox import ConnectionLimit, GlobalConnectionLimit, Outgoing, Reading
-from stompring.session.send import RequestHandler
 from stompring.session.session import Session
 from stompring.settings.machine import default_global_max_size, machine_memory
 from stompring.settings.model import BrokerConfiguration, ProxyProtocol, StompAcceptor
+from stompring.stomp.websocket_frames import http_error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from stompring.session.outbox import ConnectionSlot
-
     from .websocket import WebSocket, WebSocketFactory
-
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +265,7 @@ class ProxyConnection(ProtocolWrapper):
         if header is None:
             return
         following, self._head = self._head[header.length :], b""
-        self._cancel_timer()
+        cancel(self._timer)
         if header.source is not None:
             kind = IPv6Place if ":" in header.source[0] else IPv4Place
             self._peer = kind("TCP", *header.source)
@@ -289,7 +285,7 @@ class ProxyConnection(ProtocolWrapper):
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
         """See IProtocol."""
-        self._cancel_timer()
+        cancel(self._timer)
         if self._begun:
             super().connectionLost(reason)  # type: ignore[no-untyped-call]
             return
@@ -310,15 +306,10 @@ class ProxyConnection(ProtocolWrapper):
 
     def _refuse(self, why: str) -> None:
         self.disconnecting = 1
-        self._cancel_timer()
+        cancel(self._timer)
         self.factory.failed(self.getPeer(), why)
         assert self.transport is not None
         self.transport.abortConnection()  # type: ignore[attr-defined]
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
 
 
 class ProxyFactory(WrappingFactory[ProxyConnection]):
@@ -480,20 +471,6 @@ def is_established(transport: Any) -> bool | None:
     return state == TCP_ESTABLISHED
 
 
-def http_error_response(code: int, reason: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
-    """The whole answer."""
-    body = f"{reason}\n".encode()
-    lines = [
-        ("Content-Type", "text/plain; charset=utf-8"),
-        ("Content-Length", str(len(body))),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Connection", "close"),
-        *headers,
-    ]
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines)
-    return f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{head}\r\n".encode() + body
-
-
 #: Seconds after which a WebSocket that was refused may be tried again.
 RETRY_AFTER = "5"
 
@@ -522,8 +499,7 @@ class RejectedConnection(Protocol):
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
         """See IProtocol."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
 
 
 #: Seconds that a client has to take its last frames after the broker has closed the connection.
@@ -540,9 +516,9 @@ HTTP_GET = b"GET "
 class StompProtocol(Protocol):
     """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
 
-    def __init__(self, factory: StompFactory, slot: ConnectionSlot | None = None) -> None:
+    def __init__(self, factory: StompFactory, network: str) -> None:
         self._factory = factory
-        self._slot = slot  # among the connections that are counted
+        self._network = network  # as the limit counts it
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
         self._fairness = factory.connections.read_throttle
@@ -551,7 +527,7 @@ class StompProtocol(Protocol):
         self._closing = False
         self._beginning = b""  # of what may become HTTP
         self._websocket: WebSocket | None = None
-        self.session: Session | None = None
+        self.session: StompSession | None = None
 
     @property
     def peer(self) -> str:
@@ -638,11 +614,11 @@ class StompProtocol(Protocol):
 
     def connectionLost(self, reason: Failure = ConnectionDone()) -> None:  # type: ignore[assignment] # noqa: B008
         """See IProtocol."""
-        self._cancel_timer()
-        self._stop_polling()
+        cancel(self._timer)
+        cancel(self._peer_check)
+        self._timer = self._peer_check = None  # a cycle
         self._clock.refresh()
-        if self._slot is not None:
-            self._slot.release()
+        self._factory.connection_limit.release(self._network)
         if self._websocket is not None:
             self._websocket.connectionLost()
             del self.write
@@ -680,11 +656,6 @@ class StompProtocol(Protocol):
                 LimitReached(f"No CONNECT within {seconds} s (handshake-timeout)", "handshake-timeout")
             )
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
-
     # ---- Wire
 
     def write(self, data: bytes) -> None:
@@ -698,7 +669,7 @@ class StompProtocol(Protocol):
         if transport is None or self._closing:
             return
         self._closing = True
-        self._cancel_timer()
+        cancel(self._timer)
         # Twisted keeps a connection open as long as a producer is registered
         transport.unregisterProducer()  # type: ignore[attr-defined]
         self._timer = self._factory.reactor.callLater(LINGER, transport.abortConnection)  # type: ignore[attr-defined]
@@ -715,7 +686,7 @@ class StompProtocol(Protocol):
 
     def _poll_peer(self) -> None:
         """A socket that is not read does not report that its client is gone: poll it."""
-        self._stop_polling()
+        cancel(self._peer_check)
         self._peer_check = self._factory.reactor.callLater(PEER_CHECK_INTERVAL, self._check_peer)
 
     def _check_peer(self) -> None:
@@ -727,14 +698,9 @@ class StompProtocol(Protocol):
             self._clock.refresh()
             self.session.peer_gone()
 
-    def _stop_polling(self) -> None:
-        if self._peer_check is not None and self._peer_check.active():
-            self._peer_check.cancel()
-        self._peer_check = None
-
     def resume_reading(self) -> None:
         """See `Wire`."""
-        self._stop_polling()
+        cancel(self._peer_check)
         if not self._closing and self.transport is not None:
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 
@@ -797,12 +763,12 @@ class StompFactory(Factory):
         if refused_because is not None:
             return RejectedConnection(self._refusal(refused_because), self.reactor)
         try:
-            slot = self.connection_limit.acquire(host)
+            network = self.connection_limit.acquire(host)
         except LimitReached as refused:
             fields = {"peer": host, "acceptor": self.acceptor.name}
             self.broker.rejections.add_error(refused, host, str(refused), fields)
             return RejectedConnection(self._refusal(str(refused)), self.reactor)
-        return StompProtocol(self, slot)
+        return StompProtocol(self, network)
 
     def _refusal(self, text: str) -> bytes:
         """What a client gets that is refused before it has said anything."""
@@ -819,10 +785,10 @@ class StompFactory(Factory):
             self._websockets = WebSocketFactory(self.acceptor, self.broker.clock)
         return self._websockets
 
-    def new_session(self, wire: StompProtocol) -> Session:
+    def new_session(self, wire: StompProtocol) -> StompSession:
         """A client has connected."""
         number = self.connections.next_number()
-        session = Session(
+        session = StompSession(
             self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number
         )
         session.requests = self.requests

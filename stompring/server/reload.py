@@ -23,6 +23,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import cancel
 from stompring.broker.ports import NoStorage
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.errors import ConfigurationError, Refused
@@ -35,8 +36,6 @@ from stompring.settings.model import (
     BrokerConfiguration,
     DeletionPolicy,
     DivertConfiguration,
-    PluginConfiguration,
-    QueueConfiguration,
     options_of,
 )
 
@@ -121,21 +120,33 @@ def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Ite
         if each.name not in RESTART_REQUIRED and each.name not in COMPARED_SEPARATELY:
             if getattr(old, each.name) != getattr(new, each.name):
                 yield f"<{ELEMENTS[each.name]}>"
-    yield from _compared(
-        {entry.match: entry.values for entry in old.address_settings},
-        {entry.match: entry.values for entry in new.address_settings},
-        '<address-setting match="{}">',
-    )
-    yield from _compared(
-        {entry.match: entry.roles for entry in old.security_settings},
-        {entry.match: entry.roles for entry in new.security_settings},
-        '<security-setting match="{}">',
-    )
-    yield from _compared(
-        {plugin.name: (plugin.policy, plugin.properties) for plugin in old.plugins},
-        {plugin.name: (plugin.policy, plugin.properties) for plugin in new.plugins},
-        '<broker-plugin name="{}">',
-    )
+    before, after = _parts(old), _parts(new)
+    for what, key in (("address-setting", "match"), ("security-setting", "match"), ("broker-plugin", "name")):
+        yield from _compared(before[what], after[what], f'<{what} {key}="{{}}">')
+
+
+def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, object]]]:
+    """What of a configuration is compared by name: the kind of element, and the values of each."""
+    return {
+        "address-setting": {
+            entry.match: {_dashed(name): value for name, value in entry.values.items()}
+            for entry in configuration.address_settings
+        },
+        "security-setting": {
+            entry.match: {str(kind): roles for kind, roles in entry.roles.items()}
+            for entry in configuration.security_settings
+        },
+        "broker-plugin": {
+            plugin.name: {"policy": plugin.policy, **{one.key: one.value for one in plugin.properties}}
+            for plugin in configuration.plugins
+        },
+        "divert": {
+            divert.name: {
+                _dashed(each.name): getattr(divert, each.name) for each in fields(divert) if each.compare
+            }
+            for divert in configuration.diverts
+        },
+    }
 
 
 def changed_values(
@@ -150,42 +161,9 @@ def changed_values(
         before, after = getattr(started if restart else old, each.name), getattr(new, each.name)
         if before != after:
             yield Change("broker", None, ELEMENTS[each.name], _json(before), _json(after), restart)
-    yield from _changed_parts(
-        "address-setting",
-        {
-            entry.match: {_dashed(name): value for name, value in entry.values.items()}
-            for entry in old.address_settings
-        },
-        {
-            entry.match: {_dashed(name): value for name, value in entry.values.items()}
-            for entry in new.address_settings
-        },
-    )
-    yield from _changed_parts(
-        "security-setting",
-        {
-            entry.match: {str(kind): roles for kind, roles in entry.roles.items()}
-            for entry in old.security_settings
-        },
-        {
-            entry.match: {str(kind): roles for kind, roles in entry.roles.items()}
-            for entry in new.security_settings
-        },
-    )
-    yield from _changed_parts(
-        "broker-plugin",
-        {plugin.name: _plugin_values(plugin) for plugin in old.plugins},
-        {plugin.name: _plugin_values(plugin) for plugin in new.plugins},
-    )
-    yield from _changed_parts(
-        "divert",
-        {divert.name: _divert_values(divert) for divert in old.diverts},
-        {divert.name: _divert_values(divert) for divert in new.diverts},
-    )
-
-
-def _divert_values(divert: DivertConfiguration) -> dict[str, object]:
-    return {_dashed(each.name): getattr(divert, each.name) for each in fields(divert) if each.compare}
+    was, now = _parts(old), _parts(new)
+    for what in now:
+        yield from _changed_parts(what, was[what], now[what])
 
 
 def _changed_parts(
@@ -197,10 +175,6 @@ def _changed_parts(
         for setting in {**now, **was}:
             if was.get(setting) != now.get(setting):
                 yield Change(what, name, setting, _json(was.get(setting)), _json(now.get(setting)))
-
-
-def _plugin_values(plugin: PluginConfiguration) -> dict[str, object]:
-    return {"policy": plugin.policy, **{one.key: one.value for one in plugin.properties}}
 
 
 def _dashed(name: str) -> str:
@@ -229,51 +203,46 @@ def _json(value: Any) -> object:
 def preview(broker: Broker, new: BrokerConfiguration) -> Reload:
     """What `apply` would return for a reload. Changes nothing. Raises `ConfigurationError` as it does."""
     _reject_conflicts(broker, new)
-    outcome = Reload(
-        list(_settings_changed(broker.configuration, new)),
-        warnings=list(new.warnings),
-        ignored=ignored_names(new.ignored),
-    )
-    stored = not isinstance(broker.storage, NoStorage)
-    settings = SettingsRepository.of(replace(new, persistence_enabled=stored))
-    directory = broker.directory
+    outcome = _outcome(broker.configuration, new)
+    settings = _settings_of(broker, new)
     for configured in new.addresses:
-        address = directory.addresses.get(configured.name)
-        if address is None:
-            outcome.applied.append(f"address {configured.name} created")
-        elif configured.routing_types - address.routing_types:
-            outcome.applied.append(f"address {configured.name} changed: routing types")
-        for queue in (replace(queue, configured=True) for queue in configured.queues):
-            live = directory.queues.get(queue.name)
-            if live is None:
-                outcome.applied.append(f"queue {queue.name} created")
-                continue
-            attributes = QueueAttributes.of(queue, settings.lookup(queue.address))
-            differing = _difference(attributes, live.attributes)
-            if differing:
-                try:
-                    directory.changed_attributes(live, differing)
-                except Refused as reason:
-                    outcome.failed.append(_not_changed(queue.name, differing, reason))
-                else:
-                    _record_change(outcome, live, differing)
-    outcome.applied += _removed(broker, new, settings)
+        _apply_address(broker, configured, settings, outcome, live=False)
+    outcome.applied += [text for text, _ in _removals(broker, new, settings)]
     outcome.applied += [text for text, _ in _divert_changes(broker, new, settings)]
     return outcome
 
 
-def _removed(broker: Broker, new: BrokerConfiguration, settings: SettingsRepository) -> Iterator[str]:
-    """What `_delete_removed` would delete."""
+def _outcome(old: BrokerConfiguration, new: BrokerConfiguration) -> Reload:
+    """With what can be said before addresses and queues are looked at."""
+    return Reload(
+        list(_settings_changed(old, new)), warnings=list(new.warnings), ignored=ignored_names(new.ignored)
+    )
+
+
+def _settings_of(broker: Broker, new: BrokerConfiguration) -> SettingsRepository:
+    """The address settings. What the default policy of full addresses is goes by the store that there is, not by one
+    of the next start."""
+    return SettingsRepository.of(replace(new, persistence_enabled=not isinstance(broker.storage, NoStorage)))
+
+
+def _removals(
+    broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """What is not in the file any more and is to be deleted: a text, and what does it."""
+    directory = broker.directory
     queues = {queue.name for address in new.addresses for queue in address.queues}
-    for live in broker.directory.queues.values():
+    for live in list(directory.queues.values()):
         forced = settings.lookup(live.address.name).config_delete_queues is DeletionPolicy.FORCE
         if live.attributes.configured and live.name not in queues and forced:
-            yield f"queue {live.name} deleted"
+            yield f"queue {live.name} deleted", partial(directory.delete_queue, live.name, force=True)
     names = {address.name for address in new.addresses}
-    for address in broker.directory.addresses.values():
+    for address in list(directory.addresses.values()):
         forced = settings.lookup(address.name).config_delete_addresses is DeletionPolicy.FORCE
         if address.configured and address.name not in names and forced:
-            yield f"address {address.name} deleted"
+            yield (
+                f"address {address.name} deleted",
+                partial(directory.delete_address, address.name, force=True),
+            )
 
 
 def apply(
@@ -300,9 +269,7 @@ def apply(
         _reject_conflicts(broker, new)
     if begin is not None:
         begin()
-    outcome = Reload(
-        list(_settings_changed(old, new)), warnings=list(new.warnings), ignored=ignored_names(new.ignored)
-    )
+    outcome = _outcome(old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
     ignored = describe_ignored(new.ignored)  # None where each has a warning of its own
@@ -315,15 +282,15 @@ def apply(
     broker.unfinished.limit = new.global_max_unfinished_size
     directory = broker.directory
     directory.resource_limits.apply(new)
-    # what the default policy of full addresses is goes by the store that there is, not by one of the next start
-    stored = not isinstance(broker.storage, NoStorage)
-    directory.settings = SettingsRepository.of(replace(new, persistence_enabled=stored))
+    directory.settings = _settings_of(broker, new)
     for address in list(directory.addresses.values()):
         address.apply(directory.settings.lookup(address.name))
     broker.retroactive.apply()
     for configured in new.addresses:
-        _apply_address(broker, configured, starting, outcome)
-    outcome.applied += _delete_removed(broker, new)
+        _apply_address(broker, configured, directory.settings, outcome, starting=starting)
+    for text, remove in _removals(broker, new, directory.settings):
+        remove()
+        outcome.applied.append(text)
     outcome.applied += _apply_diverts(broker, new)
     for room in (
         broker.memory,
@@ -421,70 +388,76 @@ def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue
                     break
 
 
-def _apply_address(broker: Broker, configured: AddressConfiguration, starting: bool, outcome: Reload) -> None:
+def _apply_address(
+    broker: Broker,
+    configured: AddressConfiguration,
+    settings: SettingsRepository,
+    outcome: Reload,
+    *,
+    starting: bool = False,
+    live: bool = True,
+) -> None:
+    """Bring an address and its queues in line with the file; with ``live`` false only note what that would change."""
     directory = broker.directory
     address = directory.addresses.get(configured.name)
     if address is None:
-        address = directory.create_address(configured.name, configured.routing_types, configured=True)
         outcome.applied.append(f"address {configured.name} created")
+        if live:
+            address = directory.create_address(configured.name, configured.routing_types, configured=True)
     elif configured.routing_types - address.routing_types:
-        directory.update_address(address, address.routing_types | configured.routing_types)
         outcome.applied.append(f"address {configured.name} changed: routing types")
-    if not address.configured:
+        if live:
+            directory.update_address(address, address.routing_types | configured.routing_types)
+    if live and address is not None and not address.configured:
         address.configured = True
         broker.storage.bind_address(address)
     for queue in (replace(queue, configured=True) for queue in configured.queues):
-        live = directory.queues.get(queue.name)
-        if live is None:
-            directory.create_queue(queue)
+        known = directory.queues.get(queue.name)
+        if known is None:
             outcome.applied.append(f"queue {queue.name} created")
-        elif live.address is address:
-            _apply_queue(broker, live, queue, starting, outcome)
+            if live:
+                directory.create_queue(queue)
+        elif known.address is address:
+            attributes = QueueAttributes.of(queue, settings.lookup(queue.address))
+            _apply_queue(broker, known, attributes, outcome, starting, live)
 
 
 def _apply_queue(
-    broker: Broker, live: Queue, queue: QueueConfiguration, starting: bool, outcome: Reload
+    broker: Broker, queue: Queue, attributes: QueueAttributes, outcome: Reload, starting: bool, live: bool
 ) -> None:
-    attributes = QueueAttributes.of(queue, broker.directory.settings.lookup(queue.address))
-    before = live.as_configured
-    differing = _difference(attributes, live.attributes)
-    if starting and before is not None:
-        changed = _difference(attributes, before)
-        differing = {name: value for name, value in differing.items() if name in changed}
-    if before is None or _difference(attributes, before):
-        live.as_configured = attributes
-        broker.storage.bind(live)
-    if differing:
-        previous = Reload()
-        _record_change(previous, live, differing)
-        try:
-            broker.directory.update_queue(live, differing)
-            outcome.applied += previous.applied
-            outcome.changes += previous.changes
-        except Refused as reason:
-            outcome.failed.append(_not_changed(queue.name, differing, reason))
+    differing = _difference(attributes, queue.attributes)
+    if live:
+        before = queue.as_configured
+        changed = None if before is None else _difference(attributes, before)
+        if starting and changed is not None:
+            differing = {name: value for name, value in differing.items() if name in changed}
+        if changed is None or changed:
+            queue.as_configured = attributes
+            broker.storage.bind(queue)
+    if not differing:
+        return
+    names = ", ".join(map(_dashed, differing))
+    changes = [
+        Change("queue", queue.name, _dashed(name), _json(getattr(queue.attributes, name)), _json(value))
+        for name, value in differing.items()
+    ]
+    try:
+        if live:
+            broker.directory.update_queue(queue, differing)
+        else:
+            broker.directory.changed_attributes(queue, differing)
+    except Refused as reason:
+        outcome.failed.append(f"queue {queue.name} not changed ({names}): {reason}")
+        if live:
             log.warning(
                 "queue %s not changed: %s",
                 queue.name,
                 reason,
-                extra={"queue": queue.name, "address": queue.address},
+                extra={"queue": queue.name, "address": queue.address.name},
             )
-
-
-def _record_change(outcome: Reload, live: Queue, differing: Mapping[str, Any]) -> None:
-    """Add a change of a queue, before it is made."""
-    outcome.applied.append(f"queue {live.name} changed: {_listed(differing)}")
-    for name, value in differing.items():
-        before = getattr(live.attributes, name)
-        outcome.changes.append(Change("queue", live.name, _dashed(name), _json(before), _json(value)))
-
-
-def _not_changed(name: str, differing: Iterable[str], reason: Refused) -> str:
-    return f"queue {name} not changed ({_listed(differing)}): {reason}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(_dashed, names))
+        return
+    outcome.applied.append(f"queue {queue.name} changed: {names}")
+    outcome.changes += changes
 
 
 def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str, Any]:
@@ -495,25 +468,6 @@ def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str
         if field.name not in ("accepts", "auto_created", "auto_delete")
         and getattr(attributes, field.name) != getattr(other, field.name)
     }
-
-
-def _delete_removed(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
-    """Delete what is not in the file any more, where that is wanted; its names, as it is deleted."""
-    directory = broker.directory
-    configured_queues: dict[str, QueueConfiguration] = {
-        queue.name: queue for a in new.addresses for queue in a.queues
-    }
-    for queue in list(directory.queues.values()):
-        forced = queue.address.settings.config_delete_queues is DeletionPolicy.FORCE
-        if queue.attributes.configured and queue.name not in configured_queues and forced:
-            directory.delete_queue(queue.name, force=True)
-            yield f"queue {queue.name} deleted"
-    names = {address.name for address in new.addresses}
-    for address in list(directory.addresses.values()):
-        forced = address.settings.config_delete_addresses is DeletionPolicy.FORCE
-        if address.configured and address.name not in names and forced:
-            directory.delete_address(address.name, force=True)
-            yield f"address {address.name} deleted"
 
 
 Versions = dict[str, Version]
@@ -553,7 +507,7 @@ class ConfigurationWatch:
     def stop(self) -> None:
         """Stop checking."""
         self._running = False
-        self._cancel()
+        cancel(self._timer)
 
     def use(self, files: Iterable[str], period: int, before: Versions) -> None:
         """The ``files`` were read; ``before`` are the versions that were looked up before that."""
@@ -567,13 +521,8 @@ class ConfigurationWatch:
         """The present versions of the known files."""
         return versions_of(self.known)
 
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _schedule(self) -> None:
-        self._cancel()
+        cancel(self._timer)
         if self._running and not self._checking and self._period > 0:
             self._timer = self._reactor.callLater(self._period / 1000, self._check)
 

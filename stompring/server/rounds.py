@@ -1,9 +1,7 @@
 """The reactor of the broker: sockets are read and written in rounds.
 
-The private names of Twisted that the broker needs: those of its reactor, and a list of those that TLS uses.
-
-`stompring.server.rounds` itself uses none. Those of the reactor are attributes of an `EPollReactor` that stay the same
-objects after its constructor. Where the installed Twisted lacks one, the broker runs on the stock reactor.
+Some private names of Twisted are needed: attributes of an `EPollReactor` that stay the same objects after its
+constructor. Where the installed Twisted lacks one, the broker runs on the stock reactor.
 
 The broker's own reactor: Twisted's epoll reactor with another poll round, and TCP transports that fit it.
 
@@ -77,37 +75,6 @@ def check_names(reactor: EPollReactor) -> None:
         raise UnknownTwisted(f"Twisted {twisted_version} lacks {', '.join(missing)}")
 
 
-def poll_of(reactor: EPollReactor) -> Poll:
-    """Waits for events: timeout in seconds (-1: no limit), and the greatest number of events."""
-    poll: Poll = reactor._poller.poll
-    return poll
-
-
-def selectables_of(reactor: EPollReactor) -> dict[int, Any]:
-    """Readers and writers by descriptor; the reactor's own dictionary."""
-    selectables: dict[int, Any] = reactor._selectables
-    return selectables
-
-
-def read_or_write_of(reactor: EPollReactor) -> Callable[[Any, int, int], None]:
-    """Twisted's handler of one event: called with reader or writer, descriptor, event mask."""
-    handler: Callable[[Any, int, int], None] = reactor._doReadOrWrite
-    return handler
-
-
-def disconnector_of(reactor: EPollReactor) -> Callable[[Any, BaseException, bool], None]:
-    """Twisted's end of a connection: called with reader or writer, the reason, and whether a read has found it."""
-    disconnect: Callable[[Any, BaseException, bool], None] = reactor._disconnectSelectable
-    return disconnect
-
-
-def close_descriptors(reactor: EPollReactor) -> None:
-    """Close the waker and epoll of a reactor that was not run."""
-    for reader in reactor._internalReaders:
-        reader.connectionLost(None)
-    reactor._poller.close()
-
-
 def call_before_events(reactor: Any, call: Callable[[], object]) -> None:
     """Have a stock reactor call ``call`` before each event that it handles, and before its timers."""
     handle, run = getattr(reactor, "_doReadOrWrite", None), reactor.runUntilCurrent
@@ -149,14 +116,13 @@ class RoundsReactor(EPollReactor):
         self._at_end: list[Callable[[], object]] = []
         self.unwritten: list[RoundsConnection] = []  # those that have written since the end of the last round
         self.read_share = ROUND_READ  # bytes that a connection may read in this round
-        self._poll = poll_of(self)
-        self._by_descriptor = selectables_of(self)
-        self._handle = read_or_write_of(self)
-        self._disconnect = disconnector_of(self)
+        self._poll: Poll = self._poller.poll
 
     def dispose(self) -> None:
         """Close the descriptors of a reactor that was not run."""
-        close_descriptors(self)
+        for reader in self._internalReaders:
+            reader.connectionLost(None)
+        self._poller.close()
 
     # ---- rounds
 
@@ -187,7 +153,7 @@ class RoundsReactor(EPollReactor):
     def doPoll(self, timeout: float | None) -> None:
         """Poll, handle the events, end the round."""
         events = self._poll(-1 if timeout is None else timeout, MAX_EVENTS)
-        by_descriptor = self._by_descriptor
+        by_descriptor = self._selectables
         self.read_share = max(MIN_READ, ROUND_READ // (len(events) or 1))
         for descriptor, event in events:
             selectable = by_descriptor.get(descriptor)
@@ -200,9 +166,9 @@ class RoundsReactor(EPollReactor):
                     why = fault
                     log.failure("while reading from {connection}", connection=selectable)
                 if why:
-                    self._disconnect(selectable, why, True)
+                    self._disconnectSelectable(selectable, why, True)  # type: ignore[no-untyped-call]
             else:
-                self._handle(selectable, descriptor, event)
+                self._doReadOrWrite(selectable, descriptor, event)  # type: ignore[no-untyped-call]
         if self._at_end or self.unwritten:
             self._end_round()
 
@@ -242,7 +208,7 @@ class RoundsReactor(EPollReactor):
                 why = fault
                 log.failure("while writing to {connection}", connection=connection)
             if why:
-                self._disconnect(connection, why, False)
+                self._disconnectSelectable(connection, why, False)  # type: ignore[no-untyped-call]
 
     # ---- what listens
 

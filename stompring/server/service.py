@@ -40,7 +40,6 @@ from stompring.replication.role import START_FAILED, Node, StepDown
 from stompring.security.accounts import HASHER, PasswordHasher
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
-from stompring.session.destination import close_if_revoked
 from stompring.session.outbox import Outgoing
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import machine_memory
@@ -216,7 +215,7 @@ class BrokerService(MultiService):
         """Check permissions again: of SENDs before the next one, of subscriptions now."""
         self.broker.directory.invalidate_plans()
         for session in self.connections:
-            close_if_revoked(session)
+            session.close_if_revoked()
 
     @inlineCallbacks
     def start_listening(self) -> Any:

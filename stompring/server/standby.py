@@ -25,6 +25,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 
 from stompring.admin.standby import StandbySite
+from stompring.broker.clock import cancel
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import PluginSources, load
 from stompring.replication.copy import LocalCopy
@@ -288,9 +289,7 @@ class LockStandby(Standby):
 
     def stop(self) -> Deferred[Any]:
         """See `Standby.stop`."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
         return super().stop()
 
 
@@ -492,9 +491,7 @@ class Liveness:
 
     def stop(self) -> None:
         """No timer is left."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
 
 
 class LogStandby(Standby):
@@ -554,9 +551,7 @@ class LogStandby(Standby):
 
     def stop(self) -> Deferred[Any]:
         """See `Standby.stop`."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
         return super().stop()
 
 

@@ -21,6 +21,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from stompring.broker.clock import cancel
 from stompring.security.certificates import (
     CertificateError,
     Identity,
@@ -29,7 +30,7 @@ from stompring.security.certificates import (
     subject_of,
 )
 from stompring.session.outbox import printable
-from stompring.settings.model import TLS_VERSIONS, Tls
+from stompring.settings.model import TLS_VERSIONS, ConnectorTls, Tls
 
 from .protocol import HANDSHAKE_RECORD, PROXY_HEADER_START
 
@@ -80,7 +81,7 @@ class TlsContext:
 
 
 def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
-    """Read all files. ``application`` is what ALPN agrees on, None for nothing. Raises `CertificateFault`."""
+    """Read all files. ``application`` is what ALPN agrees on, None for nothing. Raises `CertificateError`."""
     identities = tuple(read_identities(tls.key_store_path, tls.key_path, tls.key_store_password))
     contexts = [_context(tls, identity, application) for identity in identities]
     by_name: dict[str, SSL.Context] = {}
@@ -101,17 +102,31 @@ def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
 
 
 def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Context:
-    context = SSL.Context(SSL.TLS_SERVER_METHOD)
-    context.set_options(_OPTIONS)
+    context = new_context(SSL.TLS_SERVER_METHOD, _OPTIONS, tls)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # idle connections need no buffers
-    versions = [OPENSSL_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
-    context.set_min_proto_version(min(versions))
-    context.set_max_proto_version(max(versions))
-    choose_ciphers(context, tls.enabled_cipher_suites)
     if application is not None:
         context.set_alpn_select_callback(
             lambda _, offered: application if application in offered else SSL.NO_OVERLAPPING_PROTOCOLS
         )
+    use_identity(context, identity)
+    if tls.asks_for_certificates:
+        _ask_for_certificates(context, tls)
+    return context
+
+
+def new_context(method: int, options: int, tls: Tls | ConnectorTls) -> SSL.Context:
+    """A context with the versions of TLS and the cipher suites of the settings. Raises `CertificateError`."""
+    context = SSL.Context(method)
+    context.set_options(options)
+    versions = [OPENSSL_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
+    context.set_min_proto_version(min(versions))
+    context.set_max_proto_version(max(versions))
+    _choose_ciphers(context, tls.enabled_cipher_suites)
+    return context
+
+
+def use_identity(context: SSL.Context, identity: Identity) -> None:
+    """Show this certificate. Raises `CertificateError`."""
     try:
         context.use_certificate(identity.chain[0])
         for certificate in identity.chain[1:]:
@@ -120,12 +135,9 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
         context.check_privatekey()
     except (SSL.Error, TypeError, ValueError) as error:
         raise CertificateError(f"{identity.file}: not usable for TLS: {openssl_reasons(error)}") from None
-    if tls.asks_for_certificates:
-        _ask_for_certificates(context, tls)
-    return context
 
 
-def choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
+def _choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
     """Have a context use these cipher suites, or ours. Raises `CertificateError` for an unknown one."""
     # TLS 1.3 has names without WITH in IANA's way; each version has its own list
     newer = [name for name in named if name.startswith("TLS_") and "_WITH_" not in name]
@@ -271,8 +283,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
         """See IProtocol."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         cause: Failure = self._reason or reason
         peer = self.getPeer()  # type: ignore[no-untyped-call]
         if not self._handshakeDone and self._first_bytes:

@@ -14,7 +14,7 @@ import codecs
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from twisted.internet.interfaces import ISSLTransport
 from websockets import frames, http11
@@ -26,15 +26,17 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 
 from stompring.broker.clock import Clock
+from stompring.session.commands import StompSession
 from stompring.session.outbox import HandshakeRejected, OriginPolicy, printable
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
-from stompring.stomp.websocket_frames import LF, is_utf8, pack_binary, read_short_messages
-
-from .protocol import http_error_response
-
-if TYPE_CHECKING:
-    from .protocol import StompProtocol
+from stompring.stomp.websocket_frames import (
+    LF,
+    http_error_response,
+    is_utf8,
+    pack_binary,
+    read_short_messages,
+)
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,26 @@ _library_log = logging.getLogger("websockets.server")
 _library_log.setLevel(logging.WARNING)
 
 
+class Owner(Protocol):
+    """The connection whose bytes go through a WebSocket: a `StompProtocol`."""
+
+    session: StompSession | None
+
+    @property
+    def transport(self) -> Any:
+        """Where the bytes go."""
+
+    @property
+    def peer(self) -> str:
+        """See `Wire`."""
+
+    def take(self, data: bytes) -> None:
+        """Bytes of STOMP."""
+
+    def close(self) -> None:
+        """See `Wire`."""
+
+
 class WebSocketFactory:
     """Makes the WebSockets of one acceptor."""
 
@@ -89,7 +111,7 @@ class WebSocketFactory:
         #: What is not compressed is no longer in memory than what was read.
         self.max_message = limits.max_body_length + limits.max_header_length if self.extensions else None
 
-    def open(self, owner: StompProtocol) -> WebSocket:
+    def open(self, owner: Owner) -> WebSocket:
         """Begin with the HTTP request, on the transport of ``owner``."""
         return WebSocket(self, owner)
 
@@ -97,9 +119,9 @@ class WebSocketFactory:
 class WebSocket:
     """One connection's WebSocket, from the HTTP request to the closing handshake."""
 
-    def __init__(self, factory: WebSocketFactory, owner: StompProtocol) -> None:
+    def __init__(self, factory: WebSocketFactory, owner: Owner) -> None:
         self._factory = factory
-        self._owner: StompProtocol | None = owner
+        self._owner: Owner | None = owner
         self._transport: Any = owner.transport
         self._clock = factory.clock
         self._state = State.CONNECTING  # CLOSING: the Close frame was sent; CLOSED: nothing more is read

@@ -13,21 +13,13 @@ What a ``destination`` header names: prefixes, fully qualified queue names, temp
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from stompring.broker.address import Address
-from stompring.broker.queue import Queue
-from stompring.errors import NotFound, Refused
-from stompring.settings.match import TEMPORARY_QUEUE, connection_of
-from stompring.settings.match import TEMPORARY_TOPIC as TEMPORARY_TOPIC_ADDRESS
-from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, StompAcceptor
-
-if TYPE_CHECKING:
-    from collections import Counter
-
-    from .session import Session
-
+from stompring.errors import Refused
+from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC, connection_of
+from stompring.settings.model import PermissionType, RoutingType, StompAcceptor
 
 #: A queue is created with the permission on the address of its own name too.
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
@@ -88,6 +80,8 @@ class Authorizer:
 
     __slots__ = ("_answers", "_generation", "_source", "connection", "user")
 
+    allows_all = False  # whether security is off
+
     def __init__(self, user: str, source: PermissionSource, connection: str | None = None) -> None:
         self.user = user
         self.connection = connection
@@ -124,38 +118,25 @@ class Authorizer:
                 raise PermissionRejected(
                     f"Temporary {kind} {others[:SHOWN]} belongs to another connection", name, address
                 )
+            text = f"User {user} does not have permission='{name}'"
             if queue is not None and queue != address:
-                shown, on = queue[:SHOWN], address[:SHOWN]
-                if permission in CREATE_QUEUE:
-                    raise PermissionRejected(
-                        f"User {user} does not have permission='{name}' for queue {shown} on address {on} "
-                        f"(also required on address {shown})",
-                        name,
-                        address,
-                    )
-                raise PermissionRejected(
-                    f"User {user} does not have permission='{name}' for queue {shown} on address {on}",
-                    name,
-                    address,
-                )
-            raise PermissionRejected(
-                f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", name, address
-            )
+                text += f" for queue {queue[:SHOWN]}"
+            text += f" on address {address[:SHOWN]}"
+            if queue is not None and queue != address and permission in CREATE_QUEUE:
+                text += f" (also required on address {queue[:SHOWN]})"
+            raise PermissionRejected(text, name, address)
 
     def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
         """Raise `Refused` if the user may not consume from (or browse) a queue; None for one to be created."""
         self.check(PermissionType.BROWSE if browse else PermissionType.CONSUME, address, queue)
-
-    @property
-    def allows_all(self) -> bool:
-        """Whether security is off."""
-        return False
 
 
 class AllowAll(Authorizer):
     """The authorizer while security is off."""
 
     __slots__ = ()
+
+    allows_all = True
 
     def __init__(self) -> None:
         self.user = ""
@@ -167,34 +148,18 @@ class AllowAll(Authorizer):
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         return True
 
-    @property
-    def allows_all(self) -> bool:
-        return True
-
 
 ALLOW_ALL = AllowAll()
 
 
-def close_if_revoked(session: Session) -> None:
-    """After a change of permissions: close a session that has a subscription it may not have any more."""
-    authorizer = session.login.authorizer
-    if authorizer.allows_all or session.closed:
-        return
-    for subscription in session.subscriptions.values():
-        queue: Queue = subscription.queue
-        try:
-            authorizer.check_consume(queue.name, queue.address.name, browse=subscription.terms.browser)
-        except Refused as refused:
-            session.refuse(refused)
-            return
+#: What a client has for itself: its own name of it, that of others, the address that both lead to.
+TEMPORARY = (
+    ("/temp-queue/", "/remote-temp-queue/", TEMPORARY_QUEUE, RoutingType.ANYCAST),
+    ("/temp-topic/", "/remote-temp-topic/", TEMPORARY_TOPIC, RoutingType.MULTICAST),
+)
 
-
-TEMPORARY = "/temp-queue/"
-REMOTE_TEMPORARY = "/remote-temp-queue/"
-TEMPORARY_TOPIC, REMOTE_TEMPORARY_TOPIC = "/temp-topic/", "/remote-temp-topic/"
-
-#: Destinations that a client has for itself, and that others know by another name.
-OWN = (TEMPORARY.encode(), TEMPORARY_TOPIC.encode())
+#: How destinations begin that a client has for itself.
+OWN = tuple(own.encode() for own, _, _, _ in TEMPORARY)
 SEPARATOR = "::"
 
 
@@ -219,14 +184,12 @@ class Destinations:
 
     def parse(self, text: str, requested: str | None, session: str) -> Destination:
         """Read a destination; ``requested`` is the type header, which wins over a prefix. Raises `Refused`."""
-        if text.startswith(TEMPORARY):
-            return _temporary(f"{TEMPORARY_QUEUE}{session}.{_rest(text, TEMPORARY)}")
-        if text.startswith(REMOTE_TEMPORARY):
-            return _temporary(f"{TEMPORARY_QUEUE}{_rest(text, REMOTE_TEMPORARY)}")
-        if text.startswith(TEMPORARY_TOPIC):
-            return _topic(f"{TEMPORARY_TOPIC_ADDRESS}{session}.{_rest(text, TEMPORARY_TOPIC)}")
-        if text.startswith(REMOTE_TEMPORARY_TOPIC):
-            return _topic(f"{TEMPORARY_TOPIC_ADDRESS}{_rest(text, REMOTE_TEMPORARY_TOPIC)}")
+        for own, remote, address, kind in TEMPORARY:
+            for prefix, owner in ((own, f"{session}."), (remote, "")):
+                if text.startswith(prefix):
+                    name = f"{address}{owner}{_rest(text, prefix)}"
+                    queue = name if kind is RoutingType.ANYCAST else None
+                    return Destination(name, queue, kind, temporary=True)
         routing_type = None
         name = text
         for prefix, kind in self._prefixes:
@@ -253,10 +216,9 @@ def routing_type_of(text: str) -> RoutingType:
 
 def remote_form(text: str, session: str) -> str:
     """The destination by which other connections reach what is temporary of this one; others are left alone."""
-    if text.startswith(TEMPORARY):
-        return f"{REMOTE_TEMPORARY}{session}.{_rest(text, TEMPORARY)}"
-    if text.startswith(TEMPORARY_TOPIC):
-        return f"{REMOTE_TEMPORARY_TOPIC}{session}.{_rest(text, TEMPORARY_TOPIC)}"
+    for own, remote, _, _ in TEMPORARY:
+        if text.startswith(own):
+            return f"{remote}{session}.{_rest(text, own)}"
     return text
 
 
@@ -266,55 +228,3 @@ def _rest(text: str, prefix: str) -> str:
         kind = "queue" if "queue" in prefix else "topic"
         raise Refused(f"Destination '{text}' has no temporary {kind} name")
     return rest
-
-
-def _temporary(name: str) -> Destination:
-    return Destination(name, name, RoutingType.ANYCAST, temporary=True)
-
-
-def _topic(name: str) -> Destination:
-    return Destination(name, None, RoutingType.MULTICAST, temporary=True)
-
-
-def temporary_topic(session: Session, target: Destination) -> Address:
-    """A temporary topic: made for its own connection, found for others. Raises `NotFound` when it is gone."""
-    name, directory = target.address, session.broker.directory
-    address = directory.addresses.get(name)
-    if address is not None:
-        return address
-    if not name.startswith(f"{TEMPORARY_TOPIC_ADDRESS}{session.number}."):
-        raise NotFound(f"Temporary topic {name} does not exist: its connection is closed")
-    session.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
-    directory.resource_limits.check_address(name)
-    address = directory.create_address(name, frozenset({RoutingType.MULTICAST}), auto_created=True)
-    address.temporary = True
-    session.temporary_topics.append(name)
-    return address
-
-
-def temporary_queue(session: Session, target: Destination) -> Queue:
-    """A temporary queue: made for its own connection, found for others. Raises `NotFound` when it is gone."""
-    name = target.address
-    queue = session.broker.directory.queues.get(name)
-    if queue is not None:
-        return queue
-    if not name.startswith(f"{TEMPORARY_QUEUE}{session.number}."):
-        raise NotFound(f"Temporary queue {name} does not exist: its connection is closed")
-    session.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
-    session.login.authorizer.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
-    directory = session.broker.directory
-    directory.resource_limits.check_address(name)
-    directory.resource_limits.check_queue(session.login.user)
-    queue = directory.create_queue(
-        QueueConfiguration(
-            name=name,
-            address=name,
-            routing_type=RoutingType.ANYCAST,
-            durable=False,
-            user=session.login.user,
-            auto_created=True,
-            temporary=True,
-        )
-    )
-    session.temporary_queues.append(name)
-    return queue

@@ -23,10 +23,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import Any, Protocol, overload
 
 from stompring.broker.address import Address
-from stompring.broker.clock import Clock, Timer
+from stompring.broker.clock import Clock, Timer, cancel
 from stompring.broker.directory import MAX_NAME
 from stompring.broker.limits import MemoryLimit
 from stompring.errors import LimitReached, ProtocolError, Refused
@@ -42,9 +42,6 @@ from stompring.settings.network import (
     origin_host,
     source_network,
 )
-
-if TYPE_CHECKING:
-    from .send import SendEvaluation
 
 
 @overload
@@ -109,10 +106,6 @@ class GlobalConnectionLimit:
         self.limit = limit
         self.count = 0
 
-    def default_per_host(self, network: str) -> int:
-        """The default of ``connectionsAllowedPerHost``: half, so that one machine cannot shut out all others."""
-        return -1 if self.limit < 0 or is_this_machine(network) else max(1, self.limit // 2)
-
 
 class ConnectionLimit:
     """The limits of one STOMP acceptor, over TCP and WebSocket alike."""
@@ -122,8 +115,8 @@ class ConnectionLimit:
         self._overall = overall
         self._open = ConnectionCounter()
 
-    def acquire(self, host: str) -> ConnectionSlot:
-        """A slot for a connection from ``host``. Raises `LimitReached`."""
+    def acquire(self, host: str) -> str:
+        """Count a connection from ``host``; returns what to `release` at its end. Raises `LimitReached`."""
         overall, acceptor, counter = self._overall, self._acceptor, self._open
         allowed = acceptor.connections_allowed
         network = source_network(host)
@@ -138,8 +131,8 @@ class ConnectionLimit:
                 "connectionsAllowed",
             )
         per_host = acceptor.connections_allowed_per_host
-        if per_host is None:
-            per_host = overall.default_per_host(network)
+        if per_host is None:  # half, so that one machine cannot shut out all others
+            per_host = -1 if overall.limit < 0 or is_this_machine(network) else max(1, overall.limit // 2)
         if 0 <= per_host <= counter.by_network[network]:
             raise LimitReached(
                 f"More than {per_host} connections from {network} to acceptor {acceptor.name} "
@@ -148,25 +141,12 @@ class ConnectionLimit:
             )
         overall.count += 1
         counter.add(network)
-        return ConnectionSlot(overall, counter, network)
+        return network
 
-
-class ConnectionSlot:
-    """The share of an open connection in the limits."""
-
-    __slots__ = ("_counter", "_network", "_overall")
-
-    def __init__(self, overall: GlobalConnectionLimit, counter: ConnectionCounter, network: str) -> None:
-        self._overall = overall
-        self._counter: ConnectionCounter | None = counter
-        self._network = network
-
-    def release(self) -> None:
-        """The connection has ended. Further calls do nothing."""
-        counter, self._counter = self._counter, None
-        if counter is not None:
-            self._overall.count -= 1
-            counter.remove(self._network)
+    def release(self, network: str) -> None:
+        """A connection has ended."""
+        self._overall.count -= 1
+        self._open.remove(network)
 
 
 #: STOMP subprotocols of WebSocket, the best first.
@@ -289,10 +269,6 @@ def _interval(digits: str) -> int:
 MAX_INTERVAL = 24 * 3600 * 1000
 
 
-def _nobody() -> None:
-    """Whom a closed connection calls."""
-
-
 class Heartbeat:
     """Keeps the pace of one connection with at most two timers, neither of which is touched by traffic.
 
@@ -339,14 +315,13 @@ class Heartbeat:
     def stop(self) -> None:
         """No more beats, no more waiting for them."""
         for timer in self._timers.values():
-            if timer.active():
-                timer.cancel()
+            cancel(timer)
         self._timers.clear()
 
     def break_cycles(self) -> None:
         """Forget whom to call: the connection is closed."""
         self.stop()
-        self._beat, self._silent = _nobody, lambda ttl: None
+        self._beat, self._silent = _nothing, lambda ttl: None
 
     def _may_beat(self) -> None:
         interval = int(self._pace.send * EARLY)
@@ -477,9 +452,8 @@ class SlowReaders:
     def forget(self, outbox: Outbox) -> None:
         """It is closed."""
         self.leave(outbox)
-        if not self._since and self._timer is not None:
-            if self._timer.active():
-                self._timer.cancel()
+        if not self._since:
+            cancel(self._timer)
             self._timer = None
 
     def _look(self) -> None:
@@ -516,7 +490,7 @@ class Blocked(Exception):
         address: Address,
         limit: MemoryLimit | None,
         milliseconds: int = 0,
-        offered: SendEvaluation | None = None,
+        offered: Any = None,
     ) -> None:
         super().__init__()
         assert limit is not None or milliseconds > 0, "there must be an end to it"
@@ -603,7 +577,7 @@ class Outgoing:
 
 
 def _nothing() -> None:
-    """What a closed connection does when its socket is full or free."""
+    """What a closed connection does when its socket is full or free, or it is time for a heart-beat."""
 
 
 class Outbox:

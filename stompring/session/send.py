@@ -12,20 +12,25 @@ plan with the block; for the others planning itself is quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from stompring.broker.address import Address, cache_size
 from stompring.broker.clock import FOREVER, Recurrence, Schedule
 from stompring.broker.directory import allow_all
-from stompring.broker.limits import MemoryLimit, MemoryLimits
 from stompring.broker.message import BROKERS_OWN, EVERYWHERE, IMPORTED, VALIDATED_USER, Message, Traits
-from stompring.broker.ports import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK, AdmissionResult, Offer
+from stompring.broker.ports import (
+    HOOK_EXCEPTIONS,
+    NOT_EVALUATED,
+    SLOW_HOOK,
+    Admission,
+    AdmissionResult,
+    Hooks,
+    Offer,
+)
 from stompring.broker.publish import (
     NO_OFFER,
-    Publication,
     Rejection,
     ReplyTo,
     check_admission,
@@ -34,50 +39,19 @@ from stompring.broker.publish import (
     publish,
     publish_committed,
 )
-from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType, RoutingType
 from stompring.stomp.frames import Head, header_line
 from stompring.stomp.headers import CutHead, HeaderUse, Template, TemplateHead
 
-from .connect import Login
-from .destination import OWN, remote_form, temporary_queue, temporary_topic
+from .connect import ManagementRequest
+from .destination import OWN, remote_form
 from .outbox import Blocked, check_identifier_length, shortened, text_of
-from .subscription import expect_replies
+from .session import ENTERED, Route, SendPlan, Session
+from .subscribe import expect_replies
 from .transact import transaction_of
 
-if TYPE_CHECKING:
-    from stompring.broker.ports import Admission, Hooks
-
-    from .session import Session
-
-
 RESOURCE, ATTRIBUTE, OPERATION = b"_AMQ_ResourceName", b"_AMQ_Attribute", b"_AMQ_OperationName"
-
-
-@dataclass(frozen=True, slots=True)
-class ManagementRequest:
-    """One request. ``done`` is called once it has been carried out, with whether it was a change."""
-
-    headers: Mapping[bytes, bytes]
-    body: bytes
-    login: Login
-    connection: str
-    peer: str
-    reply_to: ReplyTo | None  # None: nobody asked for a reply
-    done: Callable[[bool], None]
-
-    def text(self, name: bytes) -> str | None:
-        """A header, None where it is absent."""
-        value = self.headers.get(name)
-        return None if value is None else text_of(value)
-
-
-class RequestHandler(Protocol):
-    """Carries out requests: those of one connection in order."""
-
-    def handle(self, request: ManagementRequest) -> None:
-        """Begin, or queue the request. Raises `Refused` while too many of its connection wait."""
 
 
 def on_request(session: Session, head: Head, body: bytes, plan: SendPlan) -> None:
@@ -122,9 +96,9 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
         else:
             check(PermissionType.SEND, target.address, target.queue)
         if target.queue is None:
-            temporary_topic(session, target)
+            session.temporary_topic(target)
         else:
-            temporary_queue(session, target)
+            session.temporary_queue(target)
         shown = remote_form(text_of(destination), session.number).encode()
         return ReplyTo(target.address, target.queue, target.routing_type, shown)
     if target.address == broker.management.name:
@@ -206,70 +180,6 @@ PLANS_IN_VAIN = 512
 
 #: Destinations that a session remembers. A client that writes to more of them has each looked up again.
 ROUTES = 1000
-
-
-class Route:
-    """Where a destination leads. ``stamp`` tells whether the address is still as it was."""
-
-    __slots__ = ("address", "queue", "routing_type", "stamp")
-
-    def __init__(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> None:
-        self.address = address
-        self.queue = queue
-        self.routing_type = routing_type
-        self.stamp = address.stamp
-
-
-#: Outcomes that policies of the address are notified of: rejections only, or every outcome.
-REFUSED, ENTERED = 1, 2
-
-
-#: What happens to a SEND that is not published at once.
-CarryOut = Callable[["Session", Head, bytes, "SendPlan"], None]
-
-
-class SendPlan(Publication):
-    """Where messages with one header block go and what they carry, and what the session does besides.
-
-    ``admit`` asks the policies of the address whether a message may enter. Where they have changed something, that is
-    a plan of its own (`derive`): ``head`` has the headers as changed, ``target`` is another address.
-
-    ``plain`` messages are routed at once, and ask for no receipt. ``carry_out`` is called instead of publishing: for a
-    SEND in a transaction, and for a management request.
-    """
-
-    __slots__ = (
-        "admit",
-        "carry_out",
-        "derived",
-        "head",
-        "plain",
-        "receipt",
-        "reports",
-        "stamp",
-        "target",
-    )
-
-    def __init__(
-        self,
-        route: Route,
-        traits: Traits,
-        schedule: Schedule | None,
-        limits: MemoryLimit | MemoryLimits,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
-        super().__init__(route.address, route.queue, traits, schedule, limits)
-        self.stamp = route.stamp
-        hooks = route.address.hooks
-        self.admit = hooks.admit
-        self.reports = ENTERED if hooks.reports_entered else REFUSED if hooks.reports_refused else 0
-        self.receipt = b"receipt" in headers
-        transactional = b"transaction" in headers
-        self.carry_out: CarryOut | None = _send_in_transaction if transactional else None
-        self.plain = self.direct and not (self.receipt or transactional)
-        self.head: Head | None = None
-        self.target: str | None = None
-        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the last one that was made of this one
 
 
 def plan_send(session: Session, head: Head) -> SendPlan:
@@ -368,6 +278,8 @@ def _plan(session: Session, head: Head, route: Route, destination: bytes) -> Sen
     if route.address is session.broker.management:
         plan.carry_out, plan.admit, plan.plain = on_request, None, False
         return plan
+    if b"transaction" in headers:
+        plan.carry_out = _send_in_transaction
     hooks = route.address.hooks
     if hooks.admit is not None or hooks.full is not None:
         plan.offer = _offer(session, plan, headers)
@@ -480,8 +392,8 @@ def _route(session: Session, destination: bytes, requested: str | None) -> Route
     if target.temporary:
         check(PermissionType.SEND, target.address)
         if target.queue is None:
-            return Route(temporary_topic(session, target), None, target.routing_type)
-        queue = temporary_queue(session, target)
+            return Route(session.temporary_topic(target), None, target.routing_type)
+        queue = session.temporary_queue(target)
     elif target.queue is not None:
         check(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
         queue = auto_create.queue_for(target.address, target.queue, target.routing_type, check, user)

@@ -1,11 +1,7 @@
-"""One client's conversation: frames come in, the broker is called, frames go out. No I/O of its own.
+"""The state of one client's conversation, what it answers, and its end. No I/O of its own.
 
-What each command does stands in a file of its own (`connect`, `send`, `subscribe`, `acknowledge`, `transact`); the
-session holds what they share. Errors end here: a `ProtocolError` or `Refused` becomes an ERROR frame that says why,
-and the connection closes, as STOMP 1.2 asks for ("ERROR"). Anything else is a bug of ours: logged with its traceback,
-the client told so.
-
-Which function deals with which command.
+What each command does stands in a module of its own (`send`, `subscribe`, `transact`); the session holds what they
+share. `commands` reads the frames and calls them.
 """
 
 from __future__ import annotations
@@ -13,83 +9,98 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 
 from mypy_extensions import mypyc_attr
 
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
-from stompring.broker.clock import Timer
+from stompring.broker.clock import Schedule
 from stompring.broker.delivery import Consumer
 from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
-from stompring.broker.limits import UNCOUNTED, MemoryLimit
+from stompring.broker.limits import MemoryLimit, MemoryLimits
 from stompring.broker.message import Traits
-from stompring.broker.publish import ByteQuota, Transaction
+from stompring.broker.ports import AdmissionResult
+from stompring.broker.publish import ByteQuota, Publication, Transaction
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
-from stompring.errors import ProtocolError, Refused
-from stompring.settings.model import StompAcceptor
+from stompring.errors import NotFound, ProtocolError, Refused
+from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, StompAcceptor
 from stompring.stomp.frames import Head, encode_frame, receipt_frame
 from stompring.stomp.headers import Template
-from stompring.stomp.parser import Parser
 
-from .connect import Authenticator, Login, UnsupportedVersion, on_CONNECT, on_DISCONNECT
+from .connect import Login, RequestHandler, UnsupportedVersion
 from .destination import Destination, Destinations, PermissionRejected
-from .outbox import Blocked, Heartbeat, InProgress, Outbox, Outgoing, Wire, printable, shortened, text_of
-from .send import HEADER_USE, RequestHandler, Route, SendEvaluation, SendPlan, on_SEND, resume_SEND
-from .subscription import AcknowledgedSubscription, Subscription, on_SUBSCRIBE, on_UNSUBSCRIBE
-from .transact import SETTLING, on_ABORT, on_ACK, on_BEGIN, on_COMMIT, on_NACK
-
-Verb = Callable[["Session", Head, bytes], None]
-
-VERBS: dict[bytes, Verb] = {
-    b"SEND": on_SEND,
-    b"ACK": on_ACK,
-    b"NACK": on_NACK,
-    b"SUBSCRIBE": on_SUBSCRIBE,
-    b"UNSUBSCRIBE": on_UNSUBSCRIBE,
-    b"BEGIN": on_BEGIN,
-    b"COMMIT": on_COMMIT,
-    b"ABORT": on_ABORT,
-    b"DISCONNECT": on_DISCONNECT,
-}
-
-
-def opening_command(head: Head, connected: bool) -> Verb:
-    """For frames that `VERBS` is not for: the first one of a connection, and unknown commands."""
-    command = shortened(head.command)
-    if head.command in (b"CONNECT", b"STOMP"):
-        if connected:
-            raise ProtocolError(f"{command} on a connection that is already connected")
-        return on_CONNECT
-    if not connected:
-        raise ProtocolError(f"Connection has not been established: the first frame is {command}, not CONNECT")
-    raise ProtocolError(f"Unknown command {command!r}")
-
+from .outbox import Heartbeat, InProgress, Outbox, Outgoing, Wire, printable, text_of
+from .subscription import AcknowledgedSubscription, Subscription
 
 log = logging.getLogger(__name__)
 
-#: Steps (`Effort`) that one client's frames may cost before it is the turn of others: some milliseconds. A SEND costs
-#: that much only if many wildcard addresses are alike, or made to be slow, or if many consumers have selectors. Twenty
-#: new addresses do.
-STEPS = 2_000
-
-#: Frames of one read other than SEND and ACK, which may take long each: so many are handled without reading the clock,
-#: and so many in any case, as in a transaction.
-OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
-
-#: Frames of one read that are done without a look at the time. A read of ordinary SENDs has a few more.
-FRAMES_AT_ONCE = 256
-
-#: Seconds of work on the frames of one read, after which others have their turn.
-READ_SLICE = 0.002
-
-
-Frame = tuple[Head, bytes]
-
 #: Queues that the log names with their unacknowledged messages when a connection closes.
 QUEUES_LOGGED = 5
+
+
+class Route:
+    """Where a destination leads. ``stamp`` tells whether the address is still as it was."""
+
+    __slots__ = ("address", "queue", "routing_type", "stamp")
+
+    def __init__(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> None:
+        self.address = address
+        self.queue = queue
+        self.routing_type = routing_type
+        self.stamp = address.stamp
+
+
+#: Outcomes that policies of the address are notified of: rejections only, or every outcome.
+REFUSED, ENTERED = 1, 2
+
+#: What happens to a SEND that is not published at once.
+CarryOut = Callable[["Session", Head, bytes, "SendPlan"], None]
+
+
+class SendPlan(Publication):
+    """Where messages with one header block go and what they carry, and what the session does besides.
+
+    ``admit`` asks the policies of the address whether a message may enter. Where they have changed something, that is
+    a plan of its own (`derive`): ``head`` has the headers as changed, ``target`` is another address.
+
+    ``plain`` messages are routed at once, and ask for no receipt. ``carry_out`` is called instead of publishing: for a
+    SEND in a transaction, and for a management request.
+    """
+
+    __slots__ = (
+        "admit",
+        "carry_out",
+        "derived",
+        "head",
+        "plain",
+        "receipt",
+        "reports",
+        "stamp",
+        "target",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        traits: Traits,
+        schedule: Schedule | None,
+        limits: MemoryLimit | MemoryLimits,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        super().__init__(route.address, route.queue, traits, schedule, limits)
+        self.stamp = route.stamp
+        hooks = route.address.hooks
+        self.admit = hooks.admit
+        self.reports = ENTERED if hooks.reports_entered else REFUSED if hooks.reports_refused else 0
+        self.receipt = b"receipt" in headers
+        self.carry_out: CarryOut | None = None
+        self.plain = self.direct and not (self.receipt or b"transaction" in headers)
+        self.head: Head | None = None
+        self.target: str | None = None
+        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the last one that was made of this one
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # of requests of HTTP that send
@@ -101,12 +112,10 @@ class Session:
         broker: Broker,
         acceptor: StompAcceptor,
         destinations: Destinations,
-        authenticator: Authenticator,
         wire: Wire,
         outgoing: Outgoing,
         number: str,
     ) -> None:
-        limits = acceptor.limits
         self.broker = broker
         self.acceptor = acceptor
         self.number = number
@@ -134,22 +143,8 @@ class Session:
         self.delivered_before = self.acknowledged_before = 0  # by subscriptions that have ended
         self.blocked = False
         self._destinations = destinations
-        self.authenticator = authenticator
         self.requests: RequestHandler | None = None  # carries out what is sent to the management-address
         self.wire = wire
-        self._parser = Parser(
-            limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
-        )
-        self.carried = 0  # bytes of an unfinished frame of WebSocket
-        self._holds = False  # so much of an unfinished frame that it counts
-        self._deferred_frames: list[Frame] = []  # came in while something must be waited for
-        self.awaiting_login = False
-        self._blocked_by: Address | None = None
-        self._offered: SendEvaluation | None = (
-            None  # the SEND that waits, with the answers of policies so far
-        )
-        self._resumed_by: MemoryLimit | None = None  # the limit that lets a blocked producer try again
-        self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
@@ -157,158 +152,27 @@ class Session:
         #: the broker sets
         self.shared_plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
-        self._steady = broker.clock.steady
-        self.heartbeat = Heartbeat(self._steady, self.outbox, self._beat, self._silent)
-
-    # ---- bytes in
-
-    def receive(self, data: bytes) -> None:
-        """Bytes from the client. Everything they ask for has happened, or is held back, when this returns."""
-        self.heartbeat.last_read = self._steady.now
-        if self.closed or self.leaving:
-            return
-        frames = self._parser.feed(data)
-        if len(self._parser.buffer) + self.carried > UNCOUNTED or self._holds:
-            self._holds = self.broker.unfinished.hold(self, len(self._parser.buffer) + self.carried)
-        if self.blocked:
-            self._deferred_frames += frames
-            return
-        was_connected = self.connected
-        if len(frames) > FRAMES_AT_ONCE:
-            self._take_in_slices(frames)
-        else:
-            self._take(frames)
-        if self.connected and not was_connected and not self.closed:
-            # the parser keeps what follows CONNECT until the version is known
-            self.receive(b"")
-            return
-        error = self._parser.error
-        if error is not None and not (self._deferred_frames or self.closed or self.leaving):
-            self.fail(error, None)
-
-    def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """As `_take`, of many frames, all ACKs perhaps: when it takes long the rest has to wait for a later turn."""
-        now = self.broker.background.now
-        end = now() + READ_SLICE
-        for at in range(0, len(frames), FRAMES_AT_ONCE):
-            self._take(frames[at : at + FRAMES_AT_ONCE], offered)
-            offered = None
-            rest = frames[at + FRAMES_AT_ONCE :]
-            if not rest or self.closed or self.leaving:
-                return
-            if self.blocked or self.awaiting_login:
-                self._deferred_frames += rest
-                if self._blocked_by is not None:
-                    self._let_settlements_pass()
-                return
-            if now() >= end:
-                self._deferred_frames = rest
-                self._wait_for_turn()
-                return
-
-    def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """Do what frames say. ``offered`` is the first one, where that is a SEND which had to wait."""
-        head = None
-        taken = 0
-        may_pass = True  # ACKs may pass a SEND that waits, but not what is done about the same messages
-        paging = self.broker.paging
-        effort, slices = self.broker.effort, self.broker.frame_slices
-        enough = effort.steps + STEPS
-        others = 0
-        try:
-            try:
-                if paging is not None:
-                    paging.gathering = True  # what SENDs that came together have for the same queue
-                if offered is not None:
-                    head = offered.head
-                    resume_SEND(self, offered)
-                    taken = 1
-                for head, body in frames[taken:] if taken else frames:
-                    command = head.command
-                    if command == b"SEND" and self.connected:
-                        on_SEND(self, head, body)
-                    else:
-                        if paging is not None and paging.gathered:
-                            paging.write_gathered()
-                        if command == b"ACK" and self.connected:
-                            on_ACK(self, head, body)
-                        else:
-                            verb = VERBS.get(command)
-                            if verb is None or not self.connected:
-                                verb = opening_command(head, self.connected)
-                            verb(self, head, body)
-                            others += 1
-                            if others >= OTHERS_ALWAYS and (
-                                slices.exhausted or (others > OTHERS_AT_ONCE and slices.is_over())
-                            ):
-                                enough = -1
-                    taken += 1
-                    if self.closed or self.awaiting_login or self.leaving:
-                        break
-                    if effort.steps > enough:
-                        break
-            finally:  # before anything is done about a failure
-                if paging is not None:
-                    paging.gathering = False
-                    if paging.gathered:
-                        paging.write_gathered()
-        except Blocked as wait:
-            self._wait_for(wait)
-        except InProgress:
-            taken += 1
-            may_pass = False
-        except (ProtocolError, Refused) as error:
-            self.fail(error, head)
-        except Exception:
-            log.exception(
-                "session %s: %s failed", self.number, head.command if head else b"", extra=self.log_fields()
-            )
-            self.fail(Refused("Internal error; see the broker's log"), head)
-        if self.credit_freed is not None:
-            subscription, self.credit_freed = self.credit_freed, None
-            if not subscription.ended:
-                subscription.go_on()
-        if taken < len(frames) and not (self.closed or self.leaving):
-            self._deferred_frames = frames[taken:] + self._deferred_frames
-            if self.blocked:
-                if may_pass:
-                    self._let_settlements_pass()
-            elif not self.awaiting_login:
-                self._wait_for_turn()
-
-    def refuse_template(self, template: Template) -> None:
-        """Frames are read without it: nothing is won by it."""
-        self._parser.refuse(template)
+        self.steady = broker.clock.steady
+        self.heartbeat = Heartbeat(self.steady, self.outbox, self._beat, self._silent)
 
     # ---- waiting
 
-    def _wait_for(self, wait: Blocked) -> None:
-        """BLOCK: read no more until there is room, or a policy's time is over."""
-        self.blocked = self.heartbeat.suspended = True
-        self._offered = wait.offered
-        self._blocked_by = wait.address
-        wait.address.block(wait.limit)
-        self.outbox.reading.pause()
-        if wait.limit is not None:
-            wait.limit.waiting.append(partial(self._on_limit_freed, wait.limit))
-        else:
-            clock = self._steady
-            self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
+    def go_on(self) -> None:
+        """What was waited for is there: take up what is held, then read on."""
+        raise AssertionError("a session that waits goes on")
 
-    def _wait_for_turn(self) -> None:
-        """These frames take long: others come first, then the rest of them."""
-        self.blocked = self.heartbeat.suspended = True
-        self.outbox.reading.pause()
-        self.broker.frame_slices.defer(self._go_on_in_turn)
+    def discard_input(self) -> None:
+        """The connection is closed: nothing that is held or still comes in counts."""
+        raise AssertionError("a session that reads discards what it has read")
 
-    def _go_on_in_turn(self) -> None:
-        self.go_on()
-        self.broker.frame_slices.is_over()
+    def refuse_template(self, template: Template) -> None:
+        """Frames are read without it: nothing is won by it."""
+        raise AssertionError("a session that reads has templates")
 
     def wait_for_work(
         self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]
     ) -> None:
-        """Call ``then`` when some work is done. Raises `UnderWay` where that is not now; nothing is read meanwhile."""
+        """Call ``then`` when some work is done. Raises `InProgress` where that is later; nothing is read till then."""
         done = False
 
         def is_done() -> None:
@@ -323,68 +187,6 @@ class Session:
             self.blocked = self.heartbeat.suspended = True
             self.outbox.reading.pause()
             raise InProgress
-
-    def _pause_over(self) -> None:
-        self._pause = None
-        self.go_on()
-
-    def _on_limit_freed(self, limit: MemoryLimit) -> None:
-        self._resumed_by = limit
-        self.broker.clock.soon(self.go_on)
-
-    def _unblock(self) -> None:
-        if self._blocked_by is not None:
-            self._blocked_by.unblock()
-            self._blocked_by = None
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-        self.blocked = self.heartbeat.suspended = False
-
-    def _let_settlements_pass(self) -> None:
-        """ACKs that came with a blocked SEND still count: they may be what makes room."""
-        passing = [
-            f
-            for f in self._deferred_frames
-            if f[0].command in SETTLING and b"transaction" not in f[0].headers
-        ]
-        self._deferred_frames = [
-            f for f in self._deferred_frames if f[0].command not in SETTLING or b"transaction" in f[0].headers
-        ]
-        if passing:
-            self._take(passing)
-
-    def go_on(self) -> None:
-        """There may be room again, or the login was checked: take up what is held, then read on."""
-        limit, self._resumed_by = self._resumed_by, None
-        try:
-            if not self.closed:
-                self._unblock()
-                held, self._deferred_frames = self._deferred_frames, []
-                self.broker.clock.refresh()
-                offered, self._offered = self._offered, None
-                if len(held) > FRAMES_AT_ONCE:
-                    self._take_in_slices(held, offered)
-                else:
-                    self._take(held, offered)
-                if not self.blocked and not self.closed:
-                    self.receive(b"")
-                if not self.blocked and not self.closed:
-                    self.outbox.reading.resume()
-        finally:
-            if limit is not None:
-                limit.resumed()
-
-    def await_login(self) -> None:
-        """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
-        self.awaiting_login = True
-        self.outbox.reading.pause()
-
-    def speak(self, version: bytes) -> None:
-        """CONNECT has settled the version."""
-        self.version = version
-        self.connected = True
-        self._parser.negotiated(version)
 
     # ---- bytes out
 
@@ -479,13 +281,7 @@ class Session:
             return
         self._log_closed("DISCONNECT" if self.leaving else reason)
         self.closed = True
-        self._parser.discard()
-        self.broker.unfinished.forget(self)
-        self._deferred_frames.clear()
-        self._unblock()
-        if self._offered is not None:
-            self._offered.refused("the connection was closed")
-            self._offered = None
+        self.discard_input()
         for transaction in self.transactions.values():
             transaction.cancel("the connection was closed before COMMIT")
         self.heartbeat.stop()
@@ -680,8 +476,10 @@ class Session:
         current = sum(subscription.messages_delivered for subscription in self.subscriptions.values())
         return self.delivered_before + current
 
-    def forget(self, subscription: Subscription) -> None:
-        """A subscription has ended. Called before its unsettled messages are taken from it."""
+    def end_subscription(
+        self, subscription: Subscription, verb: str = "ended", *, failed: bool = False
+    ) -> None:
+        """A subscription leaves its queue; what was not settled goes back."""
         self.delivered_before += subscription.messages_delivered
         self.acknowledged_before += subscription.messages_acknowledged
         if self.subscriptions.pop(subscription.terms.id, None) is not None:
@@ -694,14 +492,27 @@ class Session:
             else:
                 self.by_queue.pop(prefix, None)
             self._find_only_acknowledged()
+        self.notify_consumer("CONSUMER_CLOSED", subscription, verb)
+        subscription.detach(subscription.take_unsettled(), failed=failed)
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
         """A queue was deleted under its subscriber, or that was too slow: it is told by an ERROR."""
-        self.forget(subscription)
-        self.notify_consumer("CONSUMER_CLOSED", subscription, f"ended: {reason}")
-        subscription.detach(subscription.take_unsettled(), failed=True)
+        self.end_subscription(subscription, f"ended: {reason}", failed=True)
         if not self.closed:
             self.refuse(Refused(f"Subscription {text_of(subscription.terms.id)} ended: {reason}"))
+
+    def close_if_revoked(self) -> None:
+        """After a change of permissions: close a session that has a subscription which it may not have now."""
+        authorizer = self.login.authorizer
+        if authorizer.allows_all or self.closed:
+            return
+        for subscription in self.subscriptions.values():
+            queue = subscription.queue
+            try:
+                authorizer.check_consume(queue.name, queue.address.name, browse=subscription.terms.browser)
+            except Refused as refused:
+                self.refuse(refused)
+                return
 
     # ---- destinations
 
@@ -726,3 +537,45 @@ class Session:
         if parsed.queue is not None:
             check_not_internal(parsed.queue)
         return parsed
+
+    def temporary_topic(self, target: Destination) -> Address:
+        """A temporary topic: made for its own connection, found for others. Raises `NotFound` when it is gone."""
+        name, directory = target.address, self.broker.directory
+        address = directory.addresses.get(name)
+        if address is not None:
+            return address
+        if not name.startswith(f"{TEMPORARY_TOPIC}{self.number}."):
+            raise NotFound(f"Temporary topic {name} does not exist: its connection is closed")
+        self.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
+        directory.resource_limits.check_address(name)
+        address = directory.create_address(name, frozenset({RoutingType.MULTICAST}), auto_created=True)
+        address.temporary = True
+        self.temporary_topics.append(name)
+        return address
+
+    def temporary_queue(self, target: Destination) -> Queue:
+        """A temporary queue: made for its own connection, found for others. Raises `NotFound` when it is gone."""
+        name = target.address
+        queue = self.broker.directory.queues.get(name)
+        if queue is not None:
+            return queue
+        if not name.startswith(f"{TEMPORARY_QUEUE}{self.number}."):
+            raise NotFound(f"Temporary queue {name} does not exist: its connection is closed")
+        self.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
+        self.login.authorizer.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
+        directory = self.broker.directory
+        directory.resource_limits.check_address(name)
+        directory.resource_limits.check_queue(self.login.user)
+        queue = directory.create_queue(
+            QueueConfiguration(
+                name=name,
+                address=name,
+                routing_type=RoutingType.ANYCAST,
+                durable=False,
+                user=self.login.user,
+                auto_created=True,
+                temporary=True,
+            )
+        )
+        self.temporary_queues.append(name)
+        return queue

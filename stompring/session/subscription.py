@@ -1,12 +1,8 @@
-"""SUBSCRIBE, UNSUBSCRIBE and the subscriptions of a connection.
-
-Subscriptions: consumers that write MESSAGE frames, one class for each way of acknowledging.
+"""Subscriptions: consumers that write MESSAGE frames, one class for each way of acknowledging.
 
 Before a message's shared tail a subscription puts its *lead*: the headers that are its own. The lead ends in
 ``message-id:QUEUE-`` and the tail begins with the message's number, so that nothing is formatted per delivery in
 ``auto`` mode. Message ids therefore name the message in its queue and stay the same when it comes again.
-
-SUBSCRIBE and UNSUBSCRIBE: from headers to a consumer on the right queue.
 """
 
 from __future__ import annotations
@@ -15,29 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
-from uuid import uuid4
 
-from stompring.broker.delivery import Consumer, Matches, not_from
-from stompring.broker.directory import subscription_size
+from stompring.broker.delivery import Consumer, Matches
 from stompring.broker.history import History
 from stompring.broker.message import Message, Traits, decimal, tail_for
-from stompring.broker.ports import Entries, Subscriber
+from stompring.broker.ports import Entries
 from stompring.broker.publish import Undo
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, iterate_pending
 from stompring.broker.reference import PENDING, Reference
-from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
-from stompring.selector import InvalidSelector, Selector, compile_selector
-from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
-from stompring.stomp.frames import Head, header_line
+from stompring.stomp.frames import header_line
 
-from .destination import Destination, temporary_queue, temporary_topic
-from .outbox import Outbox, check_identifier_length, shortened, text_of
-
-if TYPE_CHECKING:
-    from .session import Session
-
+from .outbox import Outbox
 
 #: No window. (Of integers below 2**62 compiled code makes no objects.)
 UNLIMITED = 1 << 61
@@ -75,6 +60,7 @@ class Subscription(Consumer):
         "_on_cancel",
         "_wildcard",
         "connection_id",
+        "consumer_name",
         "created",
         "detached",
         "ended",
@@ -105,6 +91,7 @@ class Subscription(Consumer):
         self.lead = self.lead_again = b""
         self.ended = False  # returned messages go to the queue, not to the subscription
         self.detached = False  # has left its queue
+        self.consumer_name = ""  # set where the store records who has acknowledged a message
         self.connection_id = ""  # the session header of its connection
         self.created = 0  # epoch ms
         self.history: History | None = None  # while it is sampled
@@ -119,7 +106,7 @@ class Subscription(Consumer):
             opening += header_line(b"destination", terms.destination, terms.version)
         self.lead = self._complete(opening + b"redelivered:false\n", queue)
         self.lead_again = self._complete(opening + b"redelivered:true\n", queue)
-        self.willing = False  # until `room_again`, after the receipt
+        self.willing = False  # until `on_writable`, after the receipt
         queue.add_consumer(self)
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
@@ -250,7 +237,7 @@ class AutoSubscription(Subscription):
             outbox.on_full()
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.take`."""
+        """See `Consumer.deliver_message`."""
         self.queue.messages_acknowledged += 1
         self.settled += 1
         self.write(message, self.lead)
@@ -283,7 +270,7 @@ class AcknowledgedSubscription(Subscription):
         return lead if self.terms.version == b"1.2" else super()._complete(lead, queue)
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.take`."""
+        """See `Consumer.deliver_message`."""
         queue, traits = self.queue, message.traits
         if traits.durable or traits.retained:
             self._deliver(queue.mark_delivering(message), message, self.lead)
@@ -317,14 +304,21 @@ class AcknowledgedSubscription(Subscription):
             self.queue.settle_message(delivered)
         else:
             self.credit_bytes += len(delivered.message.tail)
+            if self.consumer_name:
+                delivered.last_rejected_by = self
             delivered.queue.settle(delivered)
 
     def _reference(self, delivered: Message | Reference) -> Reference:
         return self.queue.reference_to(delivered) if isinstance(delivered, Message) else delivered
 
     def release(self, key: bytes) -> list[Reference]:
-        """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again."""
+        """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again.
+
+        Whoever gives them back says anew whom they avoid.
+        """
         ref = self._reference(self.unsettled.pop(key))
+        if self.consumer_name:
+            ref.last_rejected_by = self
         self.credit_bytes += len(ref.message.tail)
         self.credit_messages += 1
         self.settled += 1
@@ -368,7 +362,7 @@ class AcknowledgedSubscription(Subscription):
             self.queue.dispatcher.resume_consumer(self)
 
     def on_writable(self) -> None:
-        """See `Subscription.room_again`."""
+        """See `Subscription.on_writable`."""
         self.go_on()
 
     def take_unsettled(self) -> list[Reference]:
@@ -445,7 +439,12 @@ class CumulativeSubscription(AcknowledgedSubscription):
         for earlier in keys:
             delivered = unsettled.pop(earlier)
             released.append(delivered)
-            size += len(delivered.tail if isinstance(delivered, Message) else delivered.message.tail)
+            if isinstance(delivered, Message):  # which is not retained
+                size += len(delivered.tail)
+                continue
+            size += len(delivered.message.tail)
+            if self.consumer_name:
+                delivered.last_rejected_by = self
         if places:
             for earlier in keys:
                 places.pop(earlier, None)
@@ -507,7 +506,7 @@ class BrowserSubscription(Subscription):
     __slots__ = ("_busy", "_remaining")
 
     def attach(self, queue: Queue) -> None:
-        """Note what is to be shown; `room_again` begins."""
+        """Note what is to be shown; `on_writable` begins."""
         self.queue = queue
         self._busy = False  # at work, or it waits for something on disk
         self.lead = b"MESSAGE\n" + header_line(b"subscription", self.terms.id, self.terms.version)
@@ -560,9 +559,9 @@ class BrowserSubscription(Subscription):
 
 
 class RecordingAutoSubscription(AutoSubscription):
-    """See `AutoSubscription`."""
+    """``ack:auto`` where the store records who has acknowledged a message."""
 
-    __slots__ = ("_entries", "consumer_name")
+    __slots__ = ("_entries",)
 
     settles_on_delivery = False  # it records who has acknowledged
 
@@ -573,7 +572,7 @@ class RecordingAutoSubscription(AutoSubscription):
         self.writes_tails = False  # what was delivered is recorded
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.take`. Where the message is retained, that it came and went is written as one."""
+        """See `Consumer.deliver_message`. Where the message is retained, that it came and went is written as one."""
         queue = self.queue
         if message.traits.retained >= queue.retains_from:
             taken = self._entries.messages
@@ -588,409 +587,3 @@ class RecordingAutoSubscription(AutoSubscription):
         """See `Consumer.deliver_reference`."""
         ref.last_rejected_by = self
         super().deliver_reference(ref)
-
-
-class RecordingAcknowledgedSubscription(AcknowledgedSubscription):
-    """See `AcknowledgedSubscription`."""
-
-    __slots__ = ("consumer_name",)
-
-    def settle(self, key: bytes) -> None:
-        """See `AcknowledgedSubscription.settle`."""
-        ref = self.unsettled[key] = self._reference(self.unsettled[key])
-        ref.last_rejected_by = self
-        super().settle(key)
-
-    def release(self, key: bytes) -> list[Reference]:
-        """See `AcknowledgedSubscription.release`. Whoever gives them back says anew whom they avoid."""
-        return _record_acknowledgement(super().release(key), self)
-
-
-class RecordingCumulativeSubscription(CumulativeSubscription):
-    """See `CumulativeSubscription`."""
-
-    __slots__ = ("consumer_name",)
-
-    def _release(self, key: bytes) -> list[Message | Reference]:
-        """See `CumulativeSubscription`. What has no reference is not retained."""
-        released = super()._release(key)
-        _record_acknowledgement([each for each in released if isinstance(each, Reference)], self)
-        return released
-
-
-def _record_acknowledgement(refs: list[Reference], taker: Subscription) -> list[Reference]:
-    for ref in refs:
-        ref.last_rejected_by = taker
-    return refs
-
-
-#: By how they acknowledge.
-RECORDING: dict[
-    str, type[RecordingAutoSubscription | RecordingAcknowledgedSubscription | RecordingCumulativeSubscription]
-] = {
-    "auto": RecordingAutoSubscription,
-    "client": RecordingCumulativeSubscription,
-    "client-individual": RecordingAcknowledgedSubscription,
-}
-
-
-#: The names a durable subscription goes by, the first found counts.
-DURABLE_NAMES = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
-
-#: The names of a consumer's priority, the first found counts.
-PRIORITY_NAMES = (b"consumer-priority", b"activemq.priority")
-
-#: The greatest priority of a consumer, as in Artemis; the least is one below its negative.
-MOST_PRIORITY = 2**31 - 1
-
-DELETE_DURABLE = PermissionType.DELETE_DURABLE_QUEUE
-DELETE_NON_DURABLE = PermissionType.DELETE_NON_DURABLE_QUEUE
-
-KINDS: dict[str, type[Subscription]] = {
-    "auto": AutoSubscription,
-    "client": CumulativeSubscription,
-    "client-individual": AcknowledgedSubscription,
-}
-
-
-def on_SUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
-    """Begin a subscription. Messages flow once the receipt was sent; who has it can rely on the queue."""
-    subscription = subscribe(session, head)
-    if b"receipt" in head.headers and subscription.queue.durable:
-        session.broker.storage.when_synced(lambda: _begin(session, head, subscription))
-    else:
-        _begin(session, head, subscription)
-
-
-def _begin(session: Session, head: Head, subscription: Subscription) -> None:
-    session.receipt(head)
-    if (
-        session.subscriptions.get(subscription.terms.id) is subscription
-    ):  # it may have ended while the disk was busy
-        subscription.on_writable()
-
-
-def subscribe(session: Session, head: Head) -> Subscription:
-    """Begin a subscription that is not yet given messages. Raises `ProtocolError`, `Refused`."""
-    headers = head.headers
-    destination = headers.get(b"destination")
-    if destination is None:
-        raise ProtocolError("SUBSCRIBE needs a destination header")
-    allowed = session.acceptor.subscriptions_allowed
-    if 0 <= allowed <= len(session.subscriptions):
-        raise LimitReached(
-            f"More than {allowed} subscriptions on one connection (subscriptionsAllowed)",
-            "subscriptionsAllowed",
-        )
-    identity = _identity(session, headers, destination)
-    selector = _selector(headers)
-    requested = text_of(headers.get(b"subscription-type")) or text_of(headers.get(b"destination-type"))
-    target = session.parse_destination(destination, requested)
-    for known_by in (identity, destination):
-        stand_in = session.subscriptions.get(known_by)
-        if stand_in is not None and stand_in.terms.for_replies:
-            end(session, stand_in)
-    wildcard = session.broker.directory.wildcards.is_wildcard(target.address)
-    terms = _terms(session, headers, identity, destination, wildcard, selector)
-    return _attach(session, terms, target, headers, selector)
-
-
-def _attach(
-    session: Session,
-    terms: Terms,
-    target: Destination,
-    headers: dict[bytes, bytes],
-    selector: Selector | None,
-) -> Subscription:
-    size = subscription_size(terms.selector)
-    session.broker.subscription_memory.check(size)
-    origin = _no_local(session, headers)
-    queue, own_filter = _queue_for(session, terms, target, selector, origin)
-    matches: Matches | None = None
-    key: object = None
-    if not own_filter and (selector is not None or origin is not None):
-        matches = selector.matches_lines if selector is not None else None
-        matches = matches if origin is None else not_from(origin, matches)
-        key = (terms.selector, origin)
-    if queue.hooks.subscribed is not None:
-        try:
-            queue.hooks.subscribed(_subscriber(session, terms, queue, headers))
-        except Refused:
-            session.broker.consider_deleting(queue)
-            raise
-    subscription = _make(session, terms, matches, key)
-    subscription.size = size
-    try:
-        subscription.attach(queue)
-    except Refused:
-        session.broker.consider_deleting(queue)
-        raise
-    session.register(subscription)
-    session.notify_consumer("CONSUMER_CREATED", subscription, "began")
-    return subscription
-
-
-def _make(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
-    """A subscription with the requested ack mode; one with a consumer name if acknowledgements are recorded."""
-    if session.broker.storage.keeps_all and not terms.browser:
-        subscription = _make_recording(session, terms, matches, key)
-    else:
-        kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
-        subscription = kind(terms, session.outbox, session.cancelled, matches, key)
-    subscription.connection_id, subscription.created = session.number, session.broker.clock.now
-    return subscription
-
-
-def _make_recording(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
-    subscription = RECORDING[terms.ack](terms, session.outbox, session.cancelled, matches, key)
-    subscription.consumer_name = f"{session.origin}/{text_of(terms.id)}"
-    return subscription
-
-
-def _subscriber(session: Session, terms: Terms, queue: Queue, headers: dict[bytes, bytes]) -> Subscriber:
-    return Subscriber(
-        queue.name,
-        text_of(terms.id),
-        session.login.user,
-        session.client_id,
-        session.number,
-        session.peer,
-        terms.selector,
-        {text_of(name): text_of(value) for name, value in headers.items()},
-    )
-
-
-def _queue_for(
-    session: Session, terms: Terms, target: Destination, selector: Selector | None, origin: str | None
-) -> tuple[Queue, bool]:
-    """The queue to read, and whether the selector is the queue's own filter."""
-    auto_create, authorizer, user = session.broker.auto_create, session.login.authorizer, session.login.user
-    if target.temporary:
-        authorizer.check_consume(None, target.address, browse=terms.browser)
-        if target.queue is not None:
-            return temporary_queue(session, target), False
-        temporary_topic(session, target)
-        if terms.durable_name is not None:
-            raise Refused(f"Temporary topic {target.address} has no durable subscriptions")
-    if target.queue is not None:
-        address = auto_create.address_of(target.address, target.queue)
-        authorizer.check_consume(target.queue, address, browse=terms.browser)
-        queue = auto_create.queue_for(
-            target.address, target.queue, target.routing_type, authorizer.check, user
-        )
-        return queue, False
-    routing_type = auto_create.type_for(target.address, target.routing_type)
-    if routing_type is RoutingType.ANYCAST:
-        found = auto_create.anycast_queue(target.address)
-        own = target.address if found is None else found.name
-        authorizer.check_consume(own, target.address, browse=terms.browser)
-        return auto_create.queue_to_consume(target.address, authorizer.check, user), False
-    if terms.browser:
-        raise Refused(
-            f"browser:true needs a queue, and {target.address} is a MULTICAST address: name one of its queues, as "
-            f"{target.address}::QUEUE"
-        )
-    durable = terms.durable_name
-    name = str(uuid4()) if durable is None else f"{session.client_id}.{durable}"
-    authorizer.check_consume(None if durable is None else name, target.address)
-    queue = auto_create.subscription_queue(
-        QueueConfiguration(
-            name=name,
-            address=target.address,
-            routing_type=RoutingType.MULTICAST,
-            durable=durable is not None,
-            filter=None if selector is None else selector.text,
-            user=session.login.user,
-            auto_created=True,
-            auto_delete=durable is None,
-            temporary=durable is None,
-        ),
-        authorizer.check,
-        origin,
-    )
-    if queue.no_local != origin:
-        queue.no_local = origin
-        queue.update_filter()
-        queue.address.changed()
-        session.broker.storage.bind(queue)
-    return queue, True
-
-
-def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes) -> bytes:
-    identity = headers.get(b"id")
-    if identity is None:
-        identity = _unnamed(session, destination)
-    else:
-        check_identifier_length("id", identity)
-    existing = session.subscriptions.get(identity)
-    if existing is not None and not existing.terms.for_replies:
-        raise Refused(
-            f"There already is a subscription for id '{shortened(identity)}'. Either use unique subscription ids or "
-            "do not create multiple subscriptions for the same destination"
-        )
-    return identity
-
-
-def _unnamed(session: Session, destination: bytes) -> bytes:
-    """By what a subscription without an id is known: its destination, in 1.0 with Artemis's prefix."""
-    return b"subscription/" + destination if session.version == b"1.0" else destination
-
-
-def _terms(
-    session: Session,
-    headers: dict[bytes, bytes],
-    identity: bytes,
-    destination: bytes,
-    wildcard: bool,
-    selector: Selector | None,
-) -> Terms:
-    ack = text_of(headers.get(b"ack")) or "auto"
-    if ack not in KINDS:
-        raise ProtocolError(f"ack must be auto, client or client-individual, not '{ack[:100]}'")
-    durable = next((text_of(headers.get(name)) for name in DURABLE_NAMES if headers.get(name)), None)
-    if durable is not None and session.client_id is None:
-        raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
-    window_bytes, window_messages = _windows(session, headers, ack)
-    return Terms(
-        id=identity,
-        destination=destination,
-        wildcard=wildcard,
-        version=session.version,
-        ack=ack,
-        window_bytes=window_bytes,
-        window_messages=window_messages,
-        durable_name=durable,
-        browser=headers.get(b"browser", b"").lower() == b"true",
-        priority=_priority(headers),
-        selector=None if selector is None else selector.text,
-    )
-
-
-def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[int, int]:
-    """Credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count and its synonyms).
-
-    If the client sets one of these headers, the defaults of the acceptor do not apply.
-    """
-    acceptor = session.acceptor
-    messages = _window(headers, (b"prefetch-count", b"activemq.prefetchSize"), 1)
-    size = _window(headers, (b"consumer-window-size",), 0)
-    if messages is None and size is None and ack != "auto":
-        messages, size = acceptor.stomp_prefetch_count, acceptor.stomp_consumer_window_size
-    messages, size = -1 if messages is None else messages, -1 if size is None else size
-    if size == 0:  # one message at a time
-        size, messages = -1, 1
-    most = acceptor.max_unsettled_messages if ack != "auto" else -1
-    if messages > most > 0 or messages < 0:
-        messages = most
-    return size if size > 0 else UNLIMITED, messages if messages > 0 else UNLIMITED
-
-
-def _window(headers: dict[bytes, bytes], names: tuple[bytes, ...], least: int) -> int | None:
-    for name in names:
-        value = headers.get(name)
-        if value is not None:
-            text = value.strip()
-            if text == b"-1":
-                return -1
-            if not text.isdigit() or len(text) > 18 or int(text) < least:
-                raise Refused(
-                    f"{text_of(name)} must be -1 or a whole number from {least} on, not '{shortened(value)}'"
-                )
-            return int(text)
-    return None
-
-
-def _priority(headers: dict[bytes, bytes]) -> int:
-    for name in PRIORITY_NAMES:
-        value = headers.get(name)
-        if value is not None:
-            text = value.strip()
-            digits = text.removeprefix(b"-")
-            priority = int(text) if digits.isdigit() and len(digits) <= 10 else MOST_PRIORITY + 1
-            if not -MOST_PRIORITY - 1 <= priority <= MOST_PRIORITY:
-                raise Refused(
-                    f"{text_of(name)} must be a whole number from {-MOST_PRIORITY - 1} to {MOST_PRIORITY}, not "
-                    f"'{shortened(value)}'"
-                )
-            return priority
-    return 0
-
-
-def _selector(headers: dict[bytes, bytes]) -> Selector | None:
-    text = headers.get(b"selector")
-    if text is None:
-        return None
-    try:
-        return compile_selector(text_of(text))
-    except InvalidSelector as fault:
-        raise Refused(f"Invalid selector '{shortened(text)}': {fault}", status=400) from None
-
-
-def _no_local(session: Session, headers: dict[bytes, bytes]) -> str | None:
-    for name in (b"no-local", b"activemq.noLocal"):
-        if headers.get(name, b"").lower() == b"true":
-            return session.origin
-    return None
-
-
-def expect_replies(session: Session, reply_to: bytes) -> None:
-    """A SEND names a temporary queue or topic in reply-to: replies come without a SUBSCRIBE, as in RabbitMQ.
-
-    Where the client did subscribe, or does so later, that subscription takes the place of this one.
-    """
-    if any(subscription.terms.destination == reply_to for subscription in session.subscriptions.values()):
-        return
-    target = session.parse_destination(reply_to, None)
-    terms = Terms(
-        id=reply_to, destination=reply_to, wildcard=False, version=session.version, for_replies=True
-    )
-    _attach(session, terms, target, {}, None).on_writable()
-
-
-def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
-    """End a subscription by id, durable name, or, where it has no id, destination; what was unsettled goes back."""
-    _unsubscribe(session, head)
-    session.receipt(head, durable=True)
-
-
-def _unsubscribe(session: Session, head: Head) -> None:
-    headers = head.headers
-    durable = next((text_of(headers.get(name)) for name in DURABLE_NAMES if headers.get(name)), None)
-    identity = headers.get(b"id")
-    if identity is None and b"destination" in headers:
-        identity = _unnamed(session, headers[b"destination"])
-    subscription = session.subscriptions.get(identity) if identity is not None else None
-    if subscription is None and durable is not None:
-        matching = [s for s in session.subscriptions.values() if s.terms.durable_name == durable]
-        subscription = matching[0] if matching else None
-    if subscription is not None:
-        attributes = subscription.queue.attributes
-        if attributes.temporary and attributes.routing_type is RoutingType.MULTICAST:
-            session.login.authorizer.check(DELETE_NON_DURABLE, subscription.queue.address.name)
-        end(session, subscription)
-    if durable is not None:
-        _delete_durable(session, durable)
-    elif identity is None:
-        raise ProtocolError("UNSUBSCRIBE needs the header id or destination")
-    elif subscription is None:
-        raise NotFound(f"Cannot unsubscribe as no subscription exists for id '{shortened(identity)}'")
-
-
-def end(session: Session, subscription: Subscription) -> None:
-    """Leave the queue; what was not settled goes back."""
-    session.forget(subscription)
-    session.notify_consumer("CONSUMER_CLOSED", subscription, "ended")
-    subscription.detach(subscription.take_unsettled(), failed=False)
-
-
-def _delete_durable(session: Session, durable: str) -> None:
-    if session.client_id is None:
-        raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
-    name = f"{session.client_id}.{durable}"
-    queue = session.broker.directory.queue(name)
-    session.login.authorizer.check(DELETE_DURABLE, queue.address.name, queue.name)
-    if queue.attributes.routing_type is not RoutingType.MULTICAST:
-        raise Refused(f"{name} is not a durable subscription but a queue of address {queue.address.name}")
-    if queue.consumers:
-        raise Refused(f"Durable subscription {name} is in use by another consumer")
-    session.broker.directory.delete_queue(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from stompring.broker.address import Address, count_duplicate, printable_id
 from stompring.broker.publish import Rejection, Transaction, Undo, check_admission, exceeded_by, requeue
@@ -19,10 +18,8 @@ from stompring.settings.model import FullPolicy
 from stompring.stomp.frames import AckHead, Head
 
 from .outbox import Blocked, check_identifier_length, shortened, text_of
+from .session import Session
 from .subscription import AcknowledgedSubscription
-
-if TYPE_CHECKING:
-    from .session import Session
 
 
 def on_BEGIN(session: Session, head: Head, body: bytes) -> None:

@@ -1,8 +1,12 @@
-"""The WebSocket frames (RFC 6455) of most STOMP frames: short messages of clients, binary messages of the broker."""
+"""The WebSocket frames (RFC 6455) of most STOMP frames: short messages of clients, binary messages of the broker.
+
+And what a client gets instead of a WebSocket: an error of HTTP.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
 
 #: First bytes of frames: FIN with the opcode, and the bit of a masked one.
 TEXT, BINARY, MASKED = 0x81, 0x82, 0x80
@@ -90,3 +94,17 @@ def is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def http_error_response(code: int, reason: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+    """The whole answer."""
+    body = f"{reason}\n".encode()
+    lines = [
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Content-Length", str(len(body))),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", "close"),
+        *headers,
+    ]
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines)
+    return f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{head}\r\n".encode() + body

@@ -11,7 +11,7 @@ from stompring.admin.api import MANAGEMENT
 from stompring.admin.http import admin_routes
 from stompring.admin.management import OPERATIONS as MANAGEMENT_OPERATIONS
 from stompring.security.access import FREE_FAILURES, MAX_DELAYED
-from stompring.session.session import VERBS
+from stompring.session.commands import VERBS
 from stompring.settings.model import DivertConfiguration, PermissionType, SecuritySettingEntry
 
 from .admin_server import AdminServer, login_header, path, pick, secured

@@ -6,10 +6,10 @@ import pytest
 
 from stompring.broker.directory import MAX_NAME
 from stompring.server.protocol import LINGER
+from stompring.session.commands import VERBS
 from stompring.session.connect import VERSIONS
 from stompring.session.outbox import MAX_INTERVAL, MIN_BEAT, ROOM, SUBPROTOCOLS, HandshakeRejected, agree
 from stompring.session.send import NOT_PASSED_ON, SCHEDULING
-from stompring.session.session import VERBS
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 

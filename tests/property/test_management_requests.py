@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stompring.admin.management import OPERATIONS, attribute_names
 from stompring.broker.publish import ReplyTo
-from stompring.session.connect import Login
-from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE, ManagementRequest
+from stompring.session.connect import Login, ManagementRequest
+from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE
 from stompring.settings.model import RoutingType
 
 from ..admin.admin_server import AdminServer

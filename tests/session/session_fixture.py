@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
-from stompring.session.session import Session
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.frames import unescape
 
@@ -130,7 +130,7 @@ class Client:
     def __init__(self, server, number):
         self.server = server
         self.wire = RecordingWire()
-        self.session = Session(
+        self.session = StompSession(
             server.world.broker,
             server.acceptor,
             Destinations(server.acceptor),

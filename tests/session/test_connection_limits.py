@@ -15,7 +15,7 @@ from stompring.server.protocol import (
     open_file_limit,
     raise_open_file_limit,
 )
-from stompring.session.outbox import ConnectionCounter, ConnectionLimit, ConnectionSlot, GlobalConnectionLimit
+from stompring.session.outbox import ConnectionCounter, ConnectionLimit, GlobalConnectionLimit
 from stompring.settings.model import StompAcceptor
 
 GB = 1024**3
@@ -92,8 +92,7 @@ def test_all_acceptors_together():
     place = one.acquire("127.0.0.1")
     other.acquire("127.0.0.1")
     assert limit(one, "127.0.0.1") == limit(other, "127.0.0.1") == "global-max-connections"
-    place.release()
-    place.release()
+    one.release(place)
     assert overall.count == 1
     other.acquire("127.0.0.1")
     assert limit(other, "127.0.0.1") == "global-max-connections"
@@ -103,8 +102,8 @@ def test_one_host():
     one = door(connections_allowed_per_host=2)
     places = [one.acquire(host) for host in ("2001:db8::1", "2001:db8::2")]
     assert limit(one, "2001:db8::3") == "connectionsAllowedPerHost"
-    assert isinstance(one.acquire("2001:db8:0:1::1"), ConnectionSlot), "another network"
-    places[0].release()
+    one.acquire("2001:db8:0:1::1")  # another network
+    one.release(places[0])
     one.acquire("2001:db8::3")
     for _ in range(2):
         one.acquire("127.0.0.1")

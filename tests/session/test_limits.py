@@ -13,8 +13,8 @@ from stompring.broker.delivery import PAUSED_SINGLY
 from stompring.broker.directory import MAX_WORDS, subscription_size
 from stompring.broker.limits import UNCOUNTED
 from stompring.broker.message import REFERENCE_OVERHEAD
+from stompring.session.commands import STEPS
 from stompring.session.outbox import SLOW
-from stompring.session.session import STEPS
 from stompring.settings.model import ResourceLimit
 from stompring.stomp.headers import FIRST_FRAME
 

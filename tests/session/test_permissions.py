@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stompring.session.connect import Login
-from stompring.session.destination import CACHED_ANSWERS, CREATE_QUEUE, Authorizer, close_if_revoked
+from stompring.session.destination import CACHED_ANSWERS, CREATE_QUEUE, Authorizer
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 from .session_fixture import Client, Server
@@ -219,7 +219,7 @@ def test_who_may_not_consume_any_more_is_closed_when_it_changes():
     reader.read()
     scene.changed(P.CONSUME)
     for client in (reader, writer):
-        close_if_revoked(client.session)
+        client.session.close_if_revoked()
     assert reader.error()["message"] == "User ada does not have permission='CONSUME' on address there"
     assert not writer.session.closed
     writer.send(b"y", "/queue/there")
@@ -231,10 +231,10 @@ def test_who_browses_needs_to_browse_when_it_changes():
     client = scene.client()
     client.subscribe(destination="/queue/there", browser="true")
     scene.changed(P.CONSUME)
-    close_if_revoked(client.session)
+    client.session.close_if_revoked()
     assert not client.session.closed
     scene.changed(P.BROWSE)
-    close_if_revoked(client.session)
+    client.session.close_if_revoked()
     assert client.session.closed
 
 

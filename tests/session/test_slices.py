@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from stompring.broker.directory import CREATION
-from stompring.session.session import FRAMES_AT_ONCE, OTHERS_AT_ONCE, STEPS
+from stompring.session.commands import FRAMES_AT_ONCE, OTHERS_AT_ONCE, STEPS
 
 from .session_fixture import Server, frame
 

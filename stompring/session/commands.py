@@ -1,0 +1,415 @@
+"""The frames of one client: they are read and carried out, one after the other.
+
+Errors end here: a `ProtocolError` or `Refused` becomes an ERROR frame that says why, and the connection closes, as
+STOMP 1.2 asks for ("ERROR"). Anything else is a bug of ours: logged with its traceback, the client told so.
+
+CONNECT, STOMP and DISCONNECT: version, login, and the welcome (STOMP 1.2, "Connecting").
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from stompring.broker.address import Address
+from stompring.broker.broker import Broker
+from stompring.broker.clock import Timer, cancel
+from stompring.broker.limits import UNCOUNTED, MemoryLimit
+from stompring.errors import ProtocolError, Refused
+from stompring.settings.model import StompAcceptor
+from stompring.stomp.frames import Head
+from stompring.stomp.headers import Template
+from stompring.stomp.parser import Parser
+
+from .connect import SERVER, Authenticator, Credentials, Login, negotiate
+from .destination import Destinations
+from .outbox import Blocked, InProgress, Outgoing, Wire, agree, printable, shortened, text_of
+from .send import HEADER_USE, SendEvaluation, on_SEND, resume_SEND
+from .session import Session
+from .subscribe import on_SUBSCRIBE, on_UNSUBSCRIBE
+from .transact import SETTLING, on_ABORT, on_ACK, on_BEGIN, on_COMMIT, on_NACK
+
+log = logging.getLogger(__name__)
+
+#: Steps (`Effort`) that one client's frames may cost before it is the turn of others: some milliseconds. A SEND costs
+#: that much only if many wildcard addresses are alike, or made to be slow, or if many consumers have selectors. Twenty
+#: new addresses do.
+STEPS = 2_000
+
+#: Frames of one read other than SEND and ACK, which may take long each: so many are handled without reading the clock,
+#: and so many in any case, as in a transaction.
+OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
+
+#: Frames of one read that are done without a look at the time. A read of ordinary SENDs has a few more.
+FRAMES_AT_ONCE = 256
+
+#: Seconds of work on the frames of one read, after which others have their turn.
+READ_SLICE = 0.002
+
+Frame = tuple[Head, bytes]
+
+
+class StompSession(Session):
+    """A connection from its first byte to its last."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        acceptor: StompAcceptor,
+        destinations: Destinations,
+        authenticator: Authenticator,
+        wire: Wire,
+        outgoing: Outgoing,
+        number: str,
+    ) -> None:
+        super().__init__(broker, acceptor, destinations, wire, outgoing, number)
+        limits = acceptor.limits
+        self.authenticator = authenticator
+        self._parser = Parser(
+            limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
+        )
+        self.carried = 0  # bytes of an unfinished frame of WebSocket
+        self._holds = False  # so much of an unfinished frame that it counts
+        self._deferred_frames: list[Frame] = []  # came in while something must be waited for
+        self.awaiting_login = False
+        self._blocked_by: Address | None = None
+        #: the SEND that waits, with the answers of policies so far
+        self._offered: SendEvaluation | None = None
+        self._resumed_by: MemoryLimit | None = None  # the limit that lets a blocked producer try again
+        self._pause: Timer | None = None  # until a policy lets its producer go on
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the client. Everything they ask for has happened, or is held back, when this returns."""
+        self.heartbeat.last_read = self.steady.now
+        if self.closed or self.leaving:
+            return
+        frames = self._parser.feed(data)
+        if len(self._parser.buffer) + self.carried > UNCOUNTED or self._holds:
+            self._holds = self.broker.unfinished.hold(self, len(self._parser.buffer) + self.carried)
+        if self.blocked:
+            self._deferred_frames += frames
+            return
+        was_connected = self.connected
+        if len(frames) > FRAMES_AT_ONCE:
+            self._take_in_slices(frames)
+        else:
+            self._take(frames)
+        if self.connected and not was_connected and not self.closed:
+            # the parser keeps what follows CONNECT until the version is known
+            self.receive(b"")
+            return
+        error = self._parser.error
+        if error is not None and not (self._deferred_frames or self.closed or self.leaving):
+            self.fail(error, None)
+
+    def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
+        """As `_take`, of many frames, all ACKs perhaps: when it takes long the rest has to wait for a later turn."""
+        now = self.broker.background.now
+        end = now() + READ_SLICE
+        for at in range(0, len(frames), FRAMES_AT_ONCE):
+            self._take(frames[at : at + FRAMES_AT_ONCE], offered)
+            offered = None
+            rest = frames[at + FRAMES_AT_ONCE :]
+            if not rest or self.closed or self.leaving:
+                return
+            if self.blocked or self.awaiting_login:
+                self._deferred_frames += rest
+                if self._blocked_by is not None:
+                    self._let_settlements_pass()
+                return
+            if now() >= end:
+                self._deferred_frames = rest
+                self._wait_for_turn()
+                return
+
+    def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
+        """Do what frames say. ``offered`` is the first one, where that is a SEND which had to wait."""
+        head = None
+        taken = 0
+        may_pass = True  # ACKs may pass a SEND that waits, but not what is done about the same messages
+        paging = self.broker.paging
+        effort, slices = self.broker.effort, self.broker.frame_slices
+        enough = effort.steps + STEPS
+        others = 0
+        try:
+            try:
+                if paging is not None:
+                    paging.gathering = True  # what SENDs that came together have for the same queue
+                if offered is not None:
+                    head = offered.head
+                    resume_SEND(self, offered)
+                    taken = 1
+                for head, body in frames[taken:] if taken else frames:
+                    command = head.command
+                    if command == b"SEND" and self.connected:
+                        on_SEND(self, head, body)
+                    else:
+                        if paging is not None and paging.gathered:
+                            paging.write_gathered()
+                        if command == b"ACK" and self.connected:
+                            on_ACK(self, head, body)
+                        else:
+                            verb = VERBS.get(command)
+                            if verb is None or not self.connected:
+                                verb = opening_command(head, self.connected)
+                            verb(self, head, body)
+                            others += 1
+                            if others >= OTHERS_ALWAYS and (
+                                slices.exhausted or (others > OTHERS_AT_ONCE and slices.is_over())
+                            ):
+                                enough = -1
+                    taken += 1
+                    if self.closed or self.awaiting_login or self.leaving:
+                        break
+                    if effort.steps > enough:
+                        break
+            finally:  # before anything is done about a failure
+                if paging is not None:
+                    paging.gathering = False
+                    if paging.gathered:
+                        paging.write_gathered()
+        except Blocked as wait:
+            self._wait_for(wait)
+        except InProgress:
+            taken += 1
+            may_pass = False
+        except (ProtocolError, Refused) as error:
+            self.fail(error, head)
+        except Exception:
+            log.exception(
+                "session %s: %s failed", self.number, head.command if head else b"", extra=self.log_fields()
+            )
+            self.fail(Refused("Internal error; see the broker's log"), head)
+        if self.credit_freed is not None:
+            subscription, self.credit_freed = self.credit_freed, None
+            if not subscription.ended:
+                subscription.go_on()
+        if taken < len(frames) and not (self.closed or self.leaving):
+            self._deferred_frames = frames[taken:] + self._deferred_frames
+            if self.blocked:
+                if may_pass:
+                    self._let_settlements_pass()
+            elif not self.awaiting_login:
+                self._wait_for_turn()
+
+    def discard_input(self) -> None:
+        """See `Session`."""
+        self._parser.discard()
+        self.broker.unfinished.forget(self)
+        self._deferred_frames.clear()
+        self._unblock()
+        if self._offered is not None:
+            self._offered.refused("the connection was closed")
+            self._offered = None
+
+    def refuse_template(self, template: Template) -> None:
+        """Frames are read without it: nothing is won by it."""
+        self._parser.refuse(template)
+
+    def await_login(self) -> None:
+        """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
+        self.awaiting_login = True
+        self.outbox.reading.pause()
+
+    def speak(self, version: bytes) -> None:
+        """CONNECT has settled the version."""
+        self.version = version
+        self.connected = True
+        self._parser.negotiated(version)
+
+    # ---- waiting
+
+    def _wait_for(self, wait: Blocked) -> None:
+        """BLOCK: read no more until there is room, or a policy's time is over."""
+        self.blocked = self.heartbeat.suspended = True
+        self._offered = wait.offered
+        self._blocked_by = wait.address
+        wait.address.block(wait.limit)
+        self.outbox.reading.pause()
+        if wait.limit is not None:
+            wait.limit.waiting.append(partial(self._on_limit_freed, wait.limit))
+        else:
+            clock = self.steady
+            self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
+
+    def _wait_for_turn(self) -> None:
+        """These frames take long: others come first, then the rest of them."""
+        self.blocked = self.heartbeat.suspended = True
+        self.outbox.reading.pause()
+        self.broker.frame_slices.defer(self._go_on_in_turn)
+
+    def _go_on_in_turn(self) -> None:
+        self.go_on()
+        self.broker.frame_slices.is_over()
+
+    def _pause_over(self) -> None:
+        self._pause = None
+        self.go_on()
+
+    def _on_limit_freed(self, limit: MemoryLimit) -> None:
+        self._resumed_by = limit
+        self.broker.clock.soon(self.go_on)
+
+    def _unblock(self) -> None:
+        if self._blocked_by is not None:
+            self._blocked_by.unblock()
+            self._blocked_by = None
+        cancel(self._pause)
+        self._pause = None
+        self.blocked = self.heartbeat.suspended = False
+
+    def _let_settlements_pass(self) -> None:
+        """ACKs that came with a blocked SEND still count: they may be what makes room."""
+        passing = [
+            f
+            for f in self._deferred_frames
+            if f[0].command in SETTLING and b"transaction" not in f[0].headers
+        ]
+        self._deferred_frames = [
+            f for f in self._deferred_frames if f[0].command not in SETTLING or b"transaction" in f[0].headers
+        ]
+        if passing:
+            self._take(passing)
+
+    def go_on(self) -> None:
+        """There may be room again, or the login was checked: take up what is held, then read on."""
+        limit, self._resumed_by = self._resumed_by, None
+        try:
+            if not self.closed:
+                self._unblock()
+                held, self._deferred_frames = self._deferred_frames, []
+                self.broker.clock.refresh()
+                offered, self._offered = self._offered, None
+                if len(held) > FRAMES_AT_ONCE:
+                    self._take_in_slices(held, offered)
+                else:
+                    self._take(held, offered)
+                if not self.blocked and not self.closed:
+                    self.receive(b"")
+                if not self.blocked and not self.closed:
+                    self.outbox.reading.resume()
+        finally:
+            if limit is not None:
+                limit.resumed()
+
+
+def on_CONNECT(session: StompSession, head: Head, body: bytes) -> None:
+    """CONNECT or STOMP: agree on a version and a pace, check who it is."""
+    headers = head.headers
+    version = negotiate(head)
+    waited = answered = False
+
+    def answer(login: Login | None, reason: str) -> None:
+        nonlocal answered
+        answered = True
+        if session.closed:
+            return
+        session.awaiting_login = False
+        if login is None:
+            session.broker.notifications.notify(
+                "SECURITY_AUTHENTICATION_VIOLATION",
+                f"login over STOMP failed: {reason}",
+                user=printable(credentials.login) if credentials.login is not None else None,
+                remoteAddress=session.peer,
+            )
+            session.fail(Refused(reason), head)
+            return
+        try:
+            _welcome(session, head, version, login)
+        except (ProtocolError, Refused) as error:
+            session.fail(error, head)
+            return
+        if waited:  # what came in the meantime is still to be done
+            session.go_on()
+
+    credentials = Credentials(
+        text_of(headers.get(b"login")),
+        text_of(headers.get(b"passcode")),
+        session.wire.host,
+        session.wire.certificate,
+    )
+    session.authenticator.authenticate(credentials, answer)
+    if not answered:
+        waited = True
+        session.await_login()
+
+
+def _welcome(session: StompSession, head: Head, version: bytes, login: Login) -> None:
+    headers = head.headers
+    override = session.broker.configuration.connection_ttl_override
+    pace = agree(text_of(headers.get(b"heart-beat")), session.acceptor, override)
+    session.broker.directory.resource_limits.enter(login.user)
+    authorizer = login.authorizer.on_connection(session.number)
+    session.login = login if authorizer is login.authorizer else replace(login, authorizer=authorizer)
+    session.client_id = text_of(headers.get(b"client-id"))
+    session.speak(version)
+    answer = [(b"version", version), (b"session", session.number.encode())]
+    answer.append((b"heart-beat", b"%d,%d" % (pace.send, pace.expect)))
+    if not session.acceptor.disable_stomp_server_header:
+        answer.append((b"server", SERVER))
+    if b"request-id" in headers:
+        answer.append((b"response-id", headers[b"request-id"]))
+    _log_connected(session)
+    session.send(b"CONNECTED", answer)
+    session.receipt(head)
+    session.heartbeat.start(pace)
+
+
+def _log_connected(session: Session) -> None:
+    version = session.version.decode()
+    user, client_id = session.login.user, session.client_id
+    fields: dict[str, object] = {**session.log_fields(), "version": version}
+    text = "anonymous" if user is None else f"user {printable(user)}"
+    if client_id is not None:
+        fields["client_id"] = client_id
+        text += f", client-id {printable(client_id)}"
+    session.notify(
+        "CONNECTION_CREATED",
+        f"connection {session.number} logged in: {text}, STOMP {version}",
+        clientID=client_id,
+    )
+    session.notify_session("SESSION_CREATED", f"session of connection {session.number} began")
+    session.broker.log_limit.info(
+        log,
+        "connection logged in",
+        "connection %s (%s) logged in: %s, STOMP %s",
+        session.number,
+        session.peer,
+        text,
+        version,
+        fields=fields,
+    )
+
+
+def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
+    """The client says good-bye; its receipt is the last frame it gets, after those of all it has sent."""
+    session.leave(lambda: session.receipt(head))
+
+
+Verb = Callable[[StompSession, Head, bytes], None]
+
+VERBS: dict[bytes, Verb] = {
+    b"SEND": on_SEND,
+    b"ACK": on_ACK,
+    b"NACK": on_NACK,
+    b"SUBSCRIBE": on_SUBSCRIBE,
+    b"UNSUBSCRIBE": on_UNSUBSCRIBE,
+    b"BEGIN": on_BEGIN,
+    b"COMMIT": on_COMMIT,
+    b"ABORT": on_ABORT,
+    b"DISCONNECT": on_DISCONNECT,
+}
+
+
+def opening_command(head: Head, connected: bool) -> Verb:
+    """For frames that `VERBS` is not for: the first one of a connection, and unknown commands."""
+    command = shortened(head.command)
+    if head.command in (b"CONNECT", b"STOMP"):
+        if connected:
+            raise ProtocolError(f"{command} on a connection that is already connected")
+        return on_CONNECT
+    if not connected:
+        raise ProtocolError(f"Connection has not been established: the first frame is {command}, not CONNECT")
+    raise ProtocolError(f"Unknown command {command!r}")
