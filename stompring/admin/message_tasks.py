@@ -13,8 +13,8 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from stompring.broker import publish, queue_browser
-from stompring.broker.delivery import Matches
-from stompring.broker.message import origin_of
+from stompring.broker.directory import services_of
+from stompring.broker.message import Matches, origin_of
 from stompring.broker.publish import Mover, Rejection, Target
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, matching
@@ -228,7 +228,7 @@ class QueueTask:
         mover = Mover(
             self.queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False))
         )
-        broker, check = self.queue.broker, permission_check(call)
+        broker, check = services_of(self.queue), permission_check(call)
 
         def retry(ref: Reference) -> Iterator[object]:
             origin = origin_of(ref.message)

@@ -24,7 +24,8 @@ from twisted.python.failure import Failure
 
 from stompring.broker.broker import Broker
 from stompring.broker.ports import NoStorage
-from stompring.broker.queue import Queue, QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.accounts import Version, version_of
 from stompring.settings.artemis import describe_ignored, ignored_names
@@ -432,7 +433,7 @@ def _apply_address(broker: Broker, configured: AddressConfiguration, starting: b
         outcome.applied.append(f"address {configured.name} changed: routing types")
     if not address.configured:
         address.configured = True
-        broker.storage.bind_address(address)
+        broker.store.bind_address(address)
     for queue in (replace(queue, configured=True) for queue in configured.queues):
         live = directory.queues.get(queue.name)
         if live is None:
@@ -453,7 +454,7 @@ def _apply_queue(
         differing = {name: value for name, value in differing.items() if name in changed}
     if before is None or _difference(attributes, before):
         live.as_configured = attributes
-        broker.storage.bind(live)
+        broker.store.bind(live)
     if differing:
         previous = Reload()
         _record_change(previous, live, differing)

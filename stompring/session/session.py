@@ -20,13 +20,12 @@ from mypy_extensions import mypyc_attr
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
-from stompring.broker.delivery import Consumer
 from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
-from stompring.broker.limits import UNCOUNTED, MemoryLimit
+from stompring.broker.limits import UNCOUNTED, ByteQuota, MemoryLimit
 from stompring.broker.message import Traits
-from stompring.broker.publish import ByteQuota, Transaction
-from stompring.broker.queue import Queue
+from stompring.broker.publish import Transaction
+from stompring.broker.queue import Consumer, Queue, as_queue
 from stompring.broker.reference import Reference
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.model import StompAcceptor
@@ -613,7 +612,7 @@ class Session:
         returned: defaultdict[Queue, list[Reference]] = defaultdict(list)
         for transaction in self.transactions.values():
             for ref in transaction.returns:
-                returned[ref.queue].append(ref)
+                returned[as_queue(ref.queue)].append(ref)
         self.broker.subscription_memory.bytes -= sum([each.size for each in subscriptions])
         self.subscriptions.clear()
         self.by_queue.clear()

@@ -18,13 +18,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from stompring.broker.delivery import Consumer, Matches, not_from
 from stompring.broker.directory import subscription_size
 from stompring.broker.history import History
-from stompring.broker.message import Message, Traits, decimal, tail_for
+from stompring.broker.message import Matches, Message, Traits, decimal, tail_for
 from stompring.broker.ports import Entries, Subscriber
 from stompring.broker.publish import Undo
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Consumer, Queue, not_from
 from stompring.broker.queue_browser import PageRead, iterate_pending
 from stompring.broker.reference import PENDING, Reference
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
@@ -812,7 +811,7 @@ def _queue_for(
         queue.no_local = origin
         queue.update_filter()
         queue.address.changed()
-        session.broker.storage.bind(queue)
+        session.broker.bind(queue)
     return queue, True
 
 

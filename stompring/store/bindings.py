@@ -19,7 +19,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address, DuplicateIds, cache_size
-from stompring.broker.queue import Queue, QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType, options_of
 from stompring.settings.value_types import VALUE_TYPES

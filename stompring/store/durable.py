@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from stompring.broker.address import Address
+from stompring.broker.address import Address, as_address
 from stompring.broker.clock import Clock, Reactor
 from stompring.broker.ports import Entries, Reason
 from stompring.broker.queue import Queue
@@ -225,7 +225,7 @@ class Durable:
     def rebind(self, queue: Queue) -> None:
         """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
         self.journal.bind(self._queue_binding(queue))
-        self.rebind_address(queue.address)
+        self.rebind_address(as_address(queue.address))
 
     def rebind_address(self, address: Address) -> None:
         """The same of an address alone."""

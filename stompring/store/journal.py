@@ -26,13 +26,10 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
-from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Timer
-from stompring.broker.delivery import Consumer
-from stompring.broker.message import NOWHERE, Message
+from stompring.broker.message import NOWHERE, AddressBase, Message
 from stompring.broker.ports import DELIVERED, RETURNED, Entries, Reason
-from stompring.broker.queue import Queue
-from stompring.broker.reference import GONE, Reference, ReferenceRun
+from stompring.broker.reference import GONE, ConsumerBase, QueueBase, Reference, ReferenceRun
 
 from .bindings import Binding
 from .encoder import (
@@ -208,12 +205,14 @@ class Journal:
             PREFILL_FROM  # bytes of a segment from which on zeros are written ahead of records
         )
         self._sync = sync
-        self.unwritten: dict[Queue | Address, Binding] = {}  # bindings of which nothing is on disk yet
+        self.unwritten: dict[
+            QueueBase | AddressBase, Binding
+        ] = {}  # bindings of which nothing is on disk yet
         self._pending: list[object] = []
         self._replaced: list[object] = []  # settled because a newer message has come: written behind that
         self._entries: list[Entries] = []  # with messages that are retained and need not come back
         self._taken: dict[
-            tuple[Queue, Consumer], Entries
+            tuple[QueueBase, ConsumerBase], Entries
         ] = {}  # those of messages that were settled before they were written
         self._logged: list[
             tuple[Reference, int] | StateChange | QueuePageState
@@ -655,7 +654,7 @@ class Journal:
                 self.next_page = max(self.next_page, self._next_page)
             self._encode_numbers()
 
-    def _written(self, subject: Queue | Address) -> None:
+    def _written(self, subject: QueueBase | AddressBase) -> None:
         self.unwritten.pop(subject, None)
 
     def keep_live(self, record: LiveRecord, *, repeated: bool = False) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
 from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
-from stompring.broker.queue import Queue, QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.broker.reference import PENDING, Reference, ReferenceRun
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
@@ -362,8 +363,8 @@ class MessageLoader:
         message = stored.restore(address, self._memo)
         refs = [self._refer(stored, message, queue) for queue in holders]
         self._keep(message, refs[0] if len(refs) == 1 else MessageReferences(refs), segment)
-        for ref in refs:
-            ref.queue.reinstate(ref)
+        for queue, ref in zip(holders, refs, strict=True):
+            queue.reinstate(ref)
 
     def _refer(self, stored: StoredMessage, message: Message, queue: Queue) -> Reference:
         ref = queue.restore(message)
@@ -690,7 +691,7 @@ class Recovery:
             name = self.replay.names.get((ADDRESS, number), f"#{number}")
             address = directory.addresses.get(name)
             if address is None:
-                address = Address(name, frozenset(), directory.settings.lookup(name), directory)
+                address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)
                 address.number, address.deleted = number, True
             self.addresses[number] = address
         return address
