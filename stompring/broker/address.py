@@ -43,7 +43,7 @@ from .message import (
     Message,
     Transformer,
 )
-from .notifications import Event, Notifications
+from .notifications import Notifications
 from .ports import Cursor, Hooks, Listener, Pages, Storage
 from .queue import PERHAPS, PagedQueue, Queue, QueueServices, as_queue
 from .reference import Position
@@ -868,7 +868,14 @@ class Policies(Protocol):
 
 
 class AddressServices(QueueServices):
-    """What addresses take from the broker, which extends this class."""
+    """What addresses take from the broker; see `QueueServices`."""
+
+    #: the wildcard addresses whose queues also get what is sent to this one
+    wildcards_of: Callable[[Address], list[Address]]
+    #: the queues of an address, or what they accept, are others
+    on_queues_changed: Callable[[Address], None]
+    #: an address lost a queue: auto-delete
+    consider_deleting_address: Callable[[Address], None]
 
     def __init__(
         self,
@@ -877,7 +884,9 @@ class AddressServices(QueueServices):
         now: Callable[[], float] | None,
         policies: Policies,
         store: Store,
+        pageable_addresses: Callable[[], Collection[Address]],
     ) -> None:
+        """``pageable_addresses`` are those of which the largest pages first."""
         super().__init__(reactor, now, store)
         self.configuration = configuration
         self.policies = policies
@@ -885,35 +894,15 @@ class AddressServices(QueueServices):
         self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
         self.areas: PagedQueues | None = None
         self.memory = GlobalMemoryLimit(
-            configuration.global_max_size, configuration.global_max_messages, self.pageable_addresses
+            configuration.global_max_size, configuration.global_max_messages, pageable_addresses
         )
         self.disk = MemoryLimit()  # shut while the disk is full
         #: goes up when the queues of a wildcard address change: all bindings are then stale
         self.generation = 0
-        self.notifications = Notifications(
-            configuration, self.clock, self.has_notified, self.send_notification
-        )
+        self.notifications = Notifications(configuration, self.clock)
 
-    def pageable_addresses(self) -> Collection[Address]:
-        """The addresses of which the largest pages first; internal ones never do."""
-        raise AssertionError("the broker extends this class")
-
-    def wildcards_of(self, address: Address) -> list[Address]:
-        """The wildcard addresses whose queues also get what is sent to this one."""
-        raise AssertionError("the broker extends this class")
-
-    def on_queues_changed(self, address: Address) -> None:
-        """The queues of an address, or what they accept, are others."""
-        raise AssertionError("the broker extends this class")
-
-    def consider_deleting_address(self, address: Address) -> None:
-        """An address lost a queue: auto-delete."""
-        raise AssertionError("the broker extends this class")
-
-    def has_notified(self) -> bool:
-        """Whether somebody may get messages of events."""
-        raise AssertionError("the broker extends this class")
-
-    def send_notification(self, event: Event) -> bool:
-        """Send the message of an event. False where no queue took it."""
-        raise AssertionError("the broker extends this class")
+    def write_gathered(self) -> None:
+        """Append what was gathered for pages: it comes before what follows."""
+        paging = self.paging
+        if paging is not None and paging.gathered:
+            paging.write_gathered()

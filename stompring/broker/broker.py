@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from stompring.settings.model import BrokerConfiguration
 
@@ -10,11 +11,8 @@ from .address import Address, Policies, Store
 from .clock import Reactor
 from .directory import Services, SubscriptionMemory
 from .limits import LogLimit, MemoryLimits, RejectionLog, UnfinishedFrames
-from .notifications import Event
 from .ports import NoStorage
 from .publish import Diverts, send_dead_letter, send_expired, send_notification
-from .queue import Queue
-from .reference import Reference
 from .slow_consumers import SlowConsumers
 
 
@@ -38,6 +36,9 @@ class Broker(Services):
         self.subscription_memory = SubscriptionMemory(configuration.global_max_subscription_size)
         self.unfinished = UnfinishedFrames(configuration.global_max_unfinished_size, self.clock)
         self.slow_consumers = SlowConsumers(self)
+        self.watch = self.slow_consumers.watch
+        self.send_dead_letter, self.send_expired = send_dead_letter, send_expired
+        self.notifications.send_message = partial(send_notification, self)
         self.durable_limits = MemoryLimits(
             self.memory, self.disk, self.storage.write_limit
         )  # what durable messages need
@@ -45,6 +46,7 @@ class Broker(Services):
         name = configuration.management_address
         self.management = Address(name, frozenset(), self.directory.settings.lookup(name), self)
         self.diverts = Diverts(self)
+        self.bind_diverts = self.diverts.bind
         for divert in configuration.diverts:
             self.diverts.add(divert)
 
@@ -61,23 +63,6 @@ class Broker(Services):
             self.delivery_suspended = False
             for queue in list(self.directory.queues.values()):
                 queue.dispatcher.resume()
-
-    # ---- what the layers below call
-
-    def bind_diverts(self, address: Address) -> None:
-        self.diverts.bind(address)
-
-    def watch(self, queue: Queue) -> None:
-        self.slow_consumers.watch(queue)
-
-    def send_dead_letter(self, ref: Reference) -> bool:
-        return send_dead_letter(ref)
-
-    def send_expired(self, ref: Reference) -> bool:
-        return send_expired(ref)
-
-    def send_notification(self, event: Event) -> bool:
-        return send_notification(self, event)
 
     def stop(self) -> None:
         """All that was begun is done, no timer is left, and all is safe."""

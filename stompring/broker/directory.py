@@ -38,18 +38,17 @@ from stompring.settings.model import (
 
 from .address import Address, AddressServices, Policies, Store
 from .clock import Reactor, Timer
-from .last_value import LastValueQueue, NonDestructiveLastValueQueue
+from .last_value import LastValueQueue
 from .lifetime import expiry_time
 from .limits import ByteQuota
-from .message import Message
-from .ports import Listener, NoStorage
-from .queue import NonDestructiveQueue, Queue
+from .message import Message, copied
+from .ports import NoStorage
+from .queue import Queue
 from .queue_attributes import QueueAttributes
 from .retroactive import (
     RetroactiveMessages,
     RetroactiveQueue,
     address_behind,
-    copied,
     internal_address,
     internal_queue,
 )
@@ -811,6 +810,11 @@ class Directory:
             self.addresses[name] for name in sorted(names) if owner is None or connection_of(name) == owner
         ]
 
+    def on_queues_changed(self, address: Address) -> None:
+        """The queues of an address, or what they accept, are others."""
+        if self.wildcards.is_wildcard(address.name):
+            self.broker.generation += 1
+
     def invalidate_plans(self) -> None:
         """Make sessions plan their SENDs again, permission checks included, before the next one is sent."""
         for address in self.addresses.values():
@@ -880,9 +884,9 @@ class Directory:
         if is_internal(address.name):
             kind = RetroactiveQueue
         elif attributes.last_value:
-            kind = NonDestructiveLastValueQueue if attributes.non_destructive else LastValueQueue
+            kind = LastValueQueue
         else:
-            kind = NonDestructiveQueue if attributes.non_destructive else Queue
+            kind = Queue
         queue = kind(name, address, attributes, self.broker, address.hooks)
         address.queues[name] = self.queues[name] = queue
         self.resource_limits.owner(None, attributes.user)
@@ -1085,8 +1089,7 @@ class RetroactiveAddresses:
         broker = self._broker
         numbers = [broker.next_message_number() for _ in kept]
         present = queue.messages_added
-        if broker.paging is not None and broker.paging.gathered:
-            broker.paging.write_gathered()  # no part of what follows as one for the store
+        broker.write_gathered()  # no part of what follows as one for the store
         broker.storage.begin()
         try:
             for number, (address, message) in zip(numbers, kept, strict=True):
@@ -1115,7 +1118,9 @@ def services_of(owner: Queue | Address) -> Services:
 
 
 class Services(AddressServices):
-    """What everything above addresses takes from the broker, which extends this class."""
+    """What everything above addresses takes from the broker; see `QueueServices`."""
+
+    bind_diverts: Callable[[Address], None]  # gives an address the diverts that apply to it
 
     def __init__(
         self,
@@ -1125,7 +1130,7 @@ class Services(AddressServices):
         store: Store,
         now: Callable[[], float] | None,
     ) -> None:
-        super().__init__(configuration, reactor, now, policies, store)
+        super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
         self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # by all open ones
         self.copying_to: list[str] = []  # addresses that a copy is on its way to
         settings = SettingsRepository.of(configuration)
@@ -1133,39 +1138,20 @@ class Services(AddressServices):
         self.retroactive = RetroactiveAddresses(self)
         self.auto_create = AutoCreate(self, self.directory)
         self.auto_delete = AutoDelete(self, self.directory)
+        self.bind, self.evicted, self.view_of = store.bind, policies.evicted, policies.view_of
+        self.consider_deleting = self.auto_delete.consider
+        self.consider_deleting_address = self.auto_delete.consider_address
+        self.wildcards_of = self.directory.wildcards_of
+        self.on_queues_changed = self.directory.on_queues_changed
+        self.notifications.is_observed = self._is_observed
 
-    def bind_diverts(self, address: Address) -> None:
-        """Give an address the diverts that apply to it."""
-        raise AssertionError("the broker extends this class")
-
-    def bind(self, queue: Queue) -> None:
-        self.store.bind(queue)
-
-    def evicted(self, queue: Queue) -> Listener | None:
-        return self.policies.evicted(queue)
-
-    def view_of(self, queue: Queue) -> Any:
-        return self.policies.view_of(queue)
-
-    def consider_deleting(self, queue: Queue) -> None:
-        self.auto_delete.consider(queue)
-
-    def consider_deleting_address(self, address: Address) -> None:
-        self.auto_delete.consider_address(address)
-
-    def wildcards_of(self, address: Address) -> list[Address]:
-        return self.directory.wildcards_of(address)
-
-    def on_queues_changed(self, address: Address) -> None:
-        if self.directory.wildcards.is_wildcard(address.name):
-            self.generation += 1
-
-    def pageable_addresses(self) -> Collection[Address]:
+    def _pageable_addresses(self) -> Collection[Address]:
+        """All but internal ones."""
         addresses = self.directory.addresses.values()
         if not len(self.retroactive):
             return addresses
         return [address for address in addresses if not is_internal(address.name)]
 
-    def has_notified(self) -> bool:
+    def _is_observed(self) -> bool:
         address = self.directory.addresses.get(self.notifications.address)
         return address is not None and bool(address.queues)

@@ -15,17 +15,12 @@ from .message import SYSTEM_PROPERTIES, AddressBase, Message
 from .ports import Cursor, Hooks, Pages, Reason
 from .queue import (
     LAST_VALUE,
-    Consumer,
     DueBatch,
     Queue,
     QueueServices,
-    count_kept,
-    deliver_and_keep,
-    offer_again,
-    settle_and_keep,
 )
 from .queue_attributes import QueueAttributes
-from .reference import DELIVERING, PENDING, SCHEDULED, Page, PendingList, Position, Reference
+from .reference import DELIVERING, PENDING, SCHEDULED, Page, Position, Reference
 
 #: The header with the key where ``last-value-key`` names none, and of messages that lack the header it names.
 LVQ_NAME = b"_AMQ_LVQ_NAME"
@@ -195,24 +190,6 @@ class LastValueQueue(Queue):
 
     # ---- messages enter
 
-    def add_pending(self, message: Message, matching: list[PendingList] | None = None) -> None:
-        """As in any queue; the message before it with its key is replaced before a consumer or a ring sees both."""
-        ref = self._add_reference(message, PENDING)
-        dispatcher = self.dispatcher
-        traits = message.traits
-        if traits.durable or traits.retained:
-            self._record_arrival(ref)  # before the other is settled: after a crash there is one or both
-        self.become_last(ref)
-        dispatcher.enlist(ref, True, matching)
-        if 0 <= self.ring_size < self.ring_count:
-            self.evict()
-        if self.ready:
-            dispatcher.dispatch()
-        if message.expires and ref.state == PENDING:
-            self.broker.expiry.watch(ref)
-        if self.hooks.enqueued is not None and ref.state == PENDING:
-            self.hooks.enqueued(ref)
-
     def on_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
         """A scheduled message replaces what has its key when it falls due, and not before."""
         for ref in refs:
@@ -280,34 +257,3 @@ class LastValueQueue(Queue):
         super()._end()
         self._last, self._superseded = {}, set()
         self._pages, self._numbers_of_pages = [], {}
-
-
-class NonDestructiveLastValueQueue(LastValueQueue):
-    """A table of current values: every consumer gets the newest message of each key, and those that follow."""
-
-    __slots__ = ()
-
-    in_memory_only = True
-
-    def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """See `NonDestructiveQueue.deliver`."""
-        deliver_and_keep(self, ref, consumer)
-
-    def settle(self, ref: Reference) -> None:
-        """See `NonDestructiveQueue.settle`."""
-        settle_and_keep(self, ref)
-
-    def requeue(
-        self,
-        refs: list[Reference],
-        consumer: Consumer | None = None,
-        *,
-        failed: bool = False,
-    ) -> None:
-        """See `NonDestructiveQueue.requeue`."""
-        offer_again(self, refs, consumer, failed=failed)
-
-    @property
-    def message_count(self) -> int:
-        """See `NonDestructiveQueue.message_count`."""
-        return count_kept(self)

@@ -738,6 +738,39 @@ class CopiedTraits(Traits):
     transfer: Transfer
 
 
+def origin_headers(
+    address: str, queue: str, reason: str, routing_type: RoutingType | None
+) -> list[tuple[bytes, bytes]]:
+    """What tells where a copy came from."""
+    headers = [
+        (b"_AMQ_ORIG_ADDRESS", address.encode()),
+        (b"_AMQ_ORIG_QUEUE", queue.encode()),
+        (b"_AMQ_ORIG_REASON", reason.encode()),
+    ]
+    if routing_type is not None:
+        anycast = routing_type is RoutingType.ANYCAST
+        headers.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+    return headers
+
+
+def copied(traits: Traits, block: bytes) -> Traits:
+    """The same traits for a copy that the broker makes, with another block."""
+    made = CopiedTraits(
+        block,
+        traits.destination,
+        traits.routing_type,
+        traits.priority,
+        traits.durable,
+        traits.requested_expiry,
+        traits.group,
+        traits.group_sequence,
+        traits.origin,
+        traits.user,
+    )
+    made.transfer = Transfer.POLICY
+    return made
+
+
 def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
     """A header block without the lines of some headers."""
     if not any(name in block for name in names):
@@ -760,15 +793,8 @@ def copy_for(
 ) -> Message:
     """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
     traits = message.traits
-    origin = [
-        (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
-        (b"_AMQ_ORIG_QUEUE", queue.encode()),
-        (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number),
-        (b"_AMQ_ORIG_REASON", reason.encode()),
-    ]
-    if traits.routing_type is not None:
-        anycast = traits.routing_type == "ANYCAST"
-        origin.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+    origin = origin_headers(message.address.name, queue, reason, traits.routing_type)
+    origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
     if transfer is Transfer.EXPIRED:
         origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))
     block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))

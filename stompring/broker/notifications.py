@@ -146,18 +146,12 @@ class Notifications:
     ``sent`` and ``dropped`` count messages since the start.
     """
 
-    def __init__(
-        self,
-        configuration: BrokerConfiguration,
-        clock: Clock,
-        is_observed: Callable[[], bool],
-        send: Callable[[Event], bool],
-    ) -> None:
-        """``send`` sends the message of an event, where ``is_observed`` says that somebody may get it."""
+    is_observed: Callable[[], bool]  # somebody may get messages of events
+    send_message: Callable[[Event], bool]  # sends that of an event; False where no queue took it
+
+    def __init__(self, configuration: BrokerConfiguration, clock: Clock) -> None:
         self._configuration = configuration
         self._clock = clock
-        self._is_observed = is_observed
-        self._send_message = send
         self.address = configuration.management_notification_address
         self._by_type: dict[str, deque[Event]] = {}
         self._last_dropped = 0  # id of the latest event that is not listed any more
@@ -184,7 +178,7 @@ class Notifications:
 
     def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
         """A message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
-        if self._is_observed() and not self._configuration.suppress_session_notifications:
+        if self.is_observed() and not self._configuration.suppress_session_notifications:
             self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
 
     def _event(
@@ -197,7 +191,7 @@ class Notifications:
 
     def _enqueue(self, event: Event) -> None:
         """Have the message of an event sent, where somebody subscribes; events about that address have none."""
-        if not self._is_observed() or ("address", self.address) in event.fields:
+        if not self.is_observed() or ("address", self.address) in event.fields:
             return
         if len(self._waiting) >= MAX_WAITING:
             self.dropped += 1
@@ -222,7 +216,7 @@ class Notifications:
         self._notify_message("MESSAGE_EXPIRED", "expired", ref)
 
     def _notify_message(self, kind: str, verb: str, ref: Reference) -> None:
-        if not self._is_observed():
+        if not self.is_observed():
             return
         queue, number = ref.queue, ref.message.number
         self._enqueue(
@@ -255,4 +249,4 @@ class Notifications:
         """Send the messages of events: later, as an event may be in the middle of something."""
         waiting, self._waiting = self._waiting, deque()
         for event in waiting:
-            self.sent += self._send_message(event)
+            self.sent += self.send_message(event)

@@ -498,28 +498,32 @@ FullAnswer = FullPolicy | Refused | None
 Listener = Callable[[Reference], None]
 
 
+#: The attributes of `Hooks`.
+HOOK_NAMES = (
+    "admission",
+    "admit",
+    "answer",
+    "dead_lettered",
+    "deleted",
+    "delivered",
+    "enqueued",
+    "evicted",
+    "expired",
+    "full",
+    "killed",
+    "overflow",
+    "reports_entered",
+    "reports_refused",
+    "settled",
+    "slow_admit",
+    "subscribed",
+)
+
+
 class Hooks:
     """The composed hooks of one address. ``answer`` is the verdict of a full address where it is always the same."""
 
-    __slots__ = (
-        "admission",
-        "admit",
-        "answer",
-        "dead_lettered",
-        "deleted",
-        "delivered",
-        "enqueued",
-        "evicted",
-        "expired",
-        "full",
-        "killed",
-        "overflow",
-        "reports_entered",
-        "reports_refused",
-        "settled",
-        "slow_admit",
-        "subscribed",
-    )
+    __slots__ = HOOK_NAMES
 
     def __init__(self, answer: FullPolicy | None, overflow: Callable[[Any, bool], None]) -> None:
         self.answer = answer
@@ -545,21 +549,8 @@ class Hooks:
     def copied(self) -> Hooks:
         """Hooks of their own with the same values."""
         own = Hooks(self.answer, self.overflow)
-        own.full = self.full
-        own.admit = self.admit
-        own.admission = self.admission
-        own.slow_admit = self.slow_admit
-        own.reports_entered = self.reports_entered
-        own.reports_refused = self.reports_refused
-        own.subscribed = self.subscribed
-        own.enqueued = self.enqueued
-        own.evicted = self.evicted
-        own.expired = self.expired
-        own.killed = self.killed
-        own.dead_lettered = self.dead_lettered
-        own.delivered = self.delivered
-        own.settled = self.settled
-        own.deleted = self.deleted
+        for name in HOOK_NAMES:
+            setattr(own, name, getattr(self, name))
         return own
 
 

@@ -72,7 +72,6 @@ from .directory import PermissionCheck, Services, allow_all, check_not_internal,
 from .lifetime import expiry_time
 from .limits import ByteQuota, MemoryLimit, MemoryLimits
 from .message import (
-    ANYCAST_ORIGIN,
     DIVERT,
     EVERYWHERE,
     EXPIRED,
@@ -81,7 +80,6 @@ from .message import (
     MANAGEMENT,
     MAX_DELIVERY_ATTEMPTS,
     MESSAGE_OVERHEAD,
-    MULTICAST_ORIGIN,
     NO_CHANGES,
     NO_ROUTE,
     ORIGIN_HEADERS,
@@ -90,7 +88,6 @@ from .message import (
     TAIL_END,
     TAIL_OVERHEAD,
     AddressBase,
-    CopiedTraits,
     HeaderChanges,
     Matches,
     Message,
@@ -98,10 +95,12 @@ from .message import (
     Traits,
     Transfer,
     Transformer,
+    copied,
     copied_traits,
     copy_for,
     make_tail,
     notification,
+    origin_headers,
     reply_traits,
     retried_traits,
     sent_headers,
@@ -192,9 +191,7 @@ def check_admission(
 def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
     """What the policies of a full address say to one message; None where it may enter all the same."""
     assert address.hooks.full is not None
-    paging = address.broker.paging
-    if paging is not None and paging.gathered:
-        paging.write_gathered()  # a policy may look at what is in pages
+    address.broker.write_gathered()  # a policy may look at what is in pages
     offer.body = body
     answer = address.hooks.full(offer)
     offer.body = b""
@@ -501,30 +498,20 @@ def publish_committed(
 def publish_admitted(broker: Services, publication: Publication, body: bytes) -> None:
     """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
-    if identifier is None and not address.copied:
+    persisted = identifier is not None and is_persisted(address, traits.durable)
+    if not persisted and (identifier is not None or not address.copied):
         _send_one(broker, publication, body)
-    elif identifier is None:
-        paging = broker.paging
-        if paging is not None and paging.gathered:
-            paging.write_gathered()
-        broker.storage.begin(len(body) + len(traits.block))
-        try:  # the message and its copies
-            _send_one(broker, publication, body)
-        finally:
-            broker.storage.commit()
-    elif is_persisted(address, traits.durable):
-        paging, storage = broker.paging, broker.storage
-        if paging is not None and paging.gathered:
-            paging.write_gathered()  # what came before is no part of what follows
-        storage.begin(len(body) + len(traits.block) + len(identifier))
-        try:
-            _send_one(broker, publication, body)
+        if identifier is not None:
+            add_id(address, identifier, persisted=False)
+        return
+    broker.write_gathered()  # what came before is no part of what follows: the message, and its copies or its id
+    broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
+    try:
+        _send_one(broker, publication, body)
+        if identifier is not None:
             add_id(address, identifier, persisted=True)
-        finally:
-            storage.commit()
-    else:
-        _send_one(broker, publication, body)
-        add_id(address, identifier, persisted=False)
+    finally:
+        broker.storage.commit()
 
 
 def _send_one(broker: Services, publication: Publication, body: bytes) -> None:
@@ -954,30 +941,11 @@ class ForwardingAddress:
         names = (
             ORIGIN_HEADERS if kind is ComponentRoutingType.PASS else (*ORIGIN_HEADERS, b"destination-type")
         )
-        added = [
-            (b"_AMQ_ORIG_ADDRESS", origin.encode()),
-            (b"_AMQ_ORIG_QUEUE", self._divert.name.encode()),
-            (b"_AMQ_ORIG_REASON", DIVERT.encode()),
-        ]
-        if traits.routing_type is not None:
-            anycast = traits.routing_type is RoutingType.ANYCAST
-            added.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+        added = origin_headers(origin, self._divert.name, DIVERT, traits.routing_type)
         if kind in _COMPONENT_ROUTING_TYPES:
             added.append((b"destination-type", kind.encode()))
-        copied = CopiedTraits(
-            without_headers(changed.block, names) + b"".join(header_line(*line) for line in added),
-            changed.destination,
-            changed.routing_type,
-            changed.priority,
-            changed.durable,
-            changed.requested_expiry,
-            changed.group,
-            changed.group_sequence,
-            changed.origin,
-            changed.user,
-        )
-        copied.transfer = Transfer.POLICY
-        return copied
+        lines = b"".join(header_line(*line) for line in added)
+        return copied(changed, without_headers(changed.block, names) + lines)
 
 
 def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:

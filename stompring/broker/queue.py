@@ -24,6 +24,7 @@ from zlib import crc32
 from mypy_extensions import mypyc_attr
 
 from stompring.errors import Refused
+from stompring.settings.match import is_internal
 
 from .clock import DELIVERIES, DELIVERIES_BETWEEN, NOTICED, Due, FromNow, Reactor, Recurrence, Timer, Work
 from .history import History
@@ -1347,6 +1348,7 @@ class Queue(QueueBase):
         "history",
         "hooks",
         "id_prefix",
+        "in_memory_only",
         "messages_acknowledged",
         "messages_added",
         "messages_expired",
@@ -1355,6 +1357,7 @@ class Queue(QueueBase):
         "messages_replaced",
         "messages_requeued",
         "no_local",
+        "non_destructive",
         "paged",
         "persistent_size",
         "ready",
@@ -1363,8 +1366,6 @@ class Queue(QueueBase):
         "used",
         "view",
     )
-
-    in_memory_only = False  # whatever page mode its addresses are in
 
     def __init__(
         self,
@@ -1380,6 +1381,10 @@ class Queue(QueueBase):
         self.broker = broker
         self.set_number(broker.next_queue_number())
         self.durable = attributes.durable
+        self.non_destructive = attributes.non_destructive
+        self.in_memory_only = attributes.non_destructive or is_internal(
+            address.name
+        )  # whatever page mode its addresses are in
         self.retains_from = (
             (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
         )
@@ -1453,8 +1458,10 @@ class Queue(QueueBase):
 
     @property
     def message_count(self) -> int:
-        """Pending, scheduled, in delivery and paged (Artemis: messageCount)."""
-        in_memory = self.dispatcher.count + len(self.scheduled) + self.delivering
+        """Pending, scheduled, in delivery and paged (Artemis: messageCount). What is in delivery may be pending too."""
+        in_memory = self.dispatcher.count + len(self.scheduled)
+        if not self.non_destructive:
+            in_memory += self.delivering
         return in_memory if self.paged is None else in_memory + self.paged.waiting + self.paged.timed
 
     @property
@@ -1551,6 +1558,10 @@ class Queue(QueueBase):
         traits = message.traits
         if traits.durable or traits.retained:
             self._record_arrival(ref)
+        if dispatcher.blocks & LAST_VALUE:
+            self.become_last(
+                ref
+            )  # the message before it with its key goes before a consumer or a ring sees both
         dispatcher.enlist(ref, True, matching)
         if 0 <= self.ring_size < self.ring_count:
             self.evict()
@@ -1560,6 +1571,10 @@ class Queue(QueueBase):
             self.broker.expiry.watch(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
+
+    def become_last(self, ref: Reference) -> None:
+        """A message enters a last-value queue."""
+        raise AssertionError("a last-value queue extends this class")
 
     def enqueue_earlier(self, message: Message) -> None:
         """A message with a lower number than some that have arrived takes its position before them.
@@ -1754,8 +1769,14 @@ class Queue(QueueBase):
     # ---- messages leave
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a reference that is in no list."""
+        """Deliver a reference that is in no list; in a non-destructive queue it stays pending."""
         self.delivering += 1
+        if self.non_destructive:
+            ref.message.account.occupy_reference()  # each reader has a delivery of its own
+            if self.hooks.delivered is not None:
+                self.hooks.delivered(ref)
+            consumer.deliver_reference(ref)
+            return
         ref.state = DELIVERING
         ref.deliveries += 1
         ref.last_rejected_by = None
@@ -1772,12 +1793,15 @@ class Queue(QueueBase):
         consumer.deliver_reference(ref)
 
     def settle(self, ref: Reference) -> None:
-        """A consumer has acknowledged a message."""
+        """A consumer has acknowledged a message; in a non-destructive queue it stays."""
         self.delivering -= 1
         self.messages_acknowledged += 1
+        if self.non_destructive:
+            ref.message.account.release_reference()
         if self.hooks.settled is not None:
             self.hooks.settled(ref)
-        self.drop(ref, Reason.ACKNOWLEDGED)
+        if not self.non_destructive:
+            self.drop(ref, Reason.ACKNOWLEDGED)
 
     def settle_message(self, message: Message) -> None:
         """As `settle`, for a message without a reference: see `mark_delivering_unreferenced`."""
@@ -1880,12 +1904,33 @@ class Queue(QueueBase):
         rejected them and is offered them last. The latest come first, so that a ring retains the newest; nothing is
         delivered until all of them are back.
         """
+        if self.non_destructive:
+            self._offer_again(refs, consumer, failed)
+            return
         if not refs and self not in self.broker.background:
             self.dispatcher.dispatch_soon()  # others may have messages that a consumer which has left refused
             self.delete_if_unused()
             return
         self.messages_requeued += len(refs)
         self.run_suspended(self._requeue_all(refs, consumer, failed))
+
+    def _offer_again(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> None:
+        """Offer a consumer of a non-destructive queue again what it rejected; one that is gone returns nothing."""
+        self.messages_requeued += len(refs)
+        self.delivering -= len(refs)
+        for ref in refs:
+            ref.message.account.release_reference()
+            if ref.state != PENDING:
+                continue
+            if failed and consumer is not None:  # NACK; one that leaves has not tried for the others
+                ref.attempts += 1
+                ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
+                if self.remove_if_exhausted(ref):
+                    continue
+                self._record_requeue(ref)
+            if consumer is not None and consumer.source is not None and not self.deleted:
+                consumer.source.restore(ref)
+        self.dispatcher.dispatch()
 
     def _requeue_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
         runs: list[Iterator[Reference]] = []
@@ -1941,11 +1986,11 @@ class Queue(QueueBase):
         if ref.position is not None and self.paged is not None:
             self.paged.on_requeued(ref)
         else:
-            self.record_requeue(ref)
+            self._record_requeue(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
-    def record_requeue(self, ref: Reference) -> None:
+    def _record_requeue(self, ref: Reference) -> None:
         traits, storage = ref.message.traits, self.broker.storage
         if traits.durable and self.durable:
             storage.returned(ref)
@@ -2133,86 +2178,6 @@ class Queue(QueueBase):
         self.dispatcher.close()
 
 
-class NonDestructiveQueue(Queue):
-    """A queue whose messages stay when they are acknowledged (Artemis, non-destructive queues).
-
-    Every consumer gets all messages once, from a list of its own. Messages leave by expiry, by a ring, or by
-    management. A message in delivery stays pending, so it counts once in messageCount however many consumers have it.
-    """
-
-    __slots__ = ()
-
-    in_memory_only = True
-
-    def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a message, which stays pending."""
-        deliver_and_keep(self, ref, consumer)
-
-    def settle(self, ref: Reference) -> None:
-        """A consumer has acknowledged a message, which stays."""
-        settle_and_keep(self, ref)
-
-    def requeue(
-        self,
-        refs: list[Reference],
-        consumer: Consumer | None = None,
-        *,
-        failed: bool = False,
-    ) -> None:
-        """Offer a rejected message to the same consumer again; one that is gone returns nothing."""
-        offer_again(self, refs, consumer, failed=failed)
-
-    @property
-    def message_count(self) -> int:
-        """Pending and scheduled; what is in delivery is pending too."""
-        return count_kept(self)
-
-
-# What both kinds of non-destructive queues do: compiled classes have one base.
-
-
-def deliver_and_keep(queue: Queue, ref: Reference, consumer: Consumer) -> None:
-    """See `NonDestructiveQueue.deliver`."""
-    queue.delivering += 1
-    ref.message.account.occupy_reference()  # each reader has a delivery of its own
-    if queue.hooks.delivered is not None:
-        queue.hooks.delivered(ref)
-    consumer.deliver_reference(ref)
-
-
-def settle_and_keep(queue: Queue, ref: Reference) -> None:
-    """See `NonDestructiveQueue.settle`."""
-    queue.delivering -= 1
-    queue.messages_acknowledged += 1
-    ref.message.account.release_reference()
-    if queue.hooks.settled is not None:
-        queue.hooks.settled(ref)
-
-
-def count_kept(queue: Queue) -> int:
-    """See `NonDestructiveQueue.message_count`."""
-    return queue.dispatcher.count + len(queue.scheduled)
-
-
-def offer_again(queue: Queue, refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
-    """See `NonDestructiveQueue.requeue`."""
-    queue.messages_requeued += len(refs)
-    queue.delivering -= len(refs)
-    for ref in refs:
-        ref.message.account.release_reference()
-        if ref.state != PENDING:
-            continue
-        if failed and consumer is not None:  # NACK; one that leaves has not tried for the others
-            ref.attempts += 1
-            ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
-            if queue.remove_if_exhausted(ref):
-                continue
-            queue.record_requeue(ref)
-        if consumer is not None and consumer.source is not None and not queue.deleted:
-            consumer.source.restore(ref)
-    queue.dispatcher.dispatch()
-
-
 def _consume(refs: list[Reference]) -> Iterator[Reference]:
     """From the end; each is let go of as it is given, so that those which are killed are not freed all at once."""
     while refs:
@@ -2270,7 +2235,22 @@ def _still_watched(ref: Reference, due: int) -> bool:
 
 
 class QueueServices(Work):
-    """What queues take from the broker, which extends this class."""
+    """What queues take from the broker, which extends this class and sets the calls before it recovers anything."""
+
+    #: a queue lost its last consumer or a message: auto-delete
+    consider_deleting: Callable[[Queue], None]
+    #: sends a copy to the dead-letter-address; False where there is none, or none of its queues took it
+    send_dead_letter: Callable[[Reference], bool]
+    #: the same for the expiry-address
+    send_expired: Callable[[Reference], bool]
+    #: the listener of the policies for evictions of a ring, None without one
+    evicted: Callable[[Queue], Listener | None]
+    #: the view of a queue for ``Hooks.overflow``
+    view_of: Callable[[Queue], Any]
+    #: the store is to know a queue as it is now
+    bind: Callable[[Queue], None]
+    #: a queue has a consumer, or other settings: slow consumers
+    watch: Callable[[Queue], None]
 
     def __init__(self, reactor: Reactor, now: Callable[[], float] | None, storage: Storage) -> None:
         super().__init__(reactor, now)
@@ -2300,36 +2280,6 @@ class QueueServices(Work):
             yield
         finally:
             self.storage.commit()
-
-    # ---- what happens above queues
-
-    def consider_deleting(self, queue: Queue) -> None:
-        """A queue lost its last consumer or a message: auto-delete."""
-        raise AssertionError("the broker extends this class")
-
-    def send_dead_letter(self, ref: Reference) -> bool:
-        """Send a copy to the dead-letter-address. False where there is none, or none of its queues took it."""
-        raise AssertionError("the broker extends this class")
-
-    def send_expired(self, ref: Reference) -> bool:
-        """Send a copy to the expiry-address. False where there is none, or none of its queues took it."""
-        raise AssertionError("the broker extends this class")
-
-    def evicted(self, queue: Queue) -> Listener | None:
-        """The listener of the policies for evictions of a ring, None without one."""
-        raise AssertionError("the broker extends this class")
-
-    def view_of(self, queue: Queue) -> Any:
-        """The view of a queue for ``Hooks.overflow``."""
-        raise AssertionError("the broker extends this class")
-
-    def bind(self, queue: Queue) -> None:
-        """The store is to know a queue as it is now."""
-        raise AssertionError("the broker extends this class")
-
-    def watch(self, queue: Queue) -> None:
-        """A queue has a consumer, or other settings: slow consumers."""
-        raise AssertionError("the broker extends this class")
 
     # ---- time
 

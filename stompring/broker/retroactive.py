@@ -18,7 +18,7 @@ from stompring.settings.model import RoutingType
 from stompring.stomp.frames import header_line
 
 from .clock import Due, Recurrence
-from .message import NOWHERE, RETROACTIVE, AddressBase, CopiedTraits, Message, Traits, Transfer
+from .message import NOWHERE, RETROACTIVE, AddressBase, Message, Traits, copied
 from .queue import DueBatch, Queue, QueueServices
 from .reference import PENDING, Reference
 
@@ -42,8 +42,6 @@ class RetroactiveQueue(Queue):
     """A ring with the last messages of an address, whatever their priorities. It has no consumers and never pages."""
 
     __slots__ = ()
-
-    in_memory_only = True
 
     def evict(self, requeued: bool = False) -> None:
         """Evict the oldest message."""
@@ -134,21 +132,3 @@ class RetroactiveMessages:
     def references(self, routing_type: RoutingType) -> list[Reference]:
         """What a new queue of that type gets, the oldest first."""
         return self._rings[routing_type].references()
-
-
-def copied(traits: Traits, block: bytes) -> Traits:
-    """The same traits for a copy that the broker makes, with another block."""
-    made = CopiedTraits(
-        block,
-        traits.destination,
-        traits.routing_type,
-        traits.priority,
-        traits.durable,
-        traits.requested_expiry,
-        traits.group,
-        traits.group_sequence,
-        traits.origin,
-        traits.user,
-    )
-    made.transfer = Transfer.POLICY
-    return made
