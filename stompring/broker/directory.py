@@ -657,15 +657,10 @@ class WildcardAddresses:
 class Directory:
     """Addresses by name, queues by name (a queue's name is unique in the whole broker)."""
 
-    def __init__(
-        self,
-        broker: Services,
-        settings: SettingsRepository,
-        wildcards: WildcardAddresses,
-    ) -> None:
+    def __init__(self, broker: Services) -> None:
         self.broker = broker
-        self.settings = settings
-        self.wildcards = wildcards
+        self.settings = SettingsRepository.of(broker.configuration)
+        self.wildcards = WildcardAddresses(broker.configuration.wildcard)
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.resource_limits = ResourceLimits(broker.configuration, self)
@@ -1133,8 +1128,7 @@ class Services(AddressServices):
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
         self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # by all open ones
         self.copying_to: list[str] = []  # addresses that a copy is on its way to
-        settings = SettingsRepository.of(configuration)
-        self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard))
+        self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)
         self.auto_create = AutoCreate(self, self.directory)
         self.auto_delete = AutoDelete(self, self.directory)

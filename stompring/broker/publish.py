@@ -1151,9 +1151,7 @@ class Mover:
         self.source = source
         self.remove = remove
         self.keep_origin = keep_origin
-        self._traits: tuple[Traits, Address, bool, Traits] | None = (
-            None  # the last ones: mostly the next as well
-        )
+        self._traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
         """Move or copy one message that is pending or scheduled; with its ``origin`` it is retried.
@@ -1202,12 +1200,12 @@ class Mover:
     def _traits_for(self, traits: Traits, address: Address, origin: MessageOrigin | None) -> Traits:
         known = self._traits
         if known is not None and known[0] is traits and known[1] is address:
-            return known[3]
+            return known[2]
         if origin is None:
             found = traits_for(traits, address)
         else:
             found = retried_traits(traits, address, origin.routing_type, keep_origin=self.keep_origin)
-        self._traits = traits, address, origin is not None, found
+        self._traits = traits, address, found
         return found
 
     def _rejection(self, ref: Reference, address: Address, message: Message) -> Rejection | None:

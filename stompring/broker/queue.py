@@ -2190,40 +2190,31 @@ def as_queue(queue: QueueBase) -> Queue:
     return queue
 
 
-class Expiry:
+class Expiry(TimerQueue):
     """Watches messages in memory that expire, and expires them at their time.
 
     `stompring.paging.paged_queue` does it for pages.
     """
 
-    __slots__ = ("_timers",)
-
     def __init__(self, work: Work) -> None:
-        self._timers = TimerQueue(work.clock, work.background, _still_watched, lambda: self._on_time)
-
-    def __len__(self) -> int:
-        """Entries of the timer queue, those included that are no longer wanted."""
-        return len(self._timers)
+        super().__init__(work.clock, work.background, _still_watched, lambda: _expire)
 
     def watch(self, ref: Reference) -> None:
         """Expire a message that is kept in memory when its time comes. One that never expires is not watched."""
         if ref.message.expires and not ref.watched:
             ref.watched = True
-            self._timers.enter(ref, ref.message.expires)
+            self.enter(ref, ref.message.expires)
 
     def unwatch(self, ref: Reference) -> None:
         """A message has left its queue, or memory."""
         if ref.watched:
             ref.watched = False
-            self._timers.forget()
+            self.forget()
 
-    def _on_time(self, ref: Reference) -> None:
-        ref.watched = False
-        as_queue(ref.queue).expire(ref)
 
-    def stop(self) -> None:
-        """Cancel the timer."""
-        self._timers.stop()
+def _expire(ref: Reference) -> None:
+    ref.watched = False
+    as_queue(ref.queue).expire(ref)
 
 
 def _still_watched(ref: Reference, due: int) -> bool:
