@@ -12,9 +12,8 @@ from collections.abc import Callable
 from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
-from stompring.broker.delivery import Consumer
 from stompring.broker.message import Message, Traits
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Consumer, Queue
 from stompring.broker.reference import Reference
 from stompring.policy.hooks import Policies
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType

@@ -77,7 +77,7 @@ FIELDS: Fields[Address] = {
         },
     ),
     "policies": Field(
-        lambda a: a.directory.broker.policies.names_for(a),
+        lambda a: a.broker.policies.names_for(a),
         array(TEXT, "Address policies, in the order in which they are evaluated."),
     ),
     "paused": Field("paused", boolean("Whether its queues are paused. New queues start paused meanwhile.")),
@@ -117,7 +117,7 @@ def set_paused(address: Address, paused: bool) -> None:
     if paused == address.paused:
         return
     address.paused = paused
-    address.directory.broker.storage.bind_address(address)
+    address.broker.store.bind_address(address)
     for queue in list(address.queues.values()):
         if paused:
             queue.pause()

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
-from stompring.broker.watch import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
+from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
 from stompring.session.destination import Authorizer
 
 from .api import (

@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 from twisted.internet.interfaces import IDelayedCall
 
 from stompring.broker import queue_browser
-from stompring.broker.address import Address
+from stompring.broker.address import Address, as_address
 from stompring.broker.message import SUCCEEDED
 from stompring.broker.publish import send_reply
 from stompring.broker.queue import Queue
@@ -862,7 +862,7 @@ def update_queue(target: Target, text: str | None) -> Steps:
 
 @operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
-    address = target.context.broker.directory.queue(name).address
+    address = as_address(target.context.broker.directory.queue(name).address)
     yield from target.call("deleteQueue", name, query={"force": force})
     if delete_address and not address.queues and not address.deleted:
         yield from target.call("deleteAddress", address.name)

@@ -13,8 +13,8 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from stompring.broker import publish, queue_browser
-from stompring.broker.delivery import Matches
-from stompring.broker.message import origin_of
+from stompring.broker.directory import services_of
+from stompring.broker.message import Matches, origin_of
 from stompring.broker.publish import Mover, Rejection, Target
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, matching
@@ -371,7 +371,7 @@ def retry_messages(call: Call) -> Answer | Steps:
             if named:
                 raise Refused(f"Message {ref.message.number} has no origin: it is no dead letter")
             return None
-        return mover.send(ref, publish.retry_target(queue.broker, origin, check, call.user), origin)
+        return mover.send(ref, publish.retry_target(services_of(queue), origin, check, call.user), origin)
 
     return _start(call, "retry", retry)
 

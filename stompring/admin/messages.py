@@ -24,10 +24,11 @@ from typing import Any, NamedTuple, TypeVar
 from twisted.internet.task import deferLater
 
 from stompring.broker import queue_browser
+from stompring.broker.address import as_address
 from stompring.broker.message import Message, origin_of
 from stompring.broker.ports import Offer
 from stompring.broker.publish import COMMITS, check_admission, enqueue, messages_of, publish
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, as_queue
 from stompring.broker.queue_browser import PageRead, iterate_timed, matching
 from stompring.broker.reference import GONE, PENDING, SCHEDULED, STATES, Reference
 from stompring.errors import Refused
@@ -112,7 +113,7 @@ def message_view(
         "priority": message.traits.priority,
         "durable": message.traits.durable,
         "timestamp": message.timestamp,
-        "age": max(0, message.address.directory.broker.clock.now - message.timestamp),
+        "age": max(0, as_queue(ref.queue).broker.clock.now - message.timestamp),
         "expires": message.expires,
         "user": message.traits.user,
         "group": None if message.traits.group is None else message.traits.group.decode("utf-8", "replace"),
@@ -678,7 +679,7 @@ def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
             entry = portable.places[0]
             due = entry.due if not entry.deliveries else 0
             recurrence = entry.recurrence if due else None
-            enqueue(_message(queue, portable), (queue,), due, recurrence)
+            enqueue(as_address(queue.address), _message(queue, portable), (queue,), due, recurrence)
             yield
     finally:
         storage.commit()
@@ -920,7 +921,7 @@ def import_messages(call: Call) -> Steps:
             yield None
     if queue.deleted or not queue.open:
         raise Refused(f"Queue {queue.name} accepts no messages now")
-    address = queue.address
+    address = as_address(queue.address)
     durable = any(portable.traits.durable for portable in read)
     headers: dict[bytes, bytes] = {}
     offer = Offer(address.name, read[0].traits, headers) if read and address.hooks.full is not None else None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer
 from stompring.broker.history import RATE_PERIOD, History, HistoryMemory
+from stompring.broker.message import AddressBase
 from stompring.broker.queue import Queue
 from stompring.session.session import Session
 from stompring.session.subscription import Subscription
@@ -115,7 +116,7 @@ class Sampler:
         self._skipped = 0  # rounds to leave out
         self._swept = 0
         self._totals = list(NOTHING)  # of all queues, also of those that are gone
-        self._by_address: dict[Address, list[int]] = {}  # changes of queues in this round
+        self._by_address: dict[AddressBase, list[int]] = {}  # changes of queues in this round
         #: the oldest unsettled message of each consumer with a backlog, at the last check
         self._held: dict[Subscription, Held] = {}
         self._looked = 0  # second of that
@@ -295,7 +296,7 @@ class Sampler:
             changes.append(value - before)
         self._count(queue.address, changes)
 
-    def _count(self, address: Address, changes: list[int]) -> None:
+    def _count(self, address: AddressBase, changes: list[int]) -> None:
         """Add changes of a queue to those of its address and of the broker."""
         self._totals = list(map(add, self._totals, changes))
         known = self._by_address.get(address)

@@ -17,7 +17,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from stompring.broker.address import Address
-from stompring.broker.queue import Queue, QueueAttributes
+from stompring.broker.directory import services_of
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.errors import NotFound
 from stompring.policy.api import AddressPolicy
 from stompring.settings.document import hidden
@@ -104,7 +106,7 @@ def origin_of(repository: SettingsRepository, address: str, setting: str) -> Ori
 
 def of_address(address: Address) -> Iterator[dict[str, Any]]:
     """The address-settings in force."""
-    repository = address.directory.settings
+    repository = services_of(address).directory.settings
     for row in options_of(AddressSettings):
         value = getattr(address.settings, row.name)
         yield shown_setting(row, value, origin_of(repository, address.name, row.name))
@@ -114,7 +116,7 @@ def of_queue(queue: Queue) -> Iterator[dict[str, Any]]:
     """The attributes of a queue. A queue gets values from the address-settings when it is created, and keeps them."""
     configured = configuration_of(queue)
     address, attributes = queue.address, queue.attributes
-    repository = address.directory.settings
+    repository = services_of(queue).directory.settings
     routing_type = attributes.routing_type
     yield {
         "name": "routingType",
@@ -145,7 +147,7 @@ def of_queue(queue: Queue) -> Iterator[dict[str, Any]]:
 def configuration_of(queue: Queue) -> QueueConfiguration | None:
     """The queue of broker.xml, None for another queue."""
     if queue.attributes.configured:
-        for address in queue.broker.configuration.addresses:
+        for address in services_of(queue).configuration.addresses:
             for configured in address.queues:
                 if configured.name == queue.name:
                     return configured

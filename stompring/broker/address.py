@@ -1,37 +1,85 @@
-"""An address: the queues bound to it, and the ids by which it knows duplicates.
+"""An address: where messages are sent to, its queues, its page mode, and the ids by which it knows duplicates.
 
 Duplicate detection: a message that is sent twice is routed once (Artemis, "Duplicate Message Detection").
 
 A producer that does not know whether a message has arrived sends it again with the same ``_AMQ_DUPL_ID``. An address
 knows the latest ids that were sent to it, and forgets the oldest. Messages of the broker itself are not checked.
 
-An address: where messages are sent to, and the queues bound to it.
+Page mode: a full address writes new messages to pages, until all of its pages are consumed (Artemis, "Paging").
+
+While an address pages, every new message is written once for all of its queues. A queue that keeps up is served from
+memory all the same: a non-durable message goes directly to a ready consumer, and a written one is delivered at once
+where no message on disk comes before it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from stompring.settings.model import AddressSettings, FullPolicy, Retain, RoutingType
+from stompring.settings.model import (
+    AddressSettings,
+    BrokerConfiguration,
+    FullPolicy,
+    PolicyUse,
+    Retain,
+    RoutingType,
+    TransformerConfiguration,
+)
 
-from . import page_mode
-from .lifetime import changes_expiry
-from .limits import MemoryLimit
-from .message import EVERYWHERE, NOWHERE, REFERENCE_OVERHEAD, Message, Traits
-from .queue import Queue
-
-if TYPE_CHECKING:
-    from .directory import Directory
-    from .history import History
-    from .ports import Hooks, Pages
-    from .publish import BoundDivert
-    from .retroactive import RetroactiveMessages
-
+from .clock import Due, Reactor, Recurrence
+from .history import History
+from .lifetime import changes_expiry, is_expired
+from .limits import GlobalMemoryLimit, MemoryLimit
+from .message import (
+    EVERYWHERE,
+    NOWHERE,
+    REFERENCE_OVERHEAD,
+    Account,
+    AddressBase,
+    HeaderTransformer,
+    Message,
+    Transformer,
+)
+from .notifications import Notifications
+from .ports import Cursor, Hooks, Listener, Pages, Storage
+from .queue import PERHAPS, PagedQueue, Queue, QueueServices, as_queue
+from .reference import Position
+from .retroactive import RetroactiveMessages
 
 log = logging.getLogger(__name__)
+
+
+class Copier:
+    """What copies the messages of an address to other addresses: a divert."""
+
+    __slots__ = ()
+
+    exclusive: bool  # a message that it copies goes nowhere else
+
+    def accepts(self, message: Message) -> bool:
+        """Whether it copies a message."""
+        raise AssertionError("a divert extends this class")
+
+    def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
+        """Send the copies of a message, scheduled as the message is."""
+        raise AssertionError("a divert extends this class")
+
+    def forwarding_addresses(self) -> list[Address]:
+        """The existing addresses that get its copies."""
+        raise AssertionError("a divert extends this class")
+
+    @property
+    def depends_on_message(self) -> bool:
+        """Whether it copies some messages and not others, or stops others from being copied."""
+        raise AssertionError("a divert extends this class")
+
+    def stop(self) -> None:
+        """It does not apply to the address any more, or the address is deleted."""
+        raise AssertionError("a divert extends this class")
+
 
 #: Milliseconds for which the duplicates of one address are logged once.
 LOG_INTERVAL = 60_000
@@ -99,7 +147,7 @@ class DuplicateIds:
 def cache_size(address: Address) -> int:
     """The ``id-cache-size`` of an address: that of ``<core>`` where its address-settings have none. 0: no detection."""
     size = address.settings.id_cache_size
-    return address.directory.broker.configuration.id_cache_size if size is None else size
+    return address.broker.configuration.id_cache_size if size is None else size
 
 
 def is_known(address: Address, identifier: bytes) -> bool:
@@ -109,7 +157,7 @@ def is_known(address: Address, identifier: bytes) -> bool:
 
 def is_persisted(address: Address, durable: bool) -> bool:
     """Whether the id of a message is stored: then message and id are stored in one transaction."""
-    return durable and address.directory.broker.configuration.persist_id_cache
+    return durable and address.broker.configuration.persist_id_cache
 
 
 def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
@@ -121,7 +169,7 @@ def add_id(address: Address, identifier: bytes, *, persisted: bool) -> None:
         known = address.duplicates = DuplicateIds(cache_size(address))
     known.add(identifier, persisted=persisted)
     if persisted:
-        address.directory.broker.storage.remember(address, identifier)
+        address.broker.store.remember(address, identifier)
 
 
 def apply_cache_size(address: Address) -> None:
@@ -132,7 +180,7 @@ def apply_cache_size(address: Address) -> None:
     size = cache_size(address)
     if size != known.size:
         known.resize(size)
-        address.directory.broker.storage.forgot(address)
+        address.broker.store.forgot(address)
 
 
 def forget_all(address: Address) -> int:
@@ -141,14 +189,14 @@ def forget_all(address: Address) -> int:
     count = 0 if known is None else len(known)
     if known is not None:
         known.clear()
-    address.directory.broker.storage.forgot_all(address)
+    address.broker.store.forgot_all(address)
     return count
 
 
 def count_duplicate(address: Address, identifier: bytes) -> None:
     """Count a message that is not routed because of its id. Logged once a minute."""
     address.duplicate_messages += 1
-    known, now = address.duplicates, address.directory.broker.clock.steady.now
+    known, now = address.duplicates, address.broker.clock.steady.now
     if known is None or now < known.next_log:
         return
     known.next_log = now + LOG_INTERVAL
@@ -192,14 +240,12 @@ class AnycastGroup:
         return None
 
 
-class Address:  # only tests have weak references: # compiled: same
+class Address(AddressBase):
     """One address. ``queues`` are its own; what it routes to also includes those of matching wildcard addresses."""
 
-    name: str
     hooks: Hooks  # of its policies
 
     __slots__ = (
-        "__weakref__",
         "_anycast",
         "_multicast",
         "_logged_full",
@@ -211,7 +257,7 @@ class Address:  # only tests have weak references: # compiled: same
         "configured",
         "copied",
         "deleted",
-        "directory",
+        "broker",
         "diverts",
         "dropped_messages",
         "duplicate_messages",
@@ -220,19 +266,14 @@ class Address:  # only tests have weak references: # compiled: same
         "history",
         "hooks",
         "memory",
-        "name",
         "not_for_all",
-        "number",
         "pages",
         "paused",
         "queues",
         "reaches_all",
-        "retained",
         "retroactive",
-        "memory_limit",
         "routed_messages",
         "routing_types",
-        "settings",
         "stamp",
         "temporary",
         "times_paged",
@@ -246,18 +287,18 @@ class Address:  # only tests have weak references: # compiled: same
         name: str,
         routing_types: frozenset[RoutingType],
         settings: AddressSettings,
-        directory: Directory,
+        broker: AddressServices,
     ) -> None:
         self.name = name
-        self.number = 0  # given by a store
+        self.number = 0
         self.routing_types = routing_types
-        self.directory = directory
-        self.memory = directory.memory
+        self.broker = broker
+        self.memory = broker.memory
         self.memory_limit = MemoryLimit()
         self.pages: Pages | None = None  # while it is in page mode
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
-        self.diverts: tuple[BoundDivert, ...] = ()  # those that copy its messages
+        self.diverts: tuple[Copier, ...] = ()  # those that copy its messages
         self.retroactive: RetroactiveMessages | None = (
             None  # its last ones, for queues that are created later
         )
@@ -292,26 +333,20 @@ class Address:  # only tests have weak references: # compiled: same
         self.changes_expiry = changes_expiry(settings)
         self.retained = self._retained(settings.retain)
         self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)
-        broker = self.directory.broker
+        broker = self.broker
         self.hooks = broker.notifications.observe(self, broker.policies.hooks_for(self))
         self.stamp += 1  # plans have the hooks
         for queue in self.queues.values():
-            queue.update_hooks()
-            self.directory.broker.slow_consumers.watch(queue)
+            queue.update_hooks(self.hooks)
+            broker.watch(queue)
         apply_cache_size(self)
         self.update_slow_path()
 
     def _retained(self, retain: Retain) -> int | None:
         """What ``Traits.retained`` is of messages sent here, None where it depends on their being durable."""
-        if not self.directory.broker.storage.keeps_all:
+        if not self.broker.storage.keeps_all:
             return None
         return {Retain.ALL: EVERYWHERE, Retain.NONE: NOWHERE}.get(retain)
-
-    def mark(self, traits: Traits) -> Traits:
-        """Note which queues the messages sent here are retained of, by the settings as they are now."""
-        if self.retained is not None:
-            traits.retained = self.retained
-        return traits
 
     # ---- memory
 
@@ -325,7 +360,7 @@ class Address:  # only tests have weak references: # compiled: same
         if limit.bytes >= limit.threshold_bytes or limit.messages >= limit.threshold_messages:
             limit.review()
             if limit.full and self.pages is None:
-                page_mode.pages_for(self)
+                pages_for(self)
         if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
             memory.review()
 
@@ -354,7 +389,7 @@ class Address:  # only tests have weak references: # compiled: same
         if limit.bytes >= limit.threshold_bytes:
             limit.review()
             if limit.full and self.pages is None:
-                page_mode.pages_for(self)
+                pages_for(self)
         if memory.bytes >= memory.threshold_bytes:
             memory.review()
 
@@ -391,7 +426,7 @@ class Address:  # only tests have weak references: # compiled: same
             and self.settings.page_full_policy is None
         )
 
-    def set_diverts(self, diverts: tuple[BoundDivert, ...]) -> None:
+    def set_diverts(self, diverts: tuple[Copier, ...]) -> None:
         """Other diverts apply to it."""
         self.diverts = diverts
         self._update_copied()
@@ -423,7 +458,7 @@ class Address:  # only tests have weak references: # compiled: same
 
     def without_store(self, answer: FullPolicy | None) -> FullPolicy | None:
         """The policy in force: without a store PAGE is BLOCK."""
-        if answer is FullPolicy.PAGE and self.directory.broker.paging is None:
+        if answer is FullPolicy.PAGE and self.broker.paging is None:
             return FullPolicy.BLOCK
         return answer
 
@@ -447,11 +482,11 @@ class Address:  # only tests have weak references: # compiled: same
         if self._logged_full:
             self._logged_full = False
             log.info("address %s is no longer full", self.name, extra={"address": self.name})
-            self.directory.broker.notifications.notify(
+            self.broker.notifications.notify(
                 "ADDRESS_NOT_FULL", f"address {self.name} is no longer full", address=self.name
             )
         if self.pages is not None:
-            page_mode.leave_if_empty(self)
+            leave_if_empty(self)
         self._watching = self.pages is not None
 
     def log_full(self, consequence: str) -> None:
@@ -460,7 +495,7 @@ class Address:  # only tests have weak references: # compiled: same
             self._logged_full = self._watching = True
             text = f"{self.describe_full()}: {consequence}"
             log.warning("%s", text, extra={"address": self.name})
-            self.directory.broker.notifications.notify("ADDRESS_FULL", text, address=self.name)
+            self.broker.notifications.notify("ADDRESS_FULL", text, address=self.name)
 
     def log_pages_full(self, which: str) -> None:
         """Log that its pages have reached their limit, once until they no longer have."""
@@ -480,8 +515,7 @@ class Address:  # only tests have weak references: # compiled: same
         """Its queues, or what they accept, are no longer what the bindings were made from."""
         self._unbind()
         self.stamp += 1
-        if self.directory.wildcards.is_wildcard(self.name):
-            self.directory.generation += 1
+        self.broker.on_queues_changed(self)
 
     def _unbind(self) -> None:
         """Forget the bindings until a message needs them: a queue that is deleted is freed by its count."""
@@ -493,8 +527,8 @@ class Address:  # only tests have weak references: # compiled: same
 
     def rebind(self) -> None:
         """Gather the queues that messages sent here reach."""
-        self.generation = self.directory.generation
-        sources = [self, *self.directory.wildcards_of(self)]
+        self.generation = self.broker.generation
+        sources = [self, *self.broker.wildcards_of(self)]
         self._anycast, self._multicast = [], []
         for source in sources:
             queues = [queue for queue in source.queues.values() if queue.open]
@@ -511,7 +545,7 @@ class Address:  # only tests have weak references: # compiled: same
 
     def growth(self, count: int) -> int:
         """How many more messages ``count`` of them can make at the most: a full ring gives one up for each."""
-        if self.generation != self.directory.generation:
+        if self.generation != self.broker.generation:
             self.rebind()
         queues = {*self._multicast, *(queue for group in self._anycast for queue in group.queues)}
         if any(queue.ring_size < 0 for queue in queues):
@@ -528,7 +562,7 @@ class Address:  # only tests have weak references: # compiled: same
 
     def choose(self, message: Message) -> Sequence[Queue]:
         """The queues a message belongs to."""
-        if self.generation != self.directory.generation:
+        if self.generation != self.broker.generation:
             self.rebind()
         wanted = message.traits.routing_type
         if self.reaches_all is not None and wanted is not self.not_for_all:
@@ -558,3 +592,317 @@ class Address:  # only tests have weak references: # compiled: same
     def message_count(self) -> int:
         """The sum over its queues."""
         return sum(queue.message_count for queue in self.queues.values())
+
+
+# ---- page mode
+
+
+def pages_for(address: Address) -> Pages | None:
+    """Where the next message of an address is to be written, None while it goes to memory."""
+    pages = address.pages
+    if pages is None:
+        limit, memory = address.memory_limit, address.memory
+        if (limit.full or memory.full) and address.policy is FullPolicy.PAGE and memory.should_page(limit):
+            return enter(address)
+    elif pages.empty and address.full is None:
+        leave(address)
+        return None
+    return pages
+
+
+def enter(address: Address) -> Pages | None:
+    """Enter page mode, where there is a store. Logged and counted."""
+    broker = address.broker
+    if address.pages is not None or broker.paging is None:
+        return address.pages
+    text = f"{address.describe_full()}: new messages go to pages"
+    log.warning("%s", text, extra={"address": address.name})
+    broker.notifications.notify("ADDRESS_PAGING", text, address=address.name)
+    address.times_paged += 1
+    pages = broker.paging.open(address)
+    _begin(address, pages)
+    return pages
+
+
+def resume_paging(address: Address, pages: Pages) -> None:
+    """Enter page mode again with pages that were recovered at the start, and the cursors of their queues."""
+    broker, opened = address.broker, address.pages
+    areas = broker.areas
+    assert areas is not None and broker.paging is not None
+    if opened is not None and opened is not pages:  # what came back to memory has filled the address already
+        areas.closed(opened)
+        broker.paging.close(opened)
+    _begin(address, pages)
+    for queue, cursor in pages.cursors.items():
+        as_queue(queue).messages_added += cursor.remaining
+    areas.adopt(pages)
+    for queue in map(as_queue, list(pages.cursors)):
+        if queue.attributes.ring_counts_paged:
+            sum(queue.trim())  # what was in delivery came back beside what came meanwhile
+
+
+def _begin(address: Address, pages: Pages) -> None:
+    address.pages = pages
+    address.update_slow_path()
+    address.watch_memory()
+
+
+def leave_if_empty(of: AddressBase) -> None:
+    """Leave page mode if the pages are empty and the address is not full. Called when a message has left."""
+    address = as_address(of)
+    pages = address.pages
+    if pages is not None and pages.empty and address.full is None:
+        leave(address)
+
+
+def leave(address: Address) -> None:
+    """Leave page mode: new messages go to memory again."""
+    pages, broker = address.pages, address.broker
+    assert pages is not None and broker.paging is not None and broker.areas is not None
+    address.pages = None
+    address.update_slow_path()
+    broker.areas.closed(pages)
+    broker.paging.close(pages)
+    log.info("address %s: stopped paging", address.name, extra={"address": address.name})
+    broker.notifications.notify(
+        "ADDRESS_NOT_PAGING", f"address {address.name}: stopped paging", address=address.name
+    )
+    broker.consider_deleting_address(address)
+
+
+def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: Due = 0) -> None:
+    """Route a message of a paging address to its queues, directly or through a page; at ``due`` if that is given."""
+    traits, broker = message.traits, as_address(message.address).broker
+    areas = broker.areas
+    assert areas is not None
+    message.account = areas.budget
+    durable = traits.durable
+    direct = not due and traits.group is None
+    direct = direct and not (message.expires and is_expired(message, broker.clock.now))
+    unwritten = direct and not durable
+    members = []
+    for queue in queues:
+        dispatcher, ready = queue.dispatcher, queue.ready
+        # without free memory a delivery that waits for its ACK comes from a page, as memory allows
+        may_wait = bool(ready) and (ready[0].settles_on_delivery or areas.free_memory(0))
+        if (
+            unwritten and ready and may_wait and not dispatcher.blocks and not dispatcher.count
+        ):  # of many who keep up
+            queue.messages_added += 1
+            consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
+            consumer.deliver_message(message)
+            continue
+        if queue.in_memory_only:
+            _keep(queue, message, due)
+            continue
+        queue.messages_added += 1
+        if (
+            direct
+            and ready
+            and may_wait
+            and not dispatcher.blocks & ~PERHAPS
+            and not (durable and queue.durable)
+            and (queue.paged is None or not queue.paged.waiting)
+            and queue.deliver_directly(message)
+        ):
+            continue
+        members.append(queue)
+    if not members:
+        return
+    if len(members) > 1 or due or durable or not pages.gather(message, members[0]):
+        _page(pages, message, members, due)
+
+
+def _keep(queue: Queue, message: Message, due: Due) -> None:
+    if not message.holders:
+        message.account = message.address
+    if due:
+        queue.schedule(message, due)
+    else:
+        queue.enqueue(message)
+
+
+def _page(pages: Pages, message: Message, members: Sequence[Queue], due: Due) -> None:
+    areas = as_address(message.address).broker.areas
+    assert areas is not None
+    position = pages.append(message, members, due)
+    if due or message.expires:
+        areas.paged(pages, position, message.expires, due)
+    if due:
+        for queue in members:
+            areas.cursor(queue, pages)
+        return
+    cursors = pages.cursors
+    for queue in members:
+        area = queue.paged
+        cursor = cursors.get(queue)
+        if area is None or cursor is None or cursor not in area.cursors:
+            cursor = areas.cursor(queue, pages)
+            area = queue.paged
+            assert area is not None
+        area.on_paged(cursor, message, position)
+
+
+def as_address(address: AddressBase) -> Address:
+    """What messages and pages name by its base only."""
+    assert isinstance(address, Address)
+    return address
+
+
+def transformer_for(
+    policies: Policies, configuration: TransformerConfiguration | None, address: Address
+) -> Transformer | None:
+    """The transformer for messages of ``address``; None where nothing is configured."""
+    if configuration is None:
+        return None
+    if configuration.policy is not None:
+        return policies.transformer(configuration.policy, address)
+    return HeaderTransformer(configuration)
+
+
+# ---- what addresses need of others
+
+
+class Store(Storage, Protocol):
+    """What addresses and the directory need of a store."""
+
+    def remember(self, address: Address, identifier: bytes) -> None:
+        """A durable message with this duplicate id was routed; both stand between the same `begin` and `commit`."""
+
+    def forgot(self, address: Address) -> None:
+        """Others than the next one to be remembered made ids go: see `Duplicates.forgotten`."""
+
+    def forgot_all(self, address: Address) -> None:
+        """No id that was told of an address so far counts any more, not even one that it did not know."""
+
+    def bind(self, queue: Queue) -> None:
+        """A durable queue was made, or its attributes changed."""
+
+    def unbind(self, queue: Queue) -> None:
+        """A durable queue was deleted."""
+
+    def bind_address(self, address: Address) -> None:
+        """An address was made, or its routing types changed."""
+
+    def unbind_address(self, address: Address) -> None:
+        """An address was deleted."""
+
+
+class Paging(Protocol):
+    """All pages of the broker.
+
+    Whoever sets ``gathering`` calls `write_gathered` before any cursor is read: a session sets it while it handles the
+    SENDs of one read.
+    """
+
+    gathering: bool
+    gathered: list[Any]  # pages with messages that are not appended yet
+
+    def write_gathered(self) -> None:
+        """Append what was gathered."""
+
+    def open(self, address: Address) -> Pages:
+        """Pages for an address that has none. Raises `StoreError`."""
+
+    def close(self, pages: Pages) -> None:
+        """Remove the files: nothing is left in them."""
+
+
+class PagedQueues(Protocol):
+    """All paged queues of a broker."""
+
+    @property
+    def budget(self) -> Account:
+        """Memory account of messages read from pages."""
+
+    def free_memory(self, size: int) -> bool:
+        """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
+
+    def open(self, queue: Queue) -> PagedQueue:
+        """The paged queue of a queue that has none."""
+
+    def cursor(self, queue: Queue, pages: Pages) -> Cursor:
+        """The cursor of a queue in ``pages``; creates its paged queue where it has none."""
+
+    def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
+        """A message with an expiry or a due time (epoch ms, 0 for none) was paged."""
+
+    def adopt(self, pages: Pages) -> None:
+        """Pages were recovered at start: watch their times and serve their queues."""
+
+    def closed(self, pages: Pages) -> None:
+        """An address has left page mode."""
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+
+
+class Policies(Protocol):
+    """The policies of all addresses."""
+
+    @property
+    def errors(self) -> Mapping[tuple[str, str], int]:
+        """Number of exceptions of policies, by policy and hook."""
+
+    @property
+    def slow_hooks(self) -> Mapping[tuple[str, str], int]:
+        """Number of calls longer than `SLOW_HOOK`, by policy and hook."""
+
+    def names_for(self, address: Address) -> list[str]:
+        """Names of the policies of an address that are not built in, in the order of their calls."""
+
+    def hooks_for(self, address: Address) -> Hooks:
+        """The hooks of an address for its present settings."""
+
+    def evicted(self, queue: Queue) -> Listener | None:
+        """The listener for evictions of a ring, None without one."""
+
+    def view_of(self, queue: Queue) -> Any:
+        """The view of a queue for ``Hooks.overflow``."""
+
+    def transformer(self, use: PolicyUse, address: Address) -> Transformer:
+        """A policy as the transformer of copies of messages of an address."""
+
+    def stop(self) -> None:
+        """Stop all policies and cancel their timers."""
+
+
+class AddressServices(QueueServices):
+    """What addresses take from the broker; see `QueueServices`."""
+
+    #: the wildcard addresses whose queues also get what is sent to this one
+    wildcards_of: Callable[[Address], list[Address]]
+    #: the queues of an address, or what they accept, are others
+    on_queues_changed: Callable[[Address], None]
+    #: an address lost a queue: auto-delete
+    consider_deleting_address: Callable[[Address], None]
+
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        reactor: Reactor,
+        now: Callable[[], float] | None,
+        policies: Policies,
+        store: Store,
+        pageable_addresses: Callable[[], Collection[Address]],
+    ) -> None:
+        """``pageable_addresses`` are those of which the largest pages first."""
+        super().__init__(reactor, now, store)
+        self.configuration = configuration
+        self.policies = policies
+        self.store = store
+        self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
+        self.areas: PagedQueues | None = None
+        self.memory = GlobalMemoryLimit(
+            configuration.global_max_size, configuration.global_max_messages, pageable_addresses
+        )
+        self.disk = MemoryLimit()  # shut while the disk is full
+        #: goes up when the queues of a wildcard address change: all bindings are then stale
+        self.generation = 0
+        self.notifications = Notifications(configuration, self.clock)
+
+    def write_gathered(self) -> None:
+        """Append what was gathered for pages: it comes before what follows."""
+        paging = self.paging
+        if paging is not None and paging.gathered:
+            paging.write_gathered()

@@ -10,22 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stompring.errors import Refused
 from stompring.selector import compile_selector
 from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector, RoutingType
 from stompring.stomp.frames import header_line, recode
 
-from .delivery import Consumer, Matches
-from .message import NO_CHANGES, HeaderChanges, Transformer, bind, copied_traits
+from .address import Policies, as_address, transformer_for
+from .clock import Timer
+from .directory import Services, services_of
+from .message import NO_CHANGES, HeaderChanges, Matches, Message, Transformer, copied_traits
+from .queue import Consumer, Queue, as_queue
 from .reference import Reference
-
-if TYPE_CHECKING:
-    from .broker import Broker
-    from .clock import Timer
-    from .message import Message
-    from .queue import Queue
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +71,13 @@ class ForwardEncoder:
     """Encodes messages of a queue as SEND frames for one remote broker."""
 
     def __init__(
-        self, configuration: BridgeConfiguration, identity: bytes, queue: Queue, version: bytes, server: str
+        self,
+        configuration: BridgeConfiguration,
+        identity: bytes,
+        queue: Queue,
+        version: bytes,
+        server: str,
+        policies: Policies,
     ) -> None:
         """``identity`` names this broker; ``version`` is that of STOMP, ``server`` the header of CONNECTED."""
         self._routing_type = configuration.routing_type
@@ -87,6 +90,7 @@ class ForwardEncoder:
         self._openings: dict[str, bytes] = {}  # by address
         self._blocks: dict[tuple[bytes, RoutingType | None], tuple[bytes, bool]] = {}
         self._transformer_configuration = configuration.transformer
+        self._policies = policies
         self._transformers: dict[str, Transformer | None] = {}  # by address
         self._relative_expiry = server.startswith("RabbitMQ")  # as TTL, in the header `expiration`
 
@@ -117,7 +121,9 @@ class ForwardEncoder:
         if name not in self._transformers:
             if len(self._transformers) >= MAX_BLOCKS:
                 self.stop()
-            self._transformers[name] = bind(self._transformer_configuration, message.address)
+            self._transformers[name] = transformer_for(
+                self._policies, self._transformer_configuration, as_address(message.address)
+            )
         transformer = self._transformers[name]
         return NO_CHANGES if transformer is None else transformer.changes(message)
 
@@ -325,7 +331,9 @@ class BridgeWorker:
         self._attempts = 0
         self._connected_at = bridge.broker.clock.steady.now
         self.state = BridgeState.CONNECTED
-        self._encoder = ForwardEncoder(bridge.configuration, bridge.identity, queue, version, server)
+        self._encoder = ForwardEncoder(
+            bridge.configuration, bridge.identity, queue, version, server, bridge.broker.policies
+        )
         consumer = BridgeConsumer(self, bridge.matches, (bridge.configuration.filter, None))
         try:
             queue.add_consumer(consumer)
@@ -365,7 +373,7 @@ class BridgeWorker:
             self._probes -= 1
         assert consumer is not None
         consumer.settled += 1
-        queue = ref.queue
+        queue = as_queue(ref.queue)
         if queue.broker.storage.keeps_all:
             ref.last_rejected_by = consumer  # recorded as who has acknowledged it
         queue.settle(ref)
@@ -398,7 +406,7 @@ class BridgeWorker:
         Without a dead-letter address it is sent again and again, slowly: a bridge loses no message."""
         del self.in_flight[b"%d" % ref.message.number]
         self.in_flight_bytes -= len(ref.message.tail)
-        queue = ref.queue
+        queue = as_queue(ref.queue)
         kept = has_dead_letters(queue)
         what = f"message {ref.message.number} of queue {queue.name} rejected: {text}"
         if not kept:
@@ -418,10 +426,10 @@ class BridgeWorker:
         worked = connected and not self._failures and lasted >= self.bridge.configuration.retry_interval
         if connected:
             self.bridge.on_disconnected(self, reason)
-        queue = self.bridge.queue if ref is None else ref.queue
+        queue = self.bridge.queue if ref is None else as_queue(ref.queue)
         self._disconnect(ref, failed)
-        if queue is not None and ref is not None and not queue.consumers:
-            queue.broker.consider_deleting(queue)
+        if queue is not None and ref is not None:
+            queue.delete_if_unused()
         self.bridge.report(f"{self.remote}: {reason}")
         if self.state is BridgeState.STOPPING:
             self._cancel_timer()
@@ -536,7 +544,7 @@ def has_dead_letters(queue: Queue) -> bool:
         return False
     if settings.auto_create_dead_letter_resources:
         return True
-    address = queue.broker.directory.addresses.get(name)
+    address = services_of(queue).directory.addresses.get(name)
     return address is not None and bool(address.queues)
 
 
@@ -544,7 +552,7 @@ class Bridge:
     """One ``<bridge>``: a queue, and workers that forward its messages. Counters start with the bridge."""
 
     def __init__(
-        self, broker: Broker, configuration: BridgeConfiguration, identity: bytes, connect: Connect
+        self, broker: Services, configuration: BridgeConfiguration, identity: bytes, connect: Connect
     ) -> None:
         self.broker = broker
         self.configuration = configuration
@@ -724,7 +732,7 @@ _STATES = (
 class Bridges:
     """The bridges of a broker, by name."""
 
-    def __init__(self, broker: Broker, identity: bytes, connect: Connect) -> None:
+    def __init__(self, broker: Services, identity: bytes, connect: Connect) -> None:
         self._broker = broker
         self._identity = identity
         self._connect = connect

@@ -19,13 +19,14 @@ Addresses and queues by name, and the wildcard addresses that match a concrete o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import itemgetter
+from typing import Any, Protocol
 
 from stompring.errors import LimitReached, NotFound, Refused
-from stompring.settings.match import SettingsRepository, connection_of, is_internal
+from stompring.settings.match import Pattern, SettingsRepository, connection_of, is_internal
 from stompring.settings.model import (
     BrokerConfiguration,
     PermissionType,
@@ -35,15 +36,22 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 
-from .address import Address
-from .clock import Timer
-from .limits import GlobalMemoryLimit
-from .queue import LastValueQueue, NonDestructiveLastValueQueue, NonDestructiveQueue, Queue, QueueAttributes
-from .retroactive import RetroactiveQueue
-
-if TYPE_CHECKING:
-    from .broker import Broker
-
+from .address import Address, AddressServices, Policies, Store
+from .clock import Reactor, Timer
+from .last_value import LastValueQueue
+from .lifetime import expiry_time
+from .limits import ByteQuota
+from .message import Message, copied
+from .ports import NoStorage
+from .queue import Queue
+from .queue_attributes import QueueAttributes
+from .retroactive import (
+    RetroactiveMessages,
+    RetroactiveQueue,
+    address_behind,
+    internal_address,
+    internal_queue,
+)
 
 #: Characters of a name in an error.
 SHOWN = 200
@@ -194,7 +202,7 @@ class AutoCreate:
     Each method calls its permission check for everything that it would create before it creates anything.
     """
 
-    def __init__(self, broker: Broker, directory: Directory) -> None:
+    def __init__(self, broker: Services, directory: Directory) -> None:
         self._broker = broker
         self._directory = directory
 
@@ -375,7 +383,7 @@ CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
 class AutoDelete:
     """Deletes auto-created queues and addresses once they are unused, after their delays."""
 
-    def __init__(self, broker: Broker, directory: Directory) -> None:
+    def __init__(self, broker: Services, directory: Directory) -> None:
         self._broker = broker
         self._directory = directory
         self._timers: dict[Queue | Address, Timer] = {}
@@ -649,24 +657,14 @@ class WildcardAddresses:
 class Directory:
     """Addresses by name, queues by name (a queue's name is unique in the whole broker)."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        settings: SettingsRepository,
-        wildcards: WildcardAddresses,
-        memory: GlobalMemoryLimit,
-    ) -> None:
+    def __init__(self, broker: Services) -> None:
         self.broker = broker
-        self.settings = settings
-        self.wildcards = wildcards
-        self.memory = memory
+        self.settings = SettingsRepository.of(broker.configuration)
+        self.wildcards = WildcardAddresses(broker.configuration.wildcard)
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.resource_limits = ResourceLimits(broker.configuration, self)
         self.on_queue_deleted: Callable[[Queue], None] | None = None  # for whoever samples its counters
-        self.generation = (
-            0  # goes up when the queues of a wildcard address change: all bindings are then stale
-        )
 
     # ---- addresses
 
@@ -690,14 +688,14 @@ class Directory:
         check_name("an address", name)
         if name in self.addresses:
             raise Refused(f"Address {name} exists already")
-        address = Address(name, routing_types, self.settings.lookup(name), self)
+        address = Address(name, routing_types, self.settings.lookup(name), self.broker)
         address.auto_created, address.configured = auto_created, configured
         self.broker.effort.steps += CREATION
         self.addresses[name] = address
         if self.wildcards.is_wildcard(name):
             self.wildcards.add(name)
-        self.broker.diverts.bind(address)
-        self.broker.storage.bind_address(address)
+        self.broker.bind_diverts(address)
+        self.broker.store.bind_address(address)
         kinds = ", ".join(sorted(routing_types))
         self.broker.notifications.notify(
             "ADDRESS_ADDED",
@@ -712,22 +710,22 @@ class Directory:
     def create_internal_address(self, name: str) -> Address:
         """Make an address for the broker's own use."""
         address = self.addresses[name] = Address(
-            name, frozenset(RoutingType), self.settings.lookup(name), self
+            name, frozenset(RoutingType), self.settings.lookup(name), self.broker
         )
-        self.broker.storage.bind_address(address)
+        self.broker.store.bind_address(address)
         return address
 
     def create_internal_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
         """Make a queue for the broker's own use."""
         queue = self._make_queue(name, address, attributes)
-        self.broker.storage.bind(queue)
+        self.broker.store.bind(queue)
         return queue
 
     def restore_address(self, address: Address) -> None:
         """List an address that a store has made for messages it has kept."""
         self.addresses[address.name] = address
         address.deleted = False
-        self.broker.diverts.bind(address)
+        self.broker.bind_diverts(address)
         if self.wildcards.is_wildcard(address.name):
             self.wildcards.add(address.name)
 
@@ -739,7 +737,7 @@ class Directory:
                     f"Address {address.name} has the {queue.attributes.routing_type} queue {queue.name}"
                 )
         address.routing_types = routing_types
-        self.broker.storage.bind_address(address)
+        self.broker.store.bind_address(address)
 
     def delete_address(self, name: str, *, force: bool = False) -> None:
         """Delete an address; with ``force`` its queues and their consumers too. Raises `NotFound`, `Refused`."""
@@ -759,7 +757,7 @@ class Directory:
         for bound in address.diverts:
             bound.stop()
         address.set_diverts(())
-        self.broker.storage.unbind_address(address)
+        self.broker.store.unbind_address(address)
         if not is_internal(name):
             self.broker.notifications.notify(
                 "ADDRESS_REMOVED",
@@ -806,6 +804,11 @@ class Directory:
         return [
             self.addresses[name] for name in sorted(names) if owner is None or connection_of(name) == owner
         ]
+
+    def on_queues_changed(self, address: Address) -> None:
+        """The queues of an address, or what they accept, are others."""
+        if self.wildcards.is_wildcard(address.name):
+            self.broker.generation += 1
 
     def invalidate_plans(self) -> None:
         """Make sessions plan their SENDs again, permission checks included, before the next one is sent."""
@@ -858,7 +861,7 @@ class Directory:
             queue.as_configured = attributes
         if address.paused:
             queue.pause()
-        self.broker.storage.bind(queue)
+        self.broker.store.bind(queue)
         self.broker.notifications.notify(
             "BINDING_ADDED",
             f"queue {name} created on address {address.name}",
@@ -876,10 +879,10 @@ class Directory:
         if is_internal(address.name):
             kind = RetroactiveQueue
         elif attributes.last_value:
-            kind = NonDestructiveLastValueQueue if attributes.non_destructive else LastValueQueue
+            kind = LastValueQueue
         else:
-            kind = NonDestructiveQueue if attributes.non_destructive else Queue
-        queue = kind(name, address, attributes, self.broker)
+            kind = Queue
+        queue = kind(name, address, attributes, self.broker, address.hooks)
         address.queues[name] = self.queues[name] = queue
         self.resource_limits.owner(None, attributes.user)
         address.used = True
@@ -914,11 +917,11 @@ class Directory:
         self.resource_limits.owner(queue.attributes.user, attributes.user)
         queue.attributes = attributes
         queue.ring_size = attributes.ring_size
-        queue.update_hooks()
+        queue.update_hooks(self.addresses[queue.address.name].hooks)
         queue.update_filter()
         queue.address.changed()
         queue.dispatcher.on_attributes_changed()
-        self.broker.storage.bind(queue)
+        self.broker.store.bind(queue)
 
     def delete_queue(self, name: str, *, force: bool = False) -> None:
         """Delete a queue and its messages. Raises `NotFound`, or `Refused` while it has consumers."""
@@ -927,22 +930,23 @@ class Directory:
             raise Refused(f"Queue {name} has {len(queue.consumers)} consumers")
         self.broker.effort.steps += CREATION
         del self.queues[name]
-        del queue.address.queues[name]
+        address = self.addresses[queue.address.name]
+        del address.queues[name]
         self.resource_limits.owner(queue.attributes.user, None)
-        queue.address.changed()
+        address.changed()
         if self.on_queue_deleted is not None:
             self.on_queue_deleted(queue)
         queue.close(f"Queue {name} was deleted")
-        self.broker.storage.unbind(queue)
-        if not is_internal(queue.address.name):
+        self.broker.store.unbind(queue)
+        if not is_internal(address.name):
             self.broker.notifications.notify(
                 "BINDING_REMOVED",
                 f"queue {name} deleted",
                 {"_AMQ_Binding_ID": str(queue.number), "_AMQ_FilterString": queue.attributes.filter or ""},
                 queue=name,
-                address=queue.address.name,
+                address=address.name,
             )
-        self.broker.consider_deleting_address(queue.address)
+        self.broker.consider_deleting_address(address)
 
 
 def _shown_type(routing_types: frozenset[RoutingType]) -> RoutingType:
@@ -978,3 +982,170 @@ MAX_NAME = 2048
 #: Most words of an address that a client or an administrator names. Matching a name takes time by its words, and again
 #: by the words of each pattern; RabbitMQ's routing keys of 255 bytes have as many at most.
 MAX_WORDS = 128
+
+
+class RetroactiveAddresses:
+    """The retroactive addresses of a broker."""
+
+    def __init__(self, broker: Services) -> None:
+        self._broker = broker
+        #: False until a store has restored what it has, and broker.xml is applied
+        self._started = isinstance(broker.storage, NoStorage)
+        self._by_name: dict[str, RetroactiveMessages] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def apply(self) -> None:
+        """Settings are in force, at the start or by a reload: begin, resize or end keeping messages."""
+        self._started = True
+        directory = self._broker.directory
+        for address in list(directory.addresses.values()):
+            if is_internal(address.name):
+                if address_behind(address.name) not in directory.addresses:
+                    directory.delete_address(address.name, force=True)
+            else:
+                self.update(address)
+
+    def update(self, address: Address) -> None:
+        """An address was created, or its settings have changed."""
+        if not self._started or is_internal(address.name):
+            return
+        count = address.settings.retroactive_message_count
+        if self._broker.directory.wildcards.is_wildcard(address.name):
+            count = 0  # nothing is sent there
+        messages = address.retroactive
+        if count <= 0:
+            self.remove(address)
+        elif messages is None:
+            messages = self._by_name[address.name] = self._begin(address, count)
+            address.set_retroactive(messages)
+        else:
+            messages.resize(count)
+
+    def _begin(self, address: Address, count: int) -> RetroactiveMessages:
+        """With the rings that a store has restored, else with new ones."""
+        directory = self._broker.directory
+        name = internal_address(address.name)
+        internal = directory.addresses.get(name) or directory.create_internal_address(name)
+        rings: dict[RoutingType, RetroactiveQueue] = {}
+        for kind in RoutingType:
+            queue = directory.queues.get(internal_queue(address.name, kind))
+            if queue is None:
+                queue = directory.create_internal_queue(
+                    internal_queue(address.name, kind), internal, QueueAttributes(kind, ring_size=count)
+                )
+            assert isinstance(queue, RetroactiveQueue)
+            rings[kind] = queue
+        messages = RetroactiveMessages(self._broker, address, internal, rings)
+        messages.resize(count)
+        return messages
+
+    def remove(self, address: Address) -> None:
+        """Keep none of its messages any more: it is deleted, or its settings say so."""
+        address.set_retroactive(None)
+        self._by_name.pop(address.name, None)
+        internal = internal_address(address.name)
+        if internal in self._broker.directory.addresses:
+            self._broker.directory.delete_address(internal, force=True)
+            if address.name in self._broker.directory.addresses:
+                self._broker.consider_deleting_address(address)
+
+    def keeps(self, address: Address) -> bool:
+        """Whether messages of an address are kept, also those that a store has restored before `apply`."""
+        if not address.settings.retroactive_message_count:
+            return False
+        internal = self._broker.directory.addresses.get(internal_address(address.name))
+        return internal is not None and internal.memory_limit.messages > 0
+
+    def replay(self, queue: Queue) -> None:
+        """Copy to a new queue what its address has kept, or all addresses that its wildcard address matches."""
+        if not self._by_name or not queue.attributes.enabled:
+            return
+        kept = [
+            (ref.sequence, address, ref.message)
+            for address in self._sources(queue.address.name)
+            if address.retroactive is not None
+            for ref in address.retroactive.references(queue.attributes.routing_type)
+        ]
+        if kept:
+            kept.sort(key=itemgetter(0))
+            queue.run_suspended(self._copy(queue, [(address, message) for _, address, message in kept]))
+
+    def _sources(self, name: str) -> list[Address]:
+        addresses = self._broker.directory.addresses
+        if not self._broker.directory.wildcards.is_wildcard(name):
+            return [addresses[name]]
+        pattern = Pattern(name, self._broker.configuration.wildcard)
+        return [addresses[each] for each in self._by_name if pattern.matches(each)]
+
+    def _copy(self, queue: Queue, kept: list[tuple[Address, Message]]) -> Iterator[None]:
+        """In slices. Messages that are sent meanwhile come after these: the numbers are given at once."""
+        broker = self._broker
+        numbers = [broker.next_message_number() for _ in kept]
+        present = queue.messages_added
+        broker.write_gathered()  # no part of what follows as one for the store
+        broker.storage.begin()
+        try:
+            for number, (address, message) in zip(numbers, kept, strict=True):
+                if queue.deleted:
+                    return
+                requested = message.expires
+                expires = requested and expiry_time(address.settings, broker.clock.now, requested)
+                traits = address.mark(copied(message.traits, message.traits.block))
+                copy = Message(number, address, traits, message.body, message.timestamp, expires)
+                if queue.accepts is None or queue.accepts(copy):
+                    if queue.messages_added == present:
+                        queue.enqueue(copy)
+                    else:
+                        queue.enqueue_earlier(copy)
+                    present += 1
+                yield
+        finally:
+            broker.storage.commit()
+
+
+def services_of(owner: Queue | Address) -> Services:
+    """What the broker of a queue or an address has, which knows a base only."""
+    broker = owner.broker
+    assert isinstance(broker, Services)
+    return broker
+
+
+class Services(AddressServices):
+    """What everything above addresses takes from the broker; see `QueueServices`."""
+
+    bind_diverts: Callable[[Address], None]  # gives an address the diverts that apply to it
+
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        reactor: Reactor,
+        policies: Policies,
+        store: Store,
+        now: Callable[[], float] | None,
+    ) -> None:
+        super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
+        self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # by all open ones
+        self.copying_to: list[str] = []  # addresses that a copy is on its way to
+        self.directory = Directory(self)
+        self.retroactive = RetroactiveAddresses(self)
+        self.auto_create = AutoCreate(self, self.directory)
+        self.auto_delete = AutoDelete(self, self.directory)
+        self.bind, self.evicted, self.view_of = store.bind, policies.evicted, policies.view_of
+        self.consider_deleting = self.auto_delete.consider
+        self.consider_deleting_address = self.auto_delete.consider_address
+        self.wildcards_of = self.directory.wildcards_of
+        self.on_queues_changed = self.directory.on_queues_changed
+        self.notifications.is_observed = self._is_observed
+
+    def _pageable_addresses(self) -> Collection[Address]:
+        """All but internal ones."""
+        addresses = self.directory.addresses.values()
+        if not len(self.retroactive):
+            return addresses
+        return [address for address in addresses if not is_internal(address.name)]
+
+    def _is_observed(self) -> bool:
+        address = self.directory.addresses.get(self.notifications.address)
+        return address is not None and bool(address.queues)

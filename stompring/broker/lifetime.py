@@ -1,30 +1,18 @@
-"""What falls due for a message: its time of delivery, its expiry, its last attempt.
-
-Things that fall due: a heap of times and one ``callLater`` for the soonest of them.
-
-Expiry: when a message expires, whether it has, and what happens to it then (Artemis, "Message Expiry").
-
-Redelivery: when a message that came back is delivered again, and when not (Artemis, "Undelivered Messages").
+"""When something falls due for a message: a heap of times and one ``callLater`` for the soonest of them; when a message
+expires (Artemis, "Message Expiry"), and when one that came back is delivered again ("Undelivered Messages").
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings
 
 from .clock import Background, Clock, Timer
-from .ports import Reason
-from .reference import DELIVERING, Reference
-
-if TYPE_CHECKING:
-    from .broker import Broker
-    from .message import Message
-
+from .message import Message
+from .reference import Reference
 
 Entry = tuple[int, int, Reference]
 
@@ -155,68 +143,6 @@ def is_expired(message: Message, now: int) -> bool:
     return 0 < message.expires <= now
 
 
-class Expiry:
-    """Watches messages in memory that expire, and expires them at their time.
-
-    `stompring.paging.paged_queue` does it for pages.
-    """
-
-    __slots__ = ("_broker", "_send_copy", "_timers")
-
-    def __init__(self, broker: Broker, send_copy: Callable[[Reference], object]) -> None:
-        """``send_copy`` sends a copy of an expired message to the expiry-address."""
-        self._broker = broker
-        self._send_copy = send_copy
-        self._timers = TimerQueue(broker.clock, broker.background, _still_watched, lambda: self._on_time)
-
-    def __len__(self) -> int:
-        """Entries of the timer queue, those included that are no longer wanted."""
-        return len(self._timers)
-
-    def watch(self, ref: Reference) -> None:
-        """Expire a message that is kept in memory when its time comes. One that never expires is not watched."""
-        if ref.message.expires and not ref.watched:
-            ref.watched = True
-            self._timers.enter(ref, ref.message.expires)
-
-    def unwatch(self, ref: Reference) -> None:
-        """A message has left its queue, or memory."""
-        if ref.watched:
-            ref.watched = False
-            self._timers.forget()
-
-    def _on_time(self, ref: Reference) -> None:
-        ref.watched = False
-        self.expire(ref)
-
-    def expire(self, ref: Reference) -> None:
-        """Remove an expired message from its queue; a copy goes to the expiry-address, if one is set."""
-        queue = ref.queue
-        queue.detach(ref)
-        queue.messages_expired += 1
-        broker = self._broker
-        with broker.together():
-            self._send_copy(ref)
-            if queue.hooks.expired is not None:
-                queue.hooks.expired(ref)
-            queue.drop(ref, Reason.EXPIRED)
-        broker.consider_deleting(queue)
-
-    def stop(self) -> None:
-        """Cancel the timer."""
-        self._timers.stop()
-
-
-def _still_watched(ref: Reference, due: int) -> bool:
-    """A message in delivery belongs to its consumer; it is watched again when it comes back."""
-    if ref.state == DELIVERING:
-        ref.watched = False
-        return False
-    return ref.watched
-
-
-log = logging.getLogger(__name__)
-
 #: max-redelivery-delay when it is not set: so many times redelivery-delay.
 DEFAULT_CEILING = 10
 
@@ -237,42 +163,3 @@ def redelivery_delay(settings: AddressSettings, attempts: int, random: Callable[
     if spread > 0:
         delay *= 1 + spread * (2 * random() - 1)
     return max(0, min(ceiling, int(delay)))
-
-
-def redelivery_delay_of(ref: Reference) -> int:
-    """Milliseconds until a message that came back may be delivered again."""
-    queue = ref.queue
-    return redelivery_delay(queue.address.settings, ref.attempts, queue.broker.random)
-
-
-def remove_if_exhausted(ref: Reference) -> bool:
-    """Remove a message from its queue if its last allowed attempt has failed; a copy goes to the dead-letter-address.
-
-    In a queue of the dead-letter address itself messages stay, whatever the number of attempts.
-    """
-    queue = ref.queue
-    settings = queue.address.settings
-    limit = settings.max_delivery_attempts
-    if limit <= 0 or ref.attempts < limit or settings.dead_letter_address == queue.address.name:
-        return False
-    queue.detach(ref)
-    queue.messages_killed += 1
-    with queue.broker.together():
-        if queue.broker.send_dead_letter(ref):
-            hook = queue.hooks.dead_lettered
-        else:
-            hook = queue.hooks.killed
-            log.warning(
-                "message %d of queue %s dropped after %d failed deliveries: %s",
-                ref.message.number,
-                queue.name,
-                ref.attempts,
-                "no dead-letter-address is set"
-                if settings.dead_letter_address is None
-                else f"dead-letter-address {settings.dead_letter_address} has no queue for it",
-                extra={"queue": queue.name, "address": queue.address.name},
-            )
-        if hook is not None:
-            hook(ref)
-        queue.drop(ref, Reason.KILLED)
-    return True

@@ -147,6 +147,50 @@ class MemoryLimits:
         return False
 
 
+class ByteQuota:
+    """Bytes held, with a limit. A limit is reached, not passed: the message that reaches it was the last one.
+
+    One for the broker (``whole`` None), and one for each connection, which counts there as well.
+    """
+
+    __slots__ = ("bytes", "limit", "whole")
+
+    def __init__(self, limit: int, whole: ByteQuota | None = None) -> None:
+        self.bytes = 0
+        self.limit = limit
+        self.whole = whole
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more may be held."""
+        return 0 <= self.limit <= self.bytes
+
+    def reserve(self, size: int) -> None:
+        """Hold ``size`` more bytes. Raises `LimitReached`."""
+        if self.full:
+            raise LimitReached(
+                f"The open transactions of this connection hold {self.bytes} bytes, and the limit is "
+                f"{self.limit} (maxTransactionBytes)",
+                "maxTransactionBytes",
+            )
+        whole = self.whole
+        if whole is not None:
+            if whole.full:
+                raise LimitReached(
+                    f"All open transactions together hold {whole.bytes} bytes, and the limit is {whole.limit} "
+                    "(global-max-transaction-size)",
+                    "global-max-transaction-size",
+                )
+            whole.bytes += size
+        self.bytes += size
+
+    def release(self, size: int) -> None:
+        """Give back what was held."""
+        self.bytes -= size
+        if self.whole is not None:
+            self.whole.bytes -= size
+
+
 class LimitedAddress(Protocol):
     """An address, which has a part of the `GlobalMemoryLimit`."""
 

@@ -8,8 +8,8 @@ that the tail's number completes it. One tail serves all receivers.
 
 Transformers: changes of headers for the copies that a divert makes, and for what a bridge sends on.
 
-`bind` makes the transformer of a ``<transformer>`` for the messages of one address. `Transformer.changes` says what is
-different in the copy of one message; `copied_traits` makes traits with these changes.
+`Transformer.changes` says what is different in the copy of one message; `copied_traits` makes traits with these
+changes.
 
 Copies of messages on other addresses: dead letters, expired messages, moves by management.
 """
@@ -19,17 +19,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
 
-from stompring.settings.model import RoutingType, TransformerConfiguration
+from stompring.settings.model import AddressSettings, RoutingType, TransformerConfiguration
 from stompring.stomp.frames import escape, header_line, recode, unescape
 
-if TYPE_CHECKING:
-    from .address import Address
-    from .reference import Reference
-
+from .limits import MemoryLimit
 
 #: What a message costs beyond its frame: the Python objects that hold it in one queue. Measured with 128-byte
 #: bodies (see docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` speak of real memory.
@@ -186,20 +183,50 @@ def tail_for(version: bytes, traits: Traits, tail: bytes, body_at: int) -> bytes
     return recode(tail[:at], version) + tail[at:]
 
 
-class Account(Protocol):
+class Account:
     """Where the memory of a message counts: its address, or the budget of what was read back from pages."""
+
+    __slots__ = ()
 
     def occupy(self, size: int) -> None:
         """A message of ``size`` bytes is held by a first queue."""
+        raise AssertionError("an address or a budget extends this class")
 
     def release(self, size: int) -> None:
         """The last queue has let go of it."""
+        raise AssertionError("an address or a budget extends this class")
 
     def occupy_reference(self) -> None:
         """A further queue, or a further reader of a non-destructive one, holds a message: `REFERENCE_OVERHEAD`."""
+        raise AssertionError("an address or a budget extends this class")
 
     def release_reference(self) -> None:
         """A queue or a reader has released the message, and others still hold it."""
+        raise AssertionError("an address or a budget extends this class")
+
+
+class AddressBase(Account):  # only tests have weak references: # compiled: same
+    """Base of `Address`: what messages and queues know of it."""
+
+    __slots__ = ("__weakref__", "memory_limit", "name", "number", "retained", "settings")
+
+    memory_limit: MemoryLimit
+    name: str
+    number: int  # given by a store
+    settings: AddressSettings
+    retained: (
+        int | None
+    )  # ``Traits.retained`` of messages sent here, None where it depends on their being durable
+
+    def mark(self, traits: Traits) -> Traits:
+        """Note which queues the messages sent here are retained of, by the settings as they are now."""
+        if self.retained is not None:
+            traits.retained = self.retained
+        return traits
+
+    def changed(self) -> None:
+        """Its queues, or what they accept, are no longer what the bindings were made from."""
+        raise AssertionError("an address extends this class")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # of paging, where only the headers are known
@@ -223,7 +250,7 @@ class Message:  # only tests have weak references: # compiled: same
     def __init__(
         self,
         number: int,
-        address: Address,
+        address: AddressBase,
         traits: Traits,
         body: bytes,
         timestamp: int,
@@ -308,7 +335,7 @@ class RecoveredMessage(Message):
     def __init__(
         self,
         number: int,
-        address: Address,
+        address: AddressBase,
         traits: Traits,
         tail: bytes,
         body_at: int,
@@ -327,6 +354,9 @@ class RecoveredMessage(Message):
         self.body_at = body_at
         self.tail = tail
 
+
+#: Decides whether a message may go to a consumer or into a queue.
+Matches = Callable[[Message], bool]
 
 _SPECIAL = frozenset(b"\\\n\r:")
 
@@ -501,15 +531,6 @@ class HeaderTransformer:
         """Implements `Transformer.stop`."""
 
 
-def bind(configuration: TransformerConfiguration | None, address: Address) -> Transformer | None:
-    """The transformer for messages of ``address``; None where nothing is configured."""
-    if configuration is None:
-        return None
-    if configuration.policy is not None:
-        return address.directory.broker.policies.transformer(configuration.policy, address)
-    return HeaderTransformer(configuration)
-
-
 def sent_headers(message: Message) -> dict[bytes, bytes]:
     """The headers of a message in its traits, decoded: those of its sender, ``priority`` and ``persistent``."""
     lines = message.traits.block.split(b"\n")[:-1]
@@ -635,7 +656,7 @@ NOTIFICATION_PROPERTIES = (
 
 
 def notification(
-    address: Address, number: int, now: int, kind: str, text: str, properties: Mapping[str, str]
+    address: AddressBase, number: int, now: int, kind: str, text: str, properties: Mapping[str, str]
 ) -> Message:
     """The message of one event: its text as body, its properties as headers."""
     assert all(name in NOTIFICATION_PROPERTIES for name in properties)
@@ -717,6 +738,39 @@ class CopiedTraits(Traits):
     transfer: Transfer
 
 
+def origin_headers(
+    address: str, queue: str, reason: str, routing_type: RoutingType | None
+) -> list[tuple[bytes, bytes]]:
+    """What tells where a copy came from."""
+    headers = [
+        (b"_AMQ_ORIG_ADDRESS", address.encode()),
+        (b"_AMQ_ORIG_QUEUE", queue.encode()),
+        (b"_AMQ_ORIG_REASON", reason.encode()),
+    ]
+    if routing_type is not None:
+        anycast = routing_type is RoutingType.ANYCAST
+        headers.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+    return headers
+
+
+def copied(traits: Traits, block: bytes) -> Traits:
+    """The same traits for a copy that the broker makes, with another block."""
+    made = CopiedTraits(
+        block,
+        traits.destination,
+        traits.routing_type,
+        traits.priority,
+        traits.durable,
+        traits.requested_expiry,
+        traits.group,
+        traits.group_sequence,
+        traits.origin,
+        traits.user,
+    )
+    made.transfer = Transfer.POLICY
+    return made
+
+
 def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
     """A header block without the lines of some headers."""
     if not any(name in block for name in names):
@@ -730,7 +784,7 @@ def without_headers(block: bytes, names: tuple[bytes, ...]) -> bytes:
 def copy_for(
     message: Message,
     queue: str,
-    target: Address,
+    target: AddressBase,
     number: int,
     now: int,
     expires: int,
@@ -739,15 +793,8 @@ def copy_for(
 ) -> Message:
     """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
     traits = message.traits
-    origin = [
-        (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
-        (b"_AMQ_ORIG_QUEUE", queue.encode()),
-        (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number),
-        (b"_AMQ_ORIG_REASON", reason.encode()),
-    ]
-    if traits.routing_type is not None:
-        anycast = traits.routing_type == "ANYCAST"
-        origin.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+    origin = origin_headers(message.address.name, queue, reason, traits.routing_type)
+    origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
     if transfer is Transfer.EXPIRED:
         origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))
     block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))
@@ -796,13 +843,13 @@ def origin_of(message: Message) -> MessageOrigin | None:
 _ROUTING_TYPES = {ANYCAST_ORIGIN: RoutingType.ANYCAST, MULTICAST_ORIGIN: RoutingType.MULTICAST}
 
 
-def traits_for(traits: Traits, target: Address) -> Traits:
+def traits_for(traits: Traits, target: AddressBase) -> Traits:
     """The traits of a message that is moved or copied to another address: the same but for where it was sent."""
     return _traits_sent_to(traits, target, without_headers(traits.block, (b"destination-type",)), None)
 
 
 def retried_traits(
-    traits: Traits, target: Address, routing_type: RoutingType | None, *, keep_origin: bool = False
+    traits: Traits, target: AddressBase, routing_type: RoutingType | None, *, keep_origin: bool = False
 ) -> Traits:
     """The traits of a dead letter that goes back: as it was sent, with the headers of its origin if they are kept."""
     unwanted = (b"destination-type",) if keep_origin else (*ORIGIN_HEADERS, b"destination-type")
@@ -811,7 +858,7 @@ def retried_traits(
 
 
 def _traits_sent_to(
-    traits: Traits, target: Address, block: bytes, routing_type: RoutingType | None
+    traits: Traits, target: AddressBase, block: bytes, routing_type: RoutingType | None
 ) -> Traits:
     sent = Traits(
         block,
@@ -827,7 +874,6 @@ def _traits_sent_to(
     return target.mark(sent)
 
 
-def repeated(ref: Reference, number: int, now: int) -> Message:
+def repeated(message: Message, number: int, now: int) -> Message:
     """The next message of a recurring one: the same but for its number and time."""
-    message = ref.message
     return Message(number, message.address, message.traits, message.body, now, message.expires)

@@ -21,20 +21,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stompring.errors import Refused
-from stompring.settings.model import FullPolicy, PolicyUse
+from stompring.settings.model import FullPolicy
 
 from .limits import MemoryLimit
-
-if TYPE_CHECKING:
-    from .address import Address
-    from .broker import Broker
-    from .delivery import Consumer
-    from .message import Account, Message, Traits, Transformer
-    from .queue import Queue
-    from .reference import Reference
+from .message import AddressBase, Message, Traits
+from .reference import Page, Position, QueueBase, Reference
 
 
 class Reason(IntEnum):
@@ -59,7 +53,7 @@ class Entries:
 
     __slots__ = ("messages", "queue", "taker")
 
-    def __init__(self, queue: Queue, taker: str | None) -> None:
+    def __init__(self, queue: QueueBase, taker: str | None) -> None:
         self.queue = queue
         self.taker = taker
         self.messages: list[Message] = []
@@ -103,27 +97,6 @@ class Storage(Protocol):
     def record(self, entries: Entries) -> None:
         """``entries`` is about to get its first message; the store takes what is in it when the turn is over."""
 
-    def remember(self, address: Address, identifier: bytes) -> None:
-        """A durable message with this duplicate id was routed; both stand between the same `begin` and `commit`."""
-
-    def forgot(self, address: Address) -> None:
-        """Others than the next one to be remembered made ids go: see `Duplicates.forgotten`."""
-
-    def forgot_all(self, address: Address) -> None:
-        """No id that was told of an address so far counts any more, not even one that it did not know."""
-
-    def bind(self, queue: Queue) -> None:
-        """A durable queue was made, or its attributes changed."""
-
-    def unbind(self, queue: Queue) -> None:
-        """A durable queue was deleted."""
-
-    def bind_address(self, address: Address) -> None:
-        """An address was made, or its routing types changed."""
-
-    def unbind_address(self, address: Address) -> None:
-        """An address was deleted."""
-
     def begin(self, size: int = 0) -> None:
         """What follows, up to `commit`, takes effect as one.
 
@@ -135,9 +108,6 @@ class Storage(Protocol):
 
     def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
         """Call once everything told so far would survive a crash; ``transactional`` for the end of a transaction."""
-
-    def recover(self, broker: Broker) -> None:
-        """Rebuild what was kept, before the configuration is applied and the first connection is made."""
 
     def drain(self) -> bool:
         """Write everything told so far and wait for it; False where that cannot be done."""
@@ -153,49 +123,49 @@ class NoStorage:
         self.keeps_all = False
         self.write_limit = MemoryLimit()
 
-    def append(self, ref: Reference) -> None:
+    def append(self, ref: object) -> None:
         """Memory is all there is."""
 
-    def append_scheduled(self, ref: Reference) -> None:
+    def append_scheduled(self, ref: object) -> None:
         """The same."""
 
-    def settle(self, ref: Reference, reason: Reason) -> None:
+    def settle(self, ref: object, reason: object) -> None:
         """Nothing was kept."""
 
-    def returned(self, ref: Reference) -> None:
+    def returned(self, ref: object) -> None:
         """Counts live in the reference."""
 
-    def postponed(self, ref: Reference) -> None:
+    def postponed(self, ref: object) -> None:
         """The due time too."""
 
-    def delivered(self, ref: Reference) -> None:
+    def delivered(self, ref: object) -> None:
         """The same."""
 
-    def log(self, ref: Reference, event: int) -> None:
+    def log(self, ref: object, event: int) -> None:
         """Never asked: nothing is retained."""
 
-    def record(self, entries: Entries) -> None:
+    def record(self, entries: object) -> None:
         """Never asked: nothing is retained."""
 
-    def remember(self, address: Address, identifier: bytes) -> None:
+    def remember(self, address: object, identifier: bytes) -> None:
         """The address knows it, as long as there is one."""
 
-    def forgot(self, address: Address) -> None:
+    def forgot(self, address: object) -> None:
         """Nothing was kept."""
 
-    def forgot_all(self, address: Address) -> None:
+    def forgot_all(self, address: object) -> None:
         """Nothing was kept."""
 
-    def bind(self, queue: Queue) -> None:
+    def bind(self, queue: object) -> None:
         """Queues live as long as the process."""
 
-    def unbind(self, queue: Queue) -> None:
+    def unbind(self, queue: object) -> None:
         """Nothing was kept."""
 
-    def bind_address(self, address: Address) -> None:
+    def bind_address(self, address: object) -> None:
         """Addresses live as long as the process."""
 
-    def unbind_address(self, address: Address) -> None:
+    def unbind_address(self, address: object) -> None:
         """Nothing was kept."""
 
     def begin(self, size: int = 0) -> None:
@@ -208,9 +178,6 @@ class NoStorage:
         """At once."""
         call()
 
-    def recover(self, broker: Broker) -> None:
-        """Nothing was kept."""
-
     def drain(self) -> bool:
         """Nothing waits."""
         return True
@@ -218,18 +185,6 @@ class NoStorage:
     def close(self) -> None:
         """Nothing to sync."""
 
-
-class Page(Protocol):
-    """One page file of an address. Pages of one address are ordered by ``number``."""
-
-    number: int
-    first_number: int  # no message in it has a smaller one; they ascend within an address
-    count: int  # messages written to it so far
-    soonest_expiry: int  # epoch ms; 0 when nothing in it expires
-    soonest_due: int  # epoch ms; 0 when nothing in it is scheduled
-
-
-Position = tuple[Page, int]
 
 LOADED, TIMED = 11, 12  # in `Cursor.states`
 
@@ -266,8 +221,10 @@ class Block(Protocol):
 class Cursor(Protocol):
     """What one queue has in the pages of one address. Priorities are 0 to 9; none of the methods reads a file."""
 
-    pages: Pages
-    queue: Queue
+    @property
+    def pages(self) -> Pages:
+        """The pages it is in."""
+
     remaining: int  # not settled: waiting, timed and loaded
     waiting: int  # on disk only, and not timed
     timed: int  # on disk only, for their due time
@@ -328,15 +285,26 @@ class Cursor(Protocol):
 class Pages(Protocol):
     """The pages of one address."""
 
-    address: Address
-    bytes: int  # of all its page files
+    @property
+    def address(self) -> AddressBase:
+        """The address."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all its page files."""
+
+    def in_order(self) -> Sequence[Page]:
+        """All pages, ascending."""
+
+    def page(self, number: int) -> Page | None:
+        """The page of that number, None when it is gone."""
 
     @property
     def messages(self) -> int:
         """The most that any one queue has not settled."""
 
     @property
-    def cursors(self) -> Mapping[Queue, Cursor]:
+    def cursors(self) -> Mapping[QueueBase, Cursor]:
         """By queue, of those that have something here."""
 
     def roll(self) -> None:
@@ -350,25 +318,19 @@ class Pages(Protocol):
     def empty(self) -> bool:
         """No queue has anything left here."""
 
-    def in_order(self) -> Sequence[Page]:
-        """All pages, ascending."""
-
-    def page(self, number: int) -> Page | None:
-        """The page of that number, None when it is gone."""
-
-    def append(self, message: Message, members: Sequence[Queue], due: int = 0) -> Position:
+    def append(self, message: Message, members: Sequence[QueueBase], due: int = 0) -> Position:
         """Write a message once for all ``members``; it waits for each of them (timed when ``due`` is given)."""
 
-    def gather(self, message: Message, queue: Queue) -> bool:
+    def gather(self, message: Message, queue: QueueBase) -> bool:
         """As `append`, for a queue with waiting messages before this one; gathered messages are appended together.
 
         Returns False where `Paging.gathering` is not set or the message needs more than being written.
         """
 
-    def cursor(self, queue: Queue) -> Cursor:
+    def cursor(self, queue: QueueBase) -> Cursor:
         """The cursor of a queue, made when first asked for."""
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: QueueBase) -> None:
         """A queue was deleted: drop its cursor."""
 
     def fetch(self, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
@@ -376,26 +338,6 @@ class Pages(Protocol):
 
         An unreadable block was logged, and its messages were settled as lost for all queues, before ``done`` is called.
         """
-
-
-class Paging(Protocol):
-    """All pages of the broker.
-
-    Whoever sets ``gathering`` calls `write_gathered` before any cursor is read: a session sets it while it handles the
-    SENDs of one read.
-    """
-
-    gathering: bool
-    gathered: list[Any]  # pages with messages that are not appended yet
-
-    def write_gathered(self) -> None:
-        """Append what was gathered."""
-
-    def open(self, address: Address) -> Pages:
-        """Pages for an address that has none. Raises `StoreError`."""
-
-    def close(self, pages: Pages) -> None:
-        """Remove the files: nothing is left in them."""
 
 
 def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
@@ -419,119 +361,6 @@ def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position
 
 def _number(page: Page) -> int:
     return page.number
-
-
-class PagedQueue(Protocol):
-    """Messages of one queue in the pages of all its addresses."""
-
-    @property
-    def version(self) -> int:
-        """Rises with every change of what is on disk."""
-
-    @property
-    def cursors(self) -> list[Cursor]:
-        """One for each address that paged messages for this queue."""
-
-    @property
-    def waiting(self) -> int:
-        """Messages on disk only, ready for delivery (Artemis: pagedCount)."""
-
-    @property
-    def timed(self) -> int:
-        """Messages on disk only that are scheduled."""
-
-    @property
-    def oldest(self) -> int | None:
-        """Timestamp (epoch ms) of the first message on disk; None where there is none, or until it has been read."""
-
-    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """A message was paged for this queue. It stays in memory where nothing precedes it and memory allows."""
-
-    def on_growth(self) -> None:
-        """Several messages were paged, each behind others of its priority."""
-
-    def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
-        """Whether no message on disk precedes ``ref`` for this consumer, and its page credit is not used up."""
-
-    def position_before(self, ref: Reference | None) -> Position | None:
-        """The first position on disk if it precedes ``ref`` for a consumer without a selector, else None."""
-
-    def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
-        """A message from a page was delivered."""
-
-    def on_requeued(self, ref: Reference) -> None:
-        """A delivered message from a page was requeued."""
-
-    def settled(self, ref: Reference, reason: Reason) -> None:
-        """A message from a page was settled."""
-
-    def spill(self, ref: Reference, owner: Consumer) -> bool:
-        """Send a message back to disk if its group owner's backlog is full; returns whether that was done."""
-
-    def release_spilled(self, consumer: Consumer) -> None:
-        """Messages spilled for a consumer may go to any consumer."""
-
-    def on_consumer_removed(self, consumer: Consumer) -> None:
-        """A consumer has left the queue."""
-
-    def demand(self) -> None:
-        """Load messages if consumers can take more than is in memory."""
-
-    def evict(self, position: Position) -> None:
-        """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
-
-    def replace(self, cursor: Cursor, position: Position) -> None:
-        """Settle a waiting message unread: a newer one has its key (last-value queues)."""
-
-    def purge(self, reason: Reason) -> Iterator[int]:
-        """Settle all that is on disk only; yields the count of each page, so that the caller may pause."""
-
-    def forget(self, address: Address) -> None:
-        """An address has left page mode; its pages are empty."""
-
-    def close(self) -> None:
-        """The queue was deleted."""
-
-    def block(self, page: Page, index: int) -> Block | None:
-        """The block with a position if it is in memory."""
-
-    def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
-        """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
-
-    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
-        """The reference of a message on disk: in no list, with state GONE."""
-
-    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
-        """A scheduled message on disk falls due at once."""
-
-
-class PagedQueues(Protocol):
-    """All paged queues of a broker."""
-
-    @property
-    def budget(self) -> Account:
-        """Memory account of messages read from pages."""
-
-    def free_memory(self, size: int) -> bool:
-        """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
-
-    def open(self, queue: Queue) -> PagedQueue:
-        """The paged queue of a queue that has none."""
-
-    def cursor(self, queue: Queue, pages: Pages) -> Cursor:
-        """The cursor of a queue in ``pages``; creates its paged queue where it has none."""
-
-    def paged(self, pages: Pages, position: Position, expires: int, due: int) -> None:
-        """A message with an expiry or a due time (epoch ms, 0 for none) was paged."""
-
-    def adopt(self, pages: Pages) -> None:
-        """Pages were recovered at start: watch their times and serve their queues."""
-
-    def closed(self, pages: Pages) -> None:
-        """An address has left page mode."""
-
-    def stop(self) -> None:
-        """Cancel all timers."""
 
 
 #: Headers of the SEND frame itself, which are not headers of the message.
@@ -666,31 +495,35 @@ class Subscriber(NamedTuple):
 FullAnswer = FullPolicy | Refused | None
 
 #: A notification hook: called with each reference that was enqueued, delivered, evicted ….
-Listener = Callable[["Reference"], None]
+Listener = Callable[[Reference], None]
+
+
+#: The attributes of `Hooks`.
+HOOK_NAMES = (
+    "admission",
+    "admit",
+    "answer",
+    "dead_lettered",
+    "deleted",
+    "delivered",
+    "enqueued",
+    "evicted",
+    "expired",
+    "full",
+    "killed",
+    "overflow",
+    "reports_entered",
+    "reports_refused",
+    "settled",
+    "slow_admit",
+    "subscribed",
+)
 
 
 class Hooks:
     """The composed hooks of one address. ``answer`` is the verdict of a full address where it is always the same."""
 
-    __slots__ = (
-        "admission",
-        "admit",
-        "answer",
-        "dead_lettered",
-        "deleted",
-        "delivered",
-        "enqueued",
-        "evicted",
-        "expired",
-        "full",
-        "killed",
-        "overflow",
-        "reports_entered",
-        "reports_refused",
-        "settled",
-        "slow_admit",
-        "subscribed",
-    )
+    __slots__ = HOOK_NAMES
 
     def __init__(self, answer: FullPolicy | None, overflow: Callable[[Any, bool], None]) -> None:
         self.answer = answer
@@ -716,21 +549,8 @@ class Hooks:
     def copied(self) -> Hooks:
         """Hooks of their own with the same values."""
         own = Hooks(self.answer, self.overflow)
-        own.full = self.full
-        own.admit = self.admit
-        own.admission = self.admission
-        own.slow_admit = self.slow_admit
-        own.reports_entered = self.reports_entered
-        own.reports_refused = self.reports_refused
-        own.subscribed = self.subscribed
-        own.enqueued = self.enqueued
-        own.evicted = self.evicted
-        own.expired = self.expired
-        own.killed = self.killed
-        own.dead_lettered = self.dead_lettered
-        own.delivered = self.delivered
-        own.settled = self.settled
-        own.deleted = self.deleted
+        for name in HOOK_NAMES:
+            setattr(own, name, getattr(self, name))
         return own
 
 
@@ -767,33 +587,3 @@ def _no_admission(answer: object) -> Admission:
 
 def _not_slow(seconds: float) -> None:
     """No effect: several policies are timed one by one."""
-
-
-class Policies(Protocol):
-    """The policies of all addresses."""
-
-    @property
-    def errors(self) -> Mapping[tuple[str, str], int]:
-        """Number of exceptions of policies, by policy and hook."""
-
-    @property
-    def slow_hooks(self) -> Mapping[tuple[str, str], int]:
-        """Number of calls longer than `SLOW_HOOK`, by policy and hook."""
-
-    def names_for(self, address: Address) -> list[str]:
-        """Names of the policies of an address that are not built in, in the order of their calls."""
-
-    def hooks_for(self, address: Address) -> Hooks:
-        """The hooks of an address for its present settings."""
-
-    def evicted(self, queue: Queue) -> Listener | None:
-        """The listener for evictions of a ring, None without one."""
-
-    def view_of(self, queue: Queue) -> Any:
-        """The view of a queue for ``Hooks.overflow``."""
-
-    def transformer(self, use: PolicyUse, address: Address) -> Transformer:
-        """A policy as the transformer of copies of messages of an address."""
-
-    def stop(self) -> None:
-        """Stop all policies and cancel their timers."""

@@ -8,8 +8,8 @@ expired messages, scheduled ones that fall due) is always admitted.
 Publishing: the one entrance for messages to addresses, whoever sends them.
 
 `publish` is for producers, who can be made to wait or refused: it checks for duplicates and limits before it routes.
-`send` and `send_to_queue` route what is admitted already. The broker's own messages (dead letters, expired messages,
-copies for policies, notifications) are always admitted.
+`send` routes what is admitted already, to the queues of an address or to the one that is named. The broker's own
+messages (dead letters, expired messages, copies for policies, notifications) are always admitted.
 
 Diverts: messages sent to one address are copied to others, or go there instead (Artemis, "Diverting and Splitting
 Message Flows").
@@ -37,9 +37,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from stompring.errors import LimitReached, Refused
+from stompring.errors import Refused
 from stompring.selector import compile_selector
 from stompring.settings.match import Pattern
 from stompring.settings.model import (
@@ -54,13 +54,24 @@ from stompring.settings.model import (
 )
 from stompring.stomp.frames import header_line
 
-from . import message, page_mode
-from .address import add_id, count_duplicate, is_known, is_persisted
-from .clock import Due
-from .directory import allow_all, check_not_internal
+from .address import (
+    Address,
+    Copier,
+    add_id,
+    as_address,
+    count_duplicate,
+    distribute,
+    enter,
+    is_known,
+    is_persisted,
+    pages_for,
+    transformer_for,
+)
+from .clock import Due, Recurrence, Schedule
+from .directory import PermissionCheck, Services, allow_all, check_not_internal, services_of
 from .lifetime import expiry_time
+from .limits import ByteQuota, MemoryLimit, MemoryLimits
 from .message import (
-    ANYCAST_ORIGIN,
     DIVERT,
     EVERYWHERE,
     EXPIRED,
@@ -69,7 +80,6 @@ from .message import (
     MANAGEMENT,
     MAX_DELIVERY_ATTEMPTS,
     MESSAGE_OVERHEAD,
-    MULTICAST_ORIGIN,
     NO_CHANGES,
     NO_ROUTE,
     ORIGIN_HEADERS,
@@ -77,36 +87,31 @@ from .message import (
     REFERENCE_OVERHEAD,
     TAIL_END,
     TAIL_OVERHEAD,
-    CopiedTraits,
+    AddressBase,
     HeaderChanges,
+    Matches,
     Message,
     MessageOrigin,
     Traits,
     Transfer,
+    Transformer,
+    copied,
     copied_traits,
     copy_for,
     make_tail,
     notification,
+    origin_headers,
     reply_traits,
     retried_traits,
     sent_headers,
     traits_for,
     without_headers,
 )
-from .ports import FullAnswer, Offer, Reason
+from .notifications import Event, message_headers
+from .ports import FullAnswer, Offer, Pages, Reason
+from .queue import Consumer, Queue, as_queue
 from .queue_browser import OnDisk, PageRead, References, iterate_timed, pending, seek
-from .reference import DELIVERING, PENDING, SCHEDULED, Reference
-
-if TYPE_CHECKING:
-    from .address import Address
-    from .broker import Broker
-    from .clock import Recurrence, Schedule
-    from .delivery import Consumer, Matches
-    from .directory import PermissionCheck
-    from .limits import MemoryLimit, MemoryLimits
-    from .message import Transformer
-    from .ports import Pages
-    from .queue import Queue
+from .reference import DELIVERING, PENDING, SCHEDULED, QueueBase, Reference
 
 
 class Rejection(NamedTuple):
@@ -145,7 +150,7 @@ class Rejection(NamedTuple):
     def of_backlog(self) -> bool:
         """The store has much to write, and a healthy disk: there will be room soon."""
         limit = self.limit
-        storage = self.address.directory.broker.storage
+        storage = self.address.broker.storage
         return limit is not None and limit is storage.write_limit and limit.fault is None
 
 
@@ -175,7 +180,7 @@ def check_admission(
         return None
     if paging and not limit.unbounded and (rejection := _page_limit(address)) is not None:
         return rejection
-    broker = address.directory.broker
+    broker = address.broker
     if broker.disk.full:
         return Rejection(address, FullPolicy(address.settings.disk_full_policy), broker.disk)
     if broker.storage.write_limit.full:
@@ -186,9 +191,7 @@ def check_admission(
 def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
     """What the policies of a full address say to one message; None where it may enter all the same."""
     assert address.hooks.full is not None
-    paging = address.directory.broker.paging
-    if paging is not None and paging.gathered:
-        paging.write_gathered()  # a policy may look at what is in pages
+    address.broker.write_gathered()  # a policy may look at what is in pages
     offer.body = body
     answer = address.hooks.full(offer)
     offer.body = b""
@@ -196,7 +199,7 @@ def _answer(address: Address, offer: Offer, body: bytes) -> FullAnswer:
         return answer
     answer = address.without_store(answer)
     if answer is FullPolicy.PAGE and address.memory.should_page(address.memory_limit):
-        page_mode.enter(address)
+        enter(address)
     return answer
 
 
@@ -274,11 +277,11 @@ def _fails(address: Address) -> bool:
     return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
 
 
-def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, FreedMemory], Counter[Queue]]:
+def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[AddressBase, FreedMemory], Counter[QueueBase]]:
     """What the acknowledged messages give back to their addresses' memory, and how many each queue has in pages."""
     holders: Counter[Message] = Counter()
-    paged: Counter[Queue] = Counter()
-    freed: dict[Address, FreedMemory] = {}
+    paged: Counter[QueueBase] = Counter()
+    freed: dict[AddressBase, FreedMemory] = {}
     for ref in acknowledged:
         message = ref.message
         if ref.queue.attributes.non_destructive:
@@ -306,7 +309,7 @@ def _exceeded(limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory) -> i
 
 
 def _exceeded_pages(
-    address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Mapping[Queue, int]
+    address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Mapping[QueueBase, int]
 ) -> str | None:
     """The same for the pages of an address, of those messages that exceed its memory."""
     limit, pages, settings = address.memory_limit, address.pages, address.settings
@@ -384,7 +387,7 @@ class Publication:
         self.offer = NO_OFFER  # as the policies of the address see its messages, where one wants to
 
 
-def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection | None:
+def publish(broker: Services, publication: Publication, body: bytes) -> Rejection | None:
     """Admit one message of a producer and route it. Returns why it was not routed, None where it was.
 
     A rejection by BLOCK asks the producer to try again later, one by FAIL is an error; what DROP says has happened.
@@ -398,7 +401,7 @@ def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection 
     if traits.requested_expiry or address.changes_expiry:
         expires = expiry_time(address.settings, now, traits.requested_expiry)
     number = broker.numbers.next()
-    if address.generation != address.directory.generation:
+    if address.generation != broker.generation:
         address.rebind()
     queues = address.reaches_all
     if queues and traits.routing_type is not address.not_for_all:  # as `Address.route`, without a call
@@ -420,7 +423,7 @@ def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection 
     return None
 
 
-def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> Rejection | None:
+def _publish_checked(broker: Services, publication: Publication, body: bytes) -> Rejection | None:
     """As `publish`, where something may be full, or the message needs more than routing."""
     address, identifier = publication.address, publication.identifier
     pages = address.pages
@@ -450,7 +453,7 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
     return None
 
 
-def _publish_paged(broker: Broker, publication: Publication, body: bytes, pages: Pages) -> None:
+def _publish_paged(broker: Services, publication: Publication, body: bytes, pages: Pages) -> None:
     """Route a message that needs nothing but routing, while its address pages without a limit."""
     address, traits = publication.address, publication.traits
     now = broker.clock.now
@@ -460,7 +463,7 @@ def _publish_paged(broker: Broker, publication: Publication, body: bytes, pages:
     message = Message(broker.next_message_number(), address, traits, body, now, expires)
     queues = address.choose(message)
     if queues:
-        page_mode.distribute(pages, message, queues)
+        distribute(pages, message, queues)
         address.routed_messages += 1
     else:
         address.unrouted_messages += 1
@@ -474,7 +477,7 @@ def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
 
 
 def publish_committed(
-    broker: Broker, publication: Publication, body: bytes, rejection: Rejection | None
+    broker: Services, publication: Publication, body: bytes, rejection: Rejection | None
 ) -> Rejection | None:
     """As `publish`, for a message of a transaction that is being committed: it neither waits nor fails any more.
 
@@ -492,36 +495,26 @@ def publish_committed(
     return None
 
 
-def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> None:
+def publish_admitted(broker: Services, publication: Publication, body: bytes) -> None:
     """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
-    if identifier is None and not address.copied:
+    persisted = identifier is not None and is_persisted(address, traits.durable)
+    if not persisted and (identifier is not None or not address.copied):
         _send_one(broker, publication, body)
-    elif identifier is None:
-        paging = broker.paging
-        if paging is not None and paging.gathered:
-            paging.write_gathered()
-        broker.storage.begin(len(body) + len(traits.block))
-        try:  # the message and its copies
-            _send_one(broker, publication, body)
-        finally:
-            broker.storage.commit()
-    elif is_persisted(address, traits.durable):
-        paging, storage = broker.paging, broker.storage
-        if paging is not None and paging.gathered:
-            paging.write_gathered()  # what came before is no part of what follows
-        storage.begin(len(body) + len(traits.block) + len(identifier))
-        try:
-            _send_one(broker, publication, body)
+        if identifier is not None:
+            add_id(address, identifier, persisted=False)
+        return
+    broker.write_gathered()  # what came before is no part of what follows: the message, and its copies or its id
+    broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
+    try:
+        _send_one(broker, publication, body)
+        if identifier is not None:
             add_id(address, identifier, persisted=True)
-        finally:
-            storage.commit()
-    else:
-        _send_one(broker, publication, body)
-        add_id(address, identifier, persisted=False)
+    finally:
+        broker.storage.commit()
 
 
-def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
+def _send_one(broker: Services, publication: Publication, body: bytes) -> None:
     """Send at once or at the scheduled time, to the address or to the one queue that is named."""
     address, traits, schedule = publication.address, publication.traits, publication.schedule
     now = broker.clock.now
@@ -535,10 +528,7 @@ def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
         due, recurrence = schedule.due_at(now), schedule.new_recurrence()
         if due and schedule.is_delay:
             due = broker.clock.from_now(due - now)
-    if publication.queue is not None:
-        send_to_queue(publication.queue, message, due, recurrence)
-    else:
-        send(message, due, recurrence)
+    send(message, due, recurrence, publication.queue)
 
 
 def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
@@ -554,46 +544,54 @@ def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
 # ---- routing
 
 
-def send(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> int:
-    """Route an admitted message; at ``due`` (epoch ms) when that is given.
+def accepting(address: Address, queue: Queue | None, message: Message) -> Sequence[Queue]:
+    """The queues of an address that a message belongs to; at most ``queue`` where that is given."""
+    if queue is None:
+        return address.choose(message)
+    return (queue,) if queue.open and (queue.accepts is None or queue.accepts(message)) else ()
 
-    Returns how many queues it has reached, or 1 where only diverts have copied it.
-    """
-    address = message.address
-    if due and not address.copied:
-        queues = address.choose(message)
-        reached = len(queues)
-        enqueue(message, queues, due, recurrence)
-    else:
-        reached = route(message, due, recurrence)
+
+def send(
+    message: Message, due: Due = 0, recurrence: Recurrence | None = None, queue: Queue | None = None
+) -> int:
+    """As `route`; a message that nobody gets is a dead letter, where its address says so."""
+    reached = route(message, due, recurrence, queue)
     if not reached:
         unrouted(message)
     return reached
 
 
-def send_to_queue(queue: Queue, message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> None:
-    """Put an admitted message into one queue of its address (a fully qualified queue name)."""
-    diverted = divert(message, due, recurrence) if message.address.copied else None
-    if diverted:
-        message.address.count_routed(1)
-        return
-    accepted = queue.open and (queue.accepts is None or queue.accepts(message))
-    if accepted:
-        enqueue(message, (queue,), due, recurrence)
-    else:
-        message.address.count_routed(diverted is not None)
-        if diverted is None:
-            unrouted(message)
+def route(
+    message: Message, due: Due = 0, recurrence: Recurrence | None = None, queue: Queue | None = None
+) -> int:
+    """Put an admitted message into the queues it belongs to, and its copies where diverts say; at ``due`` if given.
+
+    It is for ``queue`` alone where that is given (a fully qualified queue name). Returns how many queues it has
+    reached, or 1 where only diverts have copied it.
+    """
+    address = as_address(message.address)
+    diverted = divert(address, message, due, recurrence) if address.copied else None
+    if diverted:  # by an exclusive one
+        return address.count_routed(1)
+    queues = accepting(address, queue, message)
+    if not queues:
+        return address.count_routed(diverted is not None)
+    enqueue(address, message, queues, due, recurrence)
+    return len(queues)
 
 
 def enqueue(
-    message: Message, queues: Sequence[Queue], due: Due = 0, recurrence: Recurrence | None = None
+    address: Address,
+    message: Message,
+    queues: Sequence[Queue],
+    due: Due = 0,
+    recurrence: Recurrence | None = None,
 ) -> None:
-    """Put an admitted message into these queues of its address, each of which accepts it; at ``due`` if given."""
-    message.address.count_routed(len(queues))
-    pages = page_mode.pages_for(message.address) if recurrence is None else None
+    """Put an admitted message into these queues of its address, in memory or by way of pages; at ``due`` if given."""
+    address.count_routed(len(queues))
+    pages = pages_for(address) if recurrence is None else None
     if pages is not None:
-        page_mode.distribute(pages, message, queues, due)
+        distribute(pages, message, queues, due)
     elif due:
         for queue in queues:  # each counts its own repeats
             queue.schedule(message, due, None if recurrence is None else replace(recurrence))
@@ -602,39 +600,10 @@ def enqueue(
             queue.enqueue(message)
 
 
-def route(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> int:
-    """Put a message into the queues it belongs to, in memory or by way of pages, and its copies where diverts say.
-
-    Returns how many queues, or 1 where only diverts have copied it. ``due`` is for addresses whose messages are copied.
-    """
-    address = message.address
-    if address.copied:
-        return _route_copied(message, due, recurrence)
-    pages = page_mode.pages_for(address)
-    if pages is None:
-        return address.route(message)
-    queues = address.choose(message)
-    if queues:
-        page_mode.distribute(pages, message, queues)
-    return address.count_routed(len(queues))
-
-
-def _route_copied(message: Message, due: Due, recurrence: Recurrence | None) -> int:
-    """As `route`, for an address whose messages are copied."""
-    address = message.address
-    diverted = divert(message, due, recurrence)
-    if diverted:  # by an exclusive one
-        return address.count_routed(1)
-    queues = address.choose(message)
-    if not queues:
-        return address.count_routed(diverted is not None)
-    enqueue(message, queues, due, recurrence)
-    return len(queues)
-
-
 def unrouted(message: Message) -> None:
     """No queue accepted a message: it is lost, or a dead letter (``send-to-dla-on-no-route``)."""
-    address, settings = message.address, message.address.settings
+    address = as_address(message.address)
+    settings = address.settings
     if settings.send_to_dla_on_no_route and settings.dead_letter_address != address.name:
         _send_dead_letter(message, address.name, settings, NO_ROUTE)
 
@@ -661,7 +630,7 @@ def send_expired(ref: Reference) -> bool:
     origin = ref.message.address.name
     if settings.auto_create_expiry_resources:
         queue = f"{settings.expiry_queue_prefix}{origin}{settings.expiry_queue_suffix}"
-        _create_resource(ref.queue.broker, target, origin, queue)
+        _create_resource(services_of(as_queue(ref.queue)), target, origin, queue)
     return _send_copy(ref.message, ref.queue.name, target, Transfer.EXPIRED, EXPIRED)
 
 
@@ -671,9 +640,9 @@ def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool
     The copy expires as the settings of ``target`` say, with ``keep_expiry`` also when the message would have. False
     where no queue took it.
     """
-    message, queue = ref.message, ref.queue
+    message, queue = ref.message, as_queue(ref.queue)
     try:
-        queue.broker.auto_create.address_for_send(target, None, allow_all)
+        services_of(queue).auto_create.address_for_send(target, None, allow_all)
     except Refused as reason:
         log.warning(
             "message %d of queue %s not copied to address %s: %s",
@@ -688,7 +657,7 @@ def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool
     return _send_copy(message, queue.name, target, Transfer.POLICY, POLICY, requested)
 
 
-def send_notification(broker: Broker, kind: str, time: int, text: str, properties: Mapping[str, str]) -> bool:
+def send_notification(broker: Services, event: Event) -> bool:
     """Send a notification to whoever subscribes to the management-notification-address. False where no queue took it.
 
     Nothing happens without that address, without a subscription of its own on it, or while it is full.
@@ -696,7 +665,8 @@ def send_notification(broker: Broker, kind: str, time: int, text: str, propertie
     address = broker.directory.addresses.get(broker.notifications.address)
     if address is None or not address.queues or address.full is not None:
         return False
-    return route(notification(address, broker.next_message_number(), time, kind, text, properties)) > 0
+    number, headers = broker.next_message_number(), message_headers(event)
+    return route(notification(address, number, event.time, event.type, event.text, headers)) > 0
 
 
 class ReplyTo(NamedTuple):
@@ -708,7 +678,7 @@ class ReplyTo(NamedTuple):
     destination: bytes
 
 
-def send_reply(broker: Broker, reply_to: ReplyTo, headers: Mapping[bytes, bytes], body: bytes) -> bool:
+def send_reply(broker: Services, reply_to: ReplyTo, headers: Mapping[bytes, bytes], body: bytes) -> bool:
     """Send the reply to a management request. False where its address or queue is gone, or no queue took it."""
     address = broker.directory.addresses.get(reply_to.address)
     if address is None:
@@ -720,7 +690,7 @@ def send_reply(broker: Broker, reply_to: ReplyTo, headers: Mapping[bytes, bytes]
     queue = broker.directory.queues.get(reply_to.queue)
     if queue is None:
         return False
-    send_to_queue(queue, message)
+    send(message, queue=queue)
     return True
 
 
@@ -730,14 +700,14 @@ def _send_dead_letter(message: Message, queue: str, settings: AddressSettings, r
         return False
     if settings.auto_create_dead_letter_resources:
         created = f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}"
-        _create_resource(message.address.directory.broker, target, origin, created)
+        _create_resource(services_of(as_address(message.address)), target, origin, created)
     return _send_copy(message, queue, target, Transfer.DEAD_LETTER, reason)
 
 
 def _send_copy(
     message: Message, queue: str, target: str, transfer: Transfer, reason: str, requested: int = 0
 ) -> bool:
-    broker = message.address.directory.broker
+    broker = services_of(as_address(message.address))
     address = broker.directory.addresses.get(target)
     if address is None or target in broker.copying_to:
         return False  # rings that evict into each other would do so for ever
@@ -751,7 +721,7 @@ def _send_copy(
         broker.copying_to.pop()
 
 
-def _create_resource(broker: Broker, target: str, origin: str, queue: str) -> None:
+def _create_resource(broker: Services, target: str, origin: str, queue: str) -> None:
     """auto-create-dead-letter-resources and its like for expiry: one queue for each address of origin."""
     if queue in broker.directory.queues:
         return
@@ -799,7 +769,7 @@ class Divert:
         "unrouted_messages",
     )
 
-    def __init__(self, broker: Broker, configuration: DivertConfiguration) -> None:
+    def __init__(self, broker: Services, configuration: DivertConfiguration) -> None:
         self.broker = broker
         self.name = configuration.name
         self.copied_messages = 0  # copies that entered a queue, or were sent on by another divert
@@ -831,15 +801,18 @@ class Divert:
             log.warning(text, *values, extra={"divert": self.name, "address": target})
 
 
-class BoundDivert:
+class BoundDivert(Copier):
     """A divert for one of the addresses that it applies to, with its transformer for that address."""
 
-    __slots__ = ("configuration", "divert", "targets", "transformer")
+    __slots__ = ("configuration", "divert", "exclusive", "targets", "transformer")
 
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
-        self.transformer: Transformer | None = message.bind(divert.configuration.transformer, address)
+        self.exclusive = divert.exclusive
+        self.transformer: Transformer | None = transformer_for(
+            divert.broker.policies, divert.configuration.transformer, address
+        )
         self.targets = [ForwardingAddress(self, name) for name in divert.configuration.forwarding_address]
 
     def accepts(self, message: Message) -> bool:
@@ -847,9 +820,23 @@ class BoundDivert:
         matches = self.divert.accepts
         return matches is None or matches(message)
 
-    def changes(self, message: Message) -> HeaderChanges | None:
-        """What is different in the copies of a message; None where there is to be none."""
-        return NO_CHANGES if self.transformer is None else self.transformer.changes(message)
+    def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
+        """See `Copier.copy`."""
+        changes = NO_CHANGES if self.transformer is None else self.transformer.changes(message)
+        if changes is None:
+            self.divert.dropped_messages += len(self.targets)
+            return
+        for target in self.targets:
+            target.send(message, changes, due, recurrence)
+
+    def forwarding_addresses(self) -> list[Address]:
+        """See `Copier.forwarding_addresses`."""
+        return [found for target in self.targets if (found := target.existing()) is not None]
+
+    @property
+    def depends_on_message(self) -> bool:
+        """See `Copier.depends_on_message`."""
+        return self.exclusive or self.divert.accepts is not None
 
     def stop(self) -> None:
         """It does not apply to the address any more, or the address is deleted."""
@@ -949,35 +936,16 @@ class ForwardingAddress:
     def _make_traits(
         self, traits: Traits, origin: str, routing_type: RoutingType | None, changes: HeaderChanges
     ) -> Traits:
-        changed = message.copied_traits(traits, self.name.encode(), routing_type, changes)
+        changed = copied_traits(traits, self.name.encode(), routing_type, changes)
         kind = self._divert.configuration.routing_type
         names = (
             ORIGIN_HEADERS if kind is ComponentRoutingType.PASS else (*ORIGIN_HEADERS, b"destination-type")
         )
-        added = [
-            (b"_AMQ_ORIG_ADDRESS", origin.encode()),
-            (b"_AMQ_ORIG_QUEUE", self._divert.name.encode()),
-            (b"_AMQ_ORIG_REASON", DIVERT.encode()),
-        ]
-        if traits.routing_type is not None:
-            anycast = traits.routing_type is RoutingType.ANYCAST
-            added.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+        added = origin_headers(origin, self._divert.name, DIVERT, traits.routing_type)
         if kind in _COMPONENT_ROUTING_TYPES:
             added.append((b"destination-type", kind.encode()))
-        copied = CopiedTraits(
-            without_headers(changed.block, names) + b"".join(header_line(*line) for line in added),
-            changed.destination,
-            changed.routing_type,
-            changed.priority,
-            changed.durable,
-            changed.requested_expiry,
-            changed.group,
-            changed.group_sequence,
-            changed.origin,
-            changed.user,
-        )
-        copied.transfer = Transfer.POLICY
-        return copied
+        lines = b"".join(header_line(*line) for line in added)
+        return copied(changed, without_headers(changed.block, names) + lines)
 
 
 def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:
@@ -985,35 +953,29 @@ def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None
     return None if address.hooks.full is None else Offer(address.name, traits, sent_headers(message))
 
 
-def matching(diverts: Iterable[BoundDivert], message: Message) -> list[BoundDivert]:
+def matching(diverts: Iterable[Copier], message: Message) -> list[Copier]:
     """The diverts that copy a message: exclusive ones before all others, which copy nothing then."""
     found = [bound for bound in diverts if bound.accepts(message)]
-    exclusive = [bound for bound in found if bound.divert.exclusive]
+    exclusive = [bound for bound in found if bound.exclusive]
     return exclusive or found
 
 
-def divert(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> bool | None:
+def divert(address: Address, message: Message, due: Due, recurrence: Recurrence | None) -> bool | None:
     """Make the copies of a message of an address with diverts or retroactive messages, scheduled as the message is.
 
     Returns True where an exclusive divert has taken the message, else whether there was a copy (False or None).
     """
-    address = message.address
     bound = matching(address.diverts, message)
-    exclusive = bool(bound) and bound[0].divert.exclusive
+    exclusive = bool(bound) and bound[0].exclusive
     if address.retroactive is not None and not exclusive:
         address.retroactive.add(message, due, recurrence)
     if not bound:
         return None if address.retroactive is None else False
-    copying_to = address.directory.broker.copying_to
+    copying_to = services_of(address).copying_to
     copying_to.append(address.name)
     try:
         for one in bound:
-            changes = one.changes(message)
-            if changes is None:
-                one.divert.dropped_messages += len(one.targets)
-                continue
-            for target in one.targets:
-                target.send(message, changes, due, recurrence)
+            one.copy(message, due, recurrence)
     finally:
         copying_to.pop()
     return exclusive
@@ -1030,7 +992,7 @@ def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection
     """
     if next(_rejections(address, traits, None), None) is None:
         return None
-    broker = address.directory.broker
+    broker = address.broker
     message = Message(0, address, traits, body, broker.clock.now, traits.requested_expiry)
     return next(_rejections(address, traits, message), None)
 
@@ -1042,9 +1004,8 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
     while waiting:
         source = waiting.pop()
         for bound in source.diverts if message is None else matching(source.diverts, message):
-            for target in bound.targets:
-                found = target.existing()
-                if found is not None and found not in seen:
+            for found in bound.forwarding_addresses():
+                if found not in seen:
                     seen.add(found)
                     waiting.append(found)
                     yield found
@@ -1053,7 +1014,7 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
 def depends_on_message(address: Address) -> bool:
     """Whether messages sent to ``address`` differ in the addresses that get a copy."""
     return any(
-        bound.divert.accepts is not None or bound.divert.exclusive
+        bound.depends_on_message
         for source in (address, *forwarding_addresses(address, None))
         for bound in source.diverts
     )
@@ -1077,13 +1038,13 @@ def _rejections(address: Address, traits: Traits, message: Message | None) -> It
 class Diverts:
     """The diverts of a broker, by name."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Services) -> None:
         self._broker = broker
         self.by_name: dict[str, Divert] = {}
 
     def bind(self, address: Address) -> None:
         """Give an address the diverts that apply to it. Those that have not changed are as before."""
-        before = {bound.divert: bound for bound in address.diverts}
+        before = {bound.divert: bound for bound in address.diverts if isinstance(bound, BoundDivert)}
         found: list[BoundDivert] = []
         for one in self.by_name.values():
             if one.applies_to(address.name):
@@ -1131,7 +1092,7 @@ def move_target(
     user: str | None,
 ) -> Target:
     """The target that a move or copy names, created where a SEND would create it. Raises `Refused`, `NotFound`."""
-    broker = source.broker
+    broker = services_of(source)
     broker.directory.check_words(address or "")
     if queue is not None:
         name = broker.auto_create.address_of(address or "", queue)
@@ -1139,18 +1100,18 @@ def move_target(
         found = broker.auto_create.queue_for(name, queue, routing_type, check, user)
         if found is source:
             raise Refused(f"Queue {queue} is the queue of the messages itself: name another one")
-        return Target(found.address, found)
+        return Target(broker.directory.address(found.address.name), found)
     if not address:
         raise Refused("address is missing: name the address or the queue that the messages go to", status=400)
     check(PermissionType.SEND, address)
-    if address == source.address.name and list(source.address.queues.values()) == [source]:
+    if address == source.address.name and list(broker.directory.address(address).queues.values()) == [source]:
         raise Refused(
             f"Address {address} leads back to queue {source.name}: name another address, or one of its queues"
         )
     return Target(broker.auto_create.address_for_send(address, routing_type, check, user), None)
 
 
-def retry_target(broker: Broker, origin: MessageOrigin, check: PermissionCheck, user: str | None) -> Target:
+def retry_target(broker: Services, origin: MessageOrigin, check: PermissionCheck, user: str | None) -> Target:
     """Where a dead letter goes back to: its queue if that still gets what is sent to its address, else its address.
 
     Raises `Refused`, and `NotFound` where neither exists and the address may not be created.
@@ -1160,14 +1121,15 @@ def retry_target(broker: Broker, origin: MessageOrigin, check: PermissionCheck, 
     queue = directory.queues.get(origin.queue) if origin.reason != NO_ROUTE else None
     if queue is not None and _gets(queue, origin.address):
         check(PermissionType.SEND, origin.address, queue.name)
-        return Target(directory.addresses.get(origin.address, queue.address), queue)
+        address = directory.addresses.get(origin.address) or directory.address(queue.address.name)
+        return Target(address, queue)
     check(PermissionType.SEND, origin.address)
     return Target(broker.auto_create.address_for_send(origin.address, origin.routing_type, check, user), None)
 
 
 def _gets(queue: Queue, address: str) -> bool:
     """Whether messages sent to an address reach a queue: else its name belongs to a queue of another address now."""
-    wildcards = queue.broker.directory.wildcards
+    wildcards = services_of(queue).directory.wildcards
     return queue.address.name == address or queue.address.name in wildcards.matching(address)
 
 
@@ -1189,9 +1151,7 @@ class Mover:
         self.source = source
         self.remove = remove
         self.keep_origin = keep_origin
-        self._traits: tuple[Traits, Address, bool, Traits] | None = (
-            None  # the last ones: mostly the next as well
-        )
+        self._traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
         """Move or copy one message that is pending or scheduled; with its ``origin`` it is retried.
@@ -1209,7 +1169,7 @@ class Mover:
         try:
             if self.remove and not take(ref):
                 return False
-            enqueue(forwarded.message, forwarded.queues, forwarded.due, recurrence)
+            enqueue(target.address, forwarded.message, forwarded.queues, forwarded.due, recurrence)
         finally:
             broker.storage.commit()
         return True
@@ -1229,13 +1189,7 @@ class Mover:
             now,
             expires,
         )
-        queues: Sequence[Queue]
-        if queue is None:
-            queues = address.choose(message)
-        elif queue.open and (queue.accepts is None or queue.accepts(message)):
-            queues = (queue,)
-        else:
-            queues = ()
+        queues = accepting(address, queue, message)
         if not queues:
             raise Refused(f"No queue accepts message {source.number}: {_why_not(target)}")
         if list(queues) == [self.source]:
@@ -1246,12 +1200,12 @@ class Mover:
     def _traits_for(self, traits: Traits, address: Address, origin: MessageOrigin | None) -> Traits:
         known = self._traits
         if known is not None and known[0] is traits and known[1] is address:
-            return known[3]
+            return known[2]
         if origin is None:
             found = traits_for(traits, address)
         else:
             found = retried_traits(traits, address, origin.routing_type, keep_origin=self.keep_origin)
-        self._traits = traits, address, origin is not None, found
+        self._traits = traits, address, found
         return found
 
     def _rejection(self, ref: Reference, address: Address, message: Message) -> Rejection | None:
@@ -1284,7 +1238,7 @@ def take(ref: Reference) -> bool:
     loaded = loaded_reference(ref)
     if loaded is None:
         return False
-    queue = loaded.queue
+    queue = as_queue(loaded.queue)
     queue.detach(loaded)
     queue.messages_acknowledged += 1
     loaded.last_rejected_by = None  # no consumer has taken it
@@ -1297,7 +1251,7 @@ def expire(ref: Reference) -> bool:
     loaded = loaded_reference(ref)
     if loaded is None:
         return False
-    loaded.queue.broker.expiry.expire(loaded)
+    as_queue(loaded.queue).expire(loaded)
     return True
 
 
@@ -1306,7 +1260,7 @@ def change_priority(ref: Reference, priority: int) -> bool:
 
     The message is replaced by a copy with a new number, which was never delivered; all else is as it was.
     """
-    queue, message = ref.queue, ref.message
+    queue, message = as_queue(ref.queue), ref.message
     broker, traits = queue.broker, message.traits
     if traits.priority == priority:
         return ref.present if isinstance(ref, OnDisk) else ref.state == PENDING
@@ -1316,9 +1270,9 @@ def change_priority(ref: Reference, priority: int) -> bool:
         if not take(ref):
             return False
         number = broker.next_message_number()
-        address, body = message.address, message.body
+        address, body = as_address(message.address), message.body
         copy = Message(number, address, address.mark(changed), body, message.timestamp, message.expires)
-        enqueue(copy, (queue,))
+        enqueue(address, copy, (queue,))
     finally:
         broker.storage.commit()
     return True
@@ -1331,7 +1285,7 @@ def dead_letter(ref: Reference) -> bool:
     """
     if not (ref.present if isinstance(ref, OnDisk) else ref.state in (PENDING, SCHEDULED)):
         return False
-    queue = ref.queue
+    queue = as_queue(ref.queue)
     with queue.broker.together():
         if not send_dead_letter(ref, MANAGEMENT):
             target = queue.address.settings.dead_letter_address
@@ -1394,50 +1348,6 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
 STEP_OVERHEAD = 400
 
 
-class ByteQuota:
-    """Bytes held, with a limit. A limit is reached, not passed: the message that reaches it was the last one.
-
-    One for the broker (``whole`` None), and one for each connection, which counts there as well.
-    """
-
-    __slots__ = ("bytes", "limit", "whole")
-
-    def __init__(self, limit: int, whole: ByteQuota | None = None) -> None:
-        self.bytes = 0
-        self.limit = limit
-        self.whole = whole
-
-    @property
-    def full(self) -> bool:
-        """Whether nothing more may be held."""
-        return 0 <= self.limit <= self.bytes
-
-    def reserve(self, size: int) -> None:
-        """Hold ``size`` more bytes. Raises `LimitReached`."""
-        if self.full:
-            raise LimitReached(
-                f"The open transactions of this connection hold {self.bytes} bytes, and the limit is "
-                f"{self.limit} (maxTransactionBytes)",
-                "maxTransactionBytes",
-            )
-        whole = self.whole
-        if whole is not None:
-            if whole.full:
-                raise LimitReached(
-                    f"All open transactions together hold {whole.bytes} bytes, and the limit is {whole.limit} "
-                    "(global-max-transaction-size)",
-                    "global-max-transaction-size",
-                )
-            whole.bytes += size
-        self.bytes += size
-
-    def release(self, size: int) -> None:
-        """Give back what was held."""
-        self.bytes -= size
-        if self.whole is not None:
-            self.whole.bytes -= size
-
-
 #: Does something now; or gives an iterator that does it in steps, where it is about many messages.
 Step = Callable[[], object]
 Undo = Callable[[], "list[Reference]"]
@@ -1472,7 +1382,7 @@ class Transaction:
         "returns",
     )
 
-    def __init__(self, broker: Broker, held: ByteQuota | None = None) -> None:
+    def __init__(self, broker: Services, held: ByteQuota | None = None) -> None:
         """``held`` counts what its connection holds, where it belongs to one."""
         self._broker = broker
         self._quota = held or broker.transaction_bytes
@@ -1591,8 +1501,8 @@ class Transaction:
             storage.commit()
         returns, self.returns = self.returns, []
         self._forget()
-        for queue in {ref.queue for ref in returns if not ref.queue.consumers}:
-            self._broker.consider_deleting(queue)  # its consumer left before the commit
+        for queue in {as_queue(ref.queue) for ref in returns}:
+            queue.delete_if_unused()  # its consumer left before the commit
 
     def cancel(self, reason: str) -> None:
         """Nothing that was sent in it will happen: notify those who want to know, once."""
@@ -1670,6 +1580,6 @@ def settling(refs: list[Reference]) -> Iterator[None]:
 
 def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
     """Hand references of any queues back to them."""
-    queues = {ref.queue.number: ref.queue for ref in refs}
+    queues = {ref.queue.number: as_queue(ref.queue) for ref in refs}
     for number, queue in queues.items():
         queue.requeue([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)

@@ -1,56 +1,1294 @@
-"""A queue: its messages, how they enter, leave and come back, its ring, its last values and its counters.
-
-A queue: its messages, how they enter, leave and come back, its ring and its counters.
+"""A queue: its consumers and how messages are delivered to them, and its messages: how they enter, leave and come back.
 
 A message that arrives while nothing is pending is delivered at once to the consumer whose turn it is
-(`Queue.enqueue`); everything else waits in the lists of the queue's `Dispatcher`.
+(`Queue.enqueue`); everything else waits in the lists of the queue's `Dispatcher`: its consumers, the pending lists they
+are served from, and the delivery loop. `MessageGroups` has the owner of each group.
 
-Last-value queues: of all messages with one key only the newest is pending (Artemis, "Last-Value Queues").
-
-The queue has an index: for each key the newest message that has entered the queue and not left it. That is a reference
-while the message is in memory, and a number (`LastValueQueue.encode`) while it is on disk only. When the next message
-with the key enters, the message in the index is replaced: at once if it is pending, when it comes back if it is in
-delivery.
+Between any two calls no ready consumer could be given a pending message, unless delivery is stopped (`STOPPED`) or
+goes on in a later turn of the reactor (`Slices`), as does a scan for a selector that is new (`SelectorList.cursor`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from heapq import heappop, heappush, merge
-from itertools import chain
+from itertools import chain, count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+from zlib import crc32
+
+from mypy_extensions import mypyc_attr
 
 from stompring.errors import Refused
-from stompring.selector import InvalidSelector, compile_selector
-from stompring.settings.model import AddressSettings, QueueConfiguration, RingPolicy, RoutingType, options_of
-from stompring.settings.value_types import VALUE_TYPES, message_header
+from stompring.settings.match import is_internal
 
-from .clock import Due
-from .delivery import (
-    CLOSED,
-    LAST_VALUE,
-    OBSERVED,
-    PAGED,
-    PAUSED,
-    SELECTORS,
-    Consumer,
-    Dispatcher,
+from .clock import DELIVERIES, DELIVERIES_BETWEEN, NOTICED, Due, FromNow, Reactor, Recurrence, Timer, Work
+from .history import History
+from .lifetime import TimerQueue, is_expired, redelivery_delay
+from .message import (
+    EVERYWHERE,
+    IN_DURABLE,
+    MESSAGE_OVERHEAD,
+    NEVER,
+    AddressBase,
     Matches,
-    not_from,
+    Message,
+    Numbers,
+    Traits,
+    repeated,
 )
-from .lifetime import is_expired, redelivery_delay_of, remove_if_exhausted
-from .message import EVERYWHERE, IN_DURABLE, MESSAGE_OVERHEAD, NEVER, SYSTEM_PROPERTIES, Message, Traits
-from .ports import DELIVERED, POSTPONED, RETURNED, Entries, Reason, hooks_with_settled
-from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference, ReferenceRun
+from .ports import (
+    DELIVERED,
+    POSTPONED,
+    RETURNED,
+    Block,
+    Cursor,
+    Entries,
+    Hooks,
+    Listener,
+    Reason,
+    Storage,
+    hooks_with_settled,
+)
+from .queue_attributes import QueueAttributes
+from .reference import (
+    DELIVERING,
+    GONE,
+    LEVELS,
+    PENDING,
+    SCHEDULED,
+    SLACK,
+    ConsumerBase,
+    Page,
+    PendingList,
+    Position,
+    QueueBase,
+    Reference,
+    ReferenceRun,
+)
 
-if TYPE_CHECKING:
-    from .address import Address
-    from .broker import Broker
-    from .clock import Recurrence
-    from .history import History
-    from .ports import Cursor, Listener, Page, PagedQueue, Pages, Position
+log = logging.getLogger(__name__)
+
+
+def not_from(origin: object, matches: Matches | None) -> Matches:
+    """A filter that also rejects what ``origin`` sent (no-local)."""
+
+    def accepts(message: Message) -> bool:
+        return message.traits.origin != origin and (matches is None or matches(message))
+
+    return accepts
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # of the kit for tests of policies
+class Consumer(ConsumerBase):
+    """Base of the session's subscriptions. A queue calls the ``deliver`` methods; the attributes are its dispatcher's.
+
+    ``willing``: the subscription has credit and its socket takes more. ``ready``: the consumer is among those that the
+    dispatcher serves in turn. The two differ on exclusive queues.
+    """
+
+    __slots__ = (
+        "group_backlog",
+        "group_owner",
+        "matches",
+        "matches_key",
+        "priority",
+        "queue",
+        "ready",
+        "settled",
+        "source",
+        "willing",
+        "writes_tails",
+    )
+
+    queue: Queue
+    settles_on_delivery = (
+        False  # a message that it is given is acknowledged, and it leaves no trace of that elsewhere
+    )
+    connection_id = ""  # the session header of its connection
+
+    def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:
+        self.matches = matches
+        self.matches_key = matches_key  # consumers with equal keys share one list of what matches
+        self.priority = 0  # those with the highest are served first
+        self.willing = True
+        self.ready = False
+        self.source: PendingList | None = None  # of this consumer's next message
+        self.settled = 0  # messages that it acknowledged: by which it is known as slow
+        self.writes_tails = False  # `write_tail` may be called: a message is settled by being written
+        self.group_backlog: PendingList | None = None  # of groups that are pinned here, waiting for credit
+        self.group_owner: GroupOwner | None = None  # made with the first group that is pinned here
+
+    def deliver_message(self, message: Message) -> None:
+        """A message straight from its sender; no reference to it exists yet."""
+        raise AssertionError("a consumer is given messages")
+
+    def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
+        """As `deliver_message`, of a message that needs nothing but its bytes. Only where ``writes_tails``."""
+        raise AssertionError("a consumer that writes tails is given them")
+
+    def deliver_reference(self, ref: Reference) -> None:
+        """A message that waited in the queue, or comes again."""
+        raise AssertionError("a consumer is given references")
+
+    def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
+        """What is delivered in this context has one header more."""
+        return nullcontext()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a message waits that it would be given next, if it could take one."""
+        source, backlog, paged = self.source, self.group_backlog, self.queue.paged
+        if source is not None and source.head() is not None:
+            return True
+        if backlog is not None and backlog.head() is not None:
+            return True
+        return paged is not None and paged.waiting > 0 and self.matches is None
+
+    @property
+    def remote(self) -> str:
+        """Host and port of its client."""
+        return ""
+
+    @property
+    def group_count(self) -> int:
+        """Message groups, or buckets of them, that are pinned to this consumer."""
+        return 0 if self.group_owner is None else self.group_owner.count
+
+    def cancelled(self, reason: str) -> None:
+        """The queue is gone; the consumer gets nothing any more."""
+        raise AssertionError("a consumer is cancelled with its queue")
+
+    def unsettled_references(self) -> Iterable[Reference]:
+        """What it was given and has not settled, in the order of delivery, for management."""
+        return ()
+
+    @property
+    def identifier(self) -> str:
+        """What its client calls it."""
+        return ""
+
+
+#: Owners that one step of `MessageGroups.sweep` looks at.
+SWEPT = 256
+
+
+class GroupOwner:
+    """A consumer as the owner of groups. It is shared by all of these, so that they are unpinned in one step."""
+
+    __slots__ = ("backlog_keys", "consumer", "count")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer: Consumer | None = consumer  # None once its groups are unpinned
+        self.count = 0
+        self.backlog_keys: set[bytes | int] = set()  # of groups that may have messages in its backlog
+
+
+class MessageGroups:
+    """The owner of each message group: all messages with one JMSXGroupID go to one consumer, in order, while it lives.
+
+    ``buckets`` above 0 puts the groups into that number of buckets, by a hash of their ids: a bucket has an owner, and
+    the table no more entries than that. -1: each group has an entry.
+
+    A message whose owner has no credit goes to that consumer's ``group_backlog``, so that other groups do not wait
+    behind it; it stays pending and counts for the ring.
+    """
+
+    __slots__ = ("buckets", "first", "owners", "stale")
+
+    def __init__(self, buckets: int = -1) -> None:
+        self.buckets = buckets
+        self.owners: dict[bytes | int, GroupOwner] = {}
+        self.stale = 0  # entries of consumers that have left
+        self.first = 0  # the number of the message with which a group was last pinned, until it is delivered
+
+    def _key(self, group: bytes) -> bytes | int:
+        return group if self.buckets < 0 else crc32(group) % self.buckets
+
+    def owner_of(self, group: bytes) -> Consumer | None:
+        """The consumer to which a group is pinned, None for nobody."""
+        owner = self.owners.get(self._key(group))
+        return None if owner is None else owner.consumer
+
+    def owner(self, ref: Reference) -> Consumer | None:
+        """The consumer to which the group of a message is pinned, None for nobody."""
+        group = ref.message.traits.group
+        return None if group is None else self.owner_of(group)
+
+    def claim(self, ref: Reference, consumer: Consumer) -> Consumer:
+        """Who gets a message: the owner of its group, which is ``consumer`` from now on where it had none.
+
+        A message that the selector of the owner refuses goes to ``consumer`` too: nobody else would ever get it.
+        """
+        group = ref.message.traits.group
+        if group is None:
+            return consumer
+        key = self._key(group)
+        owner = self.owners.get(key)
+        owning = None if owner is None else owner.consumer
+        if owning is None:
+            self._pin(key, consumer)
+            self.first = ref.message.number
+            return consumer
+        refused = owning is not consumer and owning.matches is not None and not owning.matches(ref.message)
+        return consumer if refused else owning
+
+    def _pin(self, key: bytes | int, consumer: Consumer) -> None:
+        if key in self.owners:
+            self.stale -= 1
+        owner = _owner(consumer)
+        owner.count += 1
+        self.owners[key] = owner
+
+    def release(self, group: bytes) -> list[Reference]:
+        """Unpin one group, or the bucket it is in; returns its backlog, in order: it may be pinned anew."""
+        key = self._key(group)
+        owner = self.owners.pop(key, None)
+        if owner is None:
+            return []
+        consumer = owner.consumer
+        if consumer is None:
+            self.stale -= 1
+            return []
+        owner.count -= 1
+        if consumer.group_backlog is None or key not in owner.backlog_keys:
+            return []
+        owner.backlog_keys.discard(key)
+        freed, others = [], PendingList()
+        for ref in consumer.group_backlog:
+            group_of_ref = ref.message.traits.group
+            if group_of_ref is not None and self._key(group_of_ref) == key:
+                freed.append(ref)
+            else:
+                others.append(ref)
+        if freed:
+            consumer.group_backlog = others
+        return freed
+
+    def add_to_backlog(self, ref: Reference, owner: Consumer) -> None:
+        """A message waits for an owner that cannot take it now."""
+        if owner.group_backlog is None:
+            owner.group_backlog = PendingList()
+        owner.group_backlog.insert(ref)
+        group = ref.message.traits.group
+        if group is not None:
+            _owner(owner).backlog_keys.add(self._key(group))
+
+    def remove(self, consumer: Consumer) -> list[Reference]:
+        """Unpin all groups of a consumer; returns its backlog, in order."""
+        owner, consumer.group_owner = consumer.group_owner, None
+        if owner is not None:
+            owner.consumer = None
+            self.stale += owner.count
+        backlog, consumer.group_backlog = consumer.group_backlog, None
+        return [] if backlog is None else list(backlog)
+
+    def sweep(self) -> Iterator[None]:
+        """Remove the entries of consumers that have left, in steps."""
+        for index, key in enumerate(list(self.owners), 1):
+            owner = self.owners.get(key)
+            if owner is not None and owner.consumer is None:
+                del self.owners[key]
+                self.stale -= 1
+            if index % SWEPT == 0:
+                yield
+
+    def count(self, consumers: Iterable[Consumer]) -> int:
+        """The number of groups, or buckets, that are pinned to one of these consumers."""
+        return sum(consumer.group_count for consumer in consumers)
+
+    def pinned(self) -> Iterator[tuple[bytes | int, Consumer]]:
+        """Each group, or the number of its bucket, with its owner. They must not change meanwhile."""
+        for key, owner in self.owners.items():
+            if owner.consumer is not None:
+                yield key, owner.consumer
+
+
+def _owner(consumer: Consumer) -> GroupOwner:
+    """The consumer as an owner, made where it is none yet."""
+    owner = consumer.group_owner
+    if owner is None:
+        owner = consumer.group_owner = GroupOwner(consumer)
+    return owner
+
+
+#: The bits of `Dispatcher.blocks`: why a message that arrives cannot be delivered directly.
+PAUSED = 1  # by management
+AWAITING_CONSUMERS = 2  # consumers-before-dispatch, delay-before-dispatch
+SUSPENDED = 4  # work on many of its messages is in progress
+GROUPS = 8  # messages of groups have come: each goes to the owner of its group
+NON_DESTRUCTIVE = 16  # every consumer gets every message
+OBSERVED = (
+    32  # a policy is notified of each delivery or settlement, which `Queue.deliver` and `Queue.settle` do
+)
+SELECTORS = 64  # some consumers have a selector
+PAGED = 128  # some messages are in pages
+CLOSED = 256  # the queue is deleted
+LAST_VALUE = 1024  # a message may replace another
+PRIORITIES = 512  # consumers differ in priority: the highest comes first
+FIRST_KEY = 4096  # group-first-key: some deliveries have one more header
+REBALANCING = 2048  # group-rebalance-pause-dispatch: until everything in delivery is settled
+
+#: Of these, what stops the delivery of pending messages too.
+STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED | REBALANCING
+
+#: Of these, what `Dispatcher.dispatch` does with one step more for each message.
+ORDERED = PRIORITIES | FIRST_KEY
+
+#: Of these, what depends on the message: `Queue.deliver_directly` may still do it.
+PERHAPS = SELECTORS | PAGED
+
+
+#: Evaluations of a selector between two readings of the clock: one may take long, as XPATH does.
+SCANNED_AT_ONCE = 8
+
+#: References in the list of a selector at which its scan waits until consumers take them. A list takes 8 bytes for
+#: each: without a limit thousands of selectors would take more memory than the messages that they match.
+LISTED = 256
+
+#: Consumers that are paused one by one; each takes time linear in the number of ready consumers.
+PAUSED_SINGLY = 16
+
+#: Groups of consumers that have left which may stay among the owners; with more, and more than half, they are removed.
+STALE = 1000
+
+
+class SelectorList:
+    """What is pending for the consumers with one selector, which share it."""
+
+    __slots__ = ("consumers", "cursor", "matches", "paused", "pending")
+
+    def __init__(self, matches: Matches) -> None:
+        self.matches = matches
+        self.pending = PendingList()
+        self.consumers = 0
+        #: the position of the scan of older messages: the list has none after it. None: the scan is over
+        self.cursor: PendingCursor | None = None
+        self.paused = False  # the scan waits until the list is empty
+
+
+#: References that a `PendingCursor` reads ahead.
+AHEAD = 512
+
+
+class PendingCursor:
+    """A position among the pending messages of a queue, in the order of delivery, while others change the queue.
+
+    The cursor gives each message after its position, new ones too, and none before it.
+    """
+
+    __slots__ = ("_chunk", "_dispatcher", "_version", "level", "sequence")
+
+    def __init__(self, dispatcher: Dispatcher, level: int = LEVELS - 1) -> None:
+        """Begins at the head of a priority."""
+        self._dispatcher = dispatcher
+        self._chunk: list[Reference] = []  # the next few, the last first
+        self._version = 0  # of the dispatcher when they were read
+        self.level = level  # -1 at the end
+        self.sequence: int | None = None  # the first after the cursor; None: the whole level
+
+    @property
+    def over(self) -> bool:
+        """Whether the cursor is behind the last reference."""
+        return self.level < 0
+
+    def passed(self, priority: int, sequence: int) -> bool:
+        """Whether a message of this priority and sequence comes before the cursor."""
+        mine = self.sequence
+        return priority > self.level or (priority == self.level and mine is not None and sequence < mine)
+
+    def take(self, most: int) -> list[Reference]:
+        """The pending ones of the next ``most`` references, perhaps none before the end."""
+        while not self._read():
+            self.level -= 1
+            self.sequence = None
+            if self.level < 0:
+                return []
+        chunk = self._chunk
+        taken = chunk[-most:]
+        del chunk[-most:]
+        self.sequence = taken[0].sequence + 1
+        return [ref for ref in reversed(taken) if ref.state == PENDING]
+
+    def peek(self) -> Reference | None:
+        """The next of this priority that is pending, left in place."""
+        while self._read():
+            ref = self._chunk[-1]
+            if ref.state == PENDING:
+                return ref
+            self.skip(ref.sequence)
+        return None
+
+    def skip(self, sequence: int) -> None:
+        """Move the cursor after a sequence of this level."""
+        chunk = self._chunk
+        while chunk and chunk[-1].sequence <= sequence:
+            chunk.pop()
+        if self.sequence is None or self.sequence <= sequence:
+            self.sequence = sequence + 1
+
+    def _read(self) -> bool:
+        """Read the next references if the cursor has none, or the queue has new ones among them."""
+        dispatcher = self._dispatcher
+        if not self._chunk or self._version != dispatcher.version:
+            self._chunk = dispatcher.read_pending(self.level, self.sequence, AHEAD)
+            self._chunk.reverse()
+            self._version = dispatcher.version
+        return bool(self._chunk)
+
+
+class Dispatcher:
+    """Delivers the pending messages of one queue to its consumers, round robin.
+
+    ``blocks`` has a bit for each reason against handing a message over as it arrives: direct delivery iff it is 0.
+    """
+
+    __deletable__ = ("queue",)  # see `close`; for the compiled build
+
+    # more attributes than Python keeps fast in a dictionary
+    __slots__ = (
+        "_buckets",
+        "_deferred",
+        "_delivered_before",
+        "_dispatching",
+        "_effort",
+        "_suspensions",
+        "_timer",
+        "blocks",
+        "consumers",
+        "count",
+        "exclusive",
+        "groups",
+        "pending",
+        "queue",
+        "ready",
+        "scanning",
+        "selector_lists",
+        "version",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self._effort = queue.broker.effort
+        self.count = 0  # pending in memory
+        self.consumers: list[Consumer] = []
+        #: consumers that can take messages, the next in turn first; with `PRIORITIES` the highest priority first
+        self.ready: deque[Consumer] = deque()
+        self.pending = PendingList()
+        self.selector_lists: dict[object, SelectorList] = {}  # by ``Consumer.matches_key``
+        self.scanning = 0  # selector lists with a scan that is not over
+        self.version = 0  # goes up when a message becomes pending elsewhere than at the tail
+        self.groups: MessageGroups | None = None  # made with the first grouped message
+        self.exclusive: Consumer | None = None  # the one consumer of an exclusive queue that is served
+        self._buckets = queue.attributes.group_buckets
+        self._delivered_before = 0  # messages_delivered of the queue when that was chosen
+        self.blocks = NON_DESTRUCTIVE if queue.attributes.non_destructive else 0
+        self.set_block(FIRST_KEY, queue.attributes.group_first_key is not None)
+        self._suspensions = 0
+        if queue.broker.delivery_suspended:
+            self.suspend()
+        self._timer: Timer | None = None  # delay-before-dispatch
+        self._dispatching = False
+        self._deferred = False  # delivery goes on in a later turn of the reactor
+        self._await_consumers_again()
+
+    # ---- whether messages are delivered
+
+    def set_block(self, reason: int, on: bool) -> None:
+        """Set or clear a bit of ``blocks``."""
+        self.blocks = self.blocks | reason if on else self.blocks & ~reason
+
+    def suspend(self) -> None:
+        """Deliver nothing until `resume` was called as often as this."""
+        self._suspensions += 1
+        self.blocks |= SUSPENDED
+
+    def resume(self) -> None:
+        """Undo one `suspend`."""
+        self._suspensions -= 1
+        if not self._suspensions:
+            self.blocks &= ~SUSPENDED
+        if self.blocks & REBALANCING and not self.queue.delivering:
+            self.blocks &= ~REBALANCING
+        self.dispatch()
+
+    @property
+    def active(self) -> bool:
+        """Whether some consumer would be given a pending message now."""
+        return bool(self.ready) and not self.blocks & STOPPED
+
+    # ---- consumers
+
+    def add(self, consumer: Consumer) -> None:
+        """A new consumer. Raises `Refused` beyond max-consumers."""
+        queue = self.queue
+        limit = queue.attributes.max_consumers
+        if 0 <= limit <= len(self.consumers):
+            raise Refused(f"Queue {queue.name} has reached its max-consumers of {limit}")
+        self.consumers.append(consumer)
+        consumer.source = self._source_for(consumer)
+        if consumer.priority != self.consumers[0].priority and not self.blocks & PRIORITIES:
+            self._order_by_priority()
+        self._apply_exclusive()
+        self._check_consumers()
+        rebalanced = queue.attributes.group_rebalance and self._rebalance()
+        if consumer.willing:
+            self.resume_consumer(consumer)
+        if rebalanced or queue.attributes.exclusive:
+            self.dispatch()
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer is gone; its group backlog is anybody's again."""
+        self.consumers.remove(consumer)
+        self.pause_consumer(consumer)
+        self._forget_source(consumer)
+        consumer.source = (
+            PendingList()
+        )  # a reference that it rejected refers to it, and must not keep the old list alive
+        self._free_groups(consumer)
+        if self.queue.paged is not None:
+            self.queue.paged.on_consumer_removed(consumer)
+        if not self.consumers:
+            self._await_consumers_again()
+            self.cancel_timer()
+        if self.blocks & PRIORITIES:
+            self.set_block(PRIORITIES, len({other.priority for other in self.consumers}) > 1)
+        if self.exclusive is consumer:
+            self.exclusive = None
+        self._apply_exclusive()
+
+    def resume_consumer(self, consumer: Consumer) -> None:
+        """A consumer can take messages (again)."""
+        consumer.willing = True
+        if consumer.ready or self.blocks & CLOSED:
+            return
+        if not self.queue.attributes.exclusive or self.exclusive is consumer:
+            self._make_ready(consumer)
+            if self.count and self.next_in_memory(consumer) is not None:  # the others had their turn
+                self.dispatch()
+            elif self.blocks & PAGED:
+                self._demand()
+
+    def pause_consumer(self, consumer: Consumer) -> None:
+        """A consumer can take no more for now."""
+        consumer.willing = False
+        if consumer.ready:
+            consumer.ready = False
+            self.ready.remove(consumer)
+
+    def pause_consumers(self, consumers: list[Consumer]) -> None:
+        """Pause the consumers of one connection; a connection may have thousands on one queue."""
+        if len(consumers) < PAUSED_SINGLY:
+            for consumer in consumers:
+                self.pause_consumer(consumer)
+            return
+        for consumer in consumers:
+            consumer.willing = consumer.ready = False
+        still_ready = [consumer for consumer in self.ready if consumer.ready]
+        self.ready.clear()
+        self.ready.extend(still_ready)
+
+    def on_attributes_changed(self) -> None:
+        """The attributes of the queue are others: go on with whoever may go on."""
+        attributes = self.queue.attributes
+        if attributes.consumers_before_dispatch <= 0:
+            self.blocks &= ~AWAITING_CONSUMERS
+        self.set_block(FIRST_KEY, attributes.group_first_key is not None)
+        if not (attributes.group_rebalance and attributes.group_rebalance_pause_dispatch):
+            self.blocks &= ~REBALANCING
+        if self._buckets != attributes.group_buckets:
+            self._buckets = attributes.group_buckets
+            self._free_all_groups()
+            self.groups = None
+            self.blocks &= ~GROUPS
+            if self.count:
+                self._begin_groups()  # some of what is pending may belong to groups
+        self._apply_exclusive()
+        if attributes.exclusive:
+            for other in self.consumers:
+                if other is not self.exclusive:
+                    self._free_groups(other)
+        self._check_consumers()
+        for consumer in self.consumers:
+            if consumer.willing:
+                self.resume_consumer(consumer)
+        self.dispatch()
+
+    def stands_by(self, consumer: Consumer) -> bool:
+        """Whether a consumer could take messages and has none, because another of the queue comes first."""
+        if not consumer.willing or any(True for _ in consumer.unsettled_references()):
+            return False
+        if self.queue.attributes.exclusive:
+            return consumer is not self.exclusive
+        return any(other.priority > consumer.priority for other in self.consumers)
+
+    def _apply_exclusive(self) -> None:
+        """Only one consumer of an exclusive queue is ever ready: the oldest of those with the highest priority.
+
+        It stays that until it leaves. One of higher priority takes its place only while it was delivered nothing.
+        """
+        queue = self.queue
+        if not queue.attributes.exclusive:
+            self.exclusive = None
+            return
+        if not self.consumers:
+            return
+        chosen = self.exclusive
+        if chosen is None or queue.messages_delivered == self._delivered_before:
+            best = max(self.consumers, key=attrgetter("priority"))
+            if chosen is None or best.priority > chosen.priority:
+                chosen = self.exclusive = best
+                self._delivered_before = queue.messages_delivered
+        for other in self.consumers:
+            if other.ready and other is not chosen:
+                other.ready = False
+                self.ready.remove(other)
+        if chosen.willing and not chosen.ready:
+            self._make_ready(chosen)
+
+    def _make_ready(self, consumer: Consumer) -> None:
+        """Add a consumer to those that are served; with priorities behind all that have the same one."""
+        consumer.ready = True
+        ready = self.ready
+        if not self.blocks & PRIORITIES or not ready or ready[-1].priority >= consumer.priority:
+            ready.append(consumer)
+            return
+        lower = next(at for at, other in enumerate(ready) if other.priority < consumer.priority)
+        ready.insert(lower, consumer)
+
+    def _order_by_priority(self) -> None:
+        """The first two priorities differ: from now on ``ready`` is sorted."""
+        self.blocks |= PRIORITIES
+        in_order = sorted(self.ready, key=attrgetter("priority"), reverse=True)
+        self.ready.clear()
+        self.ready.extend(in_order)
+
+    def next_consumer(self) -> Consumer:
+        """The next ready consumer, round robin. Where there is only one, callers take it without this call."""
+        ready = self.ready
+        consumer = ready[0]
+        ready.rotate(-1)
+        return consumer
+
+    def consumer_for(self, matching: list[PendingList]) -> Consumer | None:
+        """Who gets a message as it arrives that belongs to the lists ``matching`` of selectors.
+
+        None where no ready consumer may have it, or another message comes first.
+        """
+        ready, everything = self.ready, self.pending
+        for _ in range(len(ready)):
+            consumer = ready[0] if len(ready) == 1 else self.next_consumer()
+            source = consumer.source
+            if source is everything or source in matching:
+                # nothing waits for a consumer that is ready, except what it has just refused
+                return consumer if source.head() is None else None
+        return None
+
+    def consumer_for_any(self) -> Consumer | None:
+        """Who gets a message that was just read from a page, whatever it is; None where that depends on something."""
+        if self.count or not self.ready or self.blocks & ~PAGED or self._dispatching:
+            return None
+        return self.next_consumer()
+
+    def _source_for(self, consumer: Consumer) -> PendingList:
+        if self.blocks & NON_DESTRUCTIVE:
+            consumer.matches_key = (
+                object()
+            )  # each has its own list; not the consumer itself, which would be a cycle
+            found = self._add_selector_list(consumer.matches_key, consumer.matches or _everything)
+        elif consumer.matches is None:
+            return self.pending
+        else:
+            found = self.selector_lists.get(consumer.matches_key) or self._add_selector_list(
+                consumer.matches_key, consumer.matches
+            )
+        found.consumers += 1
+        if found.cursor is not None and found.consumers == 1:
+            self.queue.broker.scans.run(self._scan(found), consumer.connection_id)
+        return found.pending
+
+    def _add_selector_list(self, key: object, matches: Matches) -> SelectorList:
+        made = self.selector_lists[key] = SelectorList(matches)
+        self.blocks |= SELECTORS
+        if self.count:
+            made.cursor = PendingCursor(self)
+            self.scanning += 1
+        return made
+
+    def _scan(self, target: SelectorList) -> Iterator[None]:
+        """List the pending messages that a new selector matches, in the order of delivery, and deliver them."""
+        matches, pending = target.matches, target.pending
+        while (cursor := target.cursor) is not None:
+            waited = pending.head() is not None
+            for ref in cursor.take(SCANNED_AT_ONCE):
+                if matches(ref.message):
+                    pending.append(ref)
+            if cursor.over:
+                self._end_scan(target)
+                waited = waited and self.groups is None  # a group's backlog may have waited for the scan
+            if not waited and (pending.size or self.groups is not None):
+                self.dispatch()
+            elif cursor.over and self.blocks & PAGED:
+                self._demand()
+            if pending.size >= LISTED and target.cursor is not None and pending.head() is not None:
+                target.paused = True
+                return
+            yield
+
+    def _resume_scan(self, consumer: Consumer) -> bool:
+        """Continue a scan that waits for its list to be empty, as it is now; whether the list has references again."""
+        target = self.selector_lists.get(consumer.matches_key)
+        if target is None or not target.paused or target.pending is not consumer.source:
+            return False
+        target.paused = False
+        self.queue.broker.scans.run(self._scan(target), consumer.connection_id)
+        return target.pending.head() is not None
+
+    def _end_scan(self, target: SelectorList) -> None:
+        if target.cursor is not None:
+            target.cursor = None
+            self.scanning -= 1
+
+    def _passed(self, target: SelectorList, ref: Reference) -> bool:
+        """Whether the scan for a list is past a reference."""
+        cursor = target.cursor
+        return cursor is None or cursor.passed(ref.message.traits.priority, ref.sequence)
+
+    def is_scanning(self, consumer: Consumer) -> bool:
+        """Whether the scan for the selector of a consumer is not over."""
+        target = self.selector_lists.get(consumer.matches_key) if self.scanning else None
+        return target is not None and target.cursor is not None and target.pending is consumer.source
+
+    def _forget_source(self, consumer: Consumer) -> None:
+        found = self.selector_lists.get(consumer.matches_key)
+        if found is not None and found.pending is consumer.source:
+            found.consumers -= 1
+            if not found.consumers:
+                del self.selector_lists[consumer.matches_key]
+                self._end_scan(found)
+                self.set_block(SELECTORS, bool(self.selector_lists))
+
+    # ---- consumers-before-dispatch and delay-before-dispatch
+
+    def _await_consumers_again(self) -> None:
+        self.set_block(AWAITING_CONSUMERS, self.queue.attributes.consumers_before_dispatch > 0)
+
+    def _check_consumers(self) -> None:
+        if not self.blocks & AWAITING_CONSUMERS:
+            return
+        queue = self.queue
+        if len(self.consumers) >= queue.attributes.consumers_before_dispatch:
+            self._start()
+        elif self._timer is None and queue.attributes.delay_before_dispatch >= 0:
+            clock = queue.broker.clock.steady
+            self._timer = clock.call_at(clock.now + queue.attributes.delay_before_dispatch, self._start)
+
+    def _start(self) -> None:
+        self.blocks &= ~AWAITING_CONSUMERS
+        self.cancel_timer()
+        self.dispatch()
+
+    def cancel_timer(self) -> None:
+        """Cancel delay-before-dispatch."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    # ---- pending lists
+
+    def matching(self, message: Message) -> list[PendingList]:
+        """The lists of the selectors that a message matches which arrives now."""
+        lists = self.selector_lists
+        self._effort.steps += len(lists)
+        if self.scanning:
+            return self._matching_scanned(message, message.number)
+        return [each.pending for each in lists.values() if each.matches(message)]
+
+    def _matching_scanned(self, message: Message, sequence: int) -> list[PendingList]:
+        """The lists of the selectors that a message matches, of those whose scan is past its position."""
+        priority = message.traits.priority
+        return [
+            each.pending
+            for each in self.selector_lists.values()
+            if (each.cursor is None or each.cursor.passed(priority, sequence)) and each.matches(message)
+        ]
+
+    def enlist(self, ref: Reference, at_tail: bool = True, matching: list[PendingList] | None = None) -> None:
+        """List a pending reference wherever its consumers look for it; ``matching`` where that is known already."""
+        self.count = count = self.count + 1
+        if ref.message.traits.group is not None and not self.blocks & (GROUPS | NON_DESTRUCTIVE):
+            self._begin_groups()
+        if at_tail and ref.position is None and not self.selector_lists:
+            pending = self.pending
+            pending.append(ref)
+            if pending.size > 2 * count + SLACK:
+                pending.sweep(count)
+        else:
+            self._list(ref, at_tail, matching)
+
+    def enlist_run(self, run: ReferenceRun, priority: int) -> None:
+        """List references that a start has found, before there are consumers. None of them belongs to a group."""
+        self.count += run.length
+        self.pending.append_run(run, priority)
+
+    def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
+        if matching is None:
+            if self.scanning:
+                matching = self._matching_scanned(ref.message, ref.sequence)
+            else:
+                matching = self.matching(ref.message) if self.selector_lists else []
+        if not at_tail or ref.position is not None:
+            self.version += 1
+        for pending in (self.pending, *matching):
+            if not at_tail:
+                pending.restore(ref)
+                continue
+            if ref.position is None:
+                pending.append(ref)
+            else:
+                pending.insert(ref)
+            pending.sweep(self.count)
+
+    def _list_again(self, refs: list[Reference]) -> None:
+        """List what leaves a group backlog, in the order of delivery, wherever its consumers look for it."""
+        if refs:
+            self.pending.restore_all(refs)
+            for each in self.selector_lists.values():
+                each.pending.restore_all(
+                    [ref for ref in refs if self._passed(each, ref) and each.matches(ref.message)]
+                )
+
+    def _begin_groups(self) -> None:
+        """Messages of groups go to the owners of these from now on, unless ``group-buckets`` is 0."""
+        buckets = self.queue.attributes.group_buckets
+        if buckets and not self.blocks & NON_DESTRUCTIVE:
+            self.groups = MessageGroups(buckets)
+            self.blocks |= GROUPS
+
+    def enlist_for_group(self, ref: Reference, consumer: Consumer) -> None:
+        """Add a pending reference to the backlog of its group's owner, which is ``consumer`` where it had none."""
+        assert self.groups is not None
+        self.count += 1
+        self.version += 1
+        self.groups.add_to_backlog(ref, self.groups.claim(ref, consumer))
+
+    def delist(self) -> None:
+        """One reference is pending no more; its state says so already, and its lists drop it by and by."""
+        self.count = count = self.count - 1
+        pending = self.pending
+        pending.head()  # drops it where it is the first
+        if pending.size > 2 * count + SLACK:
+            pending.sweep(count)
+        if self.selector_lists:
+            self._sweep_selector_lists()
+
+    def _sweep_selector_lists(self) -> None:
+        for each in self.selector_lists.values():
+            each.pending.sweep(self.count)
+
+    def first(self) -> Reference | None:
+        """The message in memory that is delivered next, whoever may take it."""
+        head = self.pending.head()
+        if self.groups is None:
+            return head
+        heads = [head, *(backlog.head() for backlog in self.group_backlogs())]
+        return min((ref for ref in heads if ref is not None), key=attrgetter("order"), default=None)
+
+    def group_backlogs(self) -> list[PendingList]:
+        """The backlogs of all consumers that have one."""
+        return [consumer.group_backlog for consumer in self.consumers if consumer.group_backlog is not None]
+
+    def lists(self) -> list[PendingList]:
+        """Where all that is pending in memory is: a reference may be in two of them."""
+        return [self.pending, *self.group_backlogs()]
+
+    def in_order(self) -> Iterator[Reference]:
+        """What is pending in memory, in the order of delivery. It must not change meanwhile."""
+        backlogs = self.group_backlogs()
+        return (
+            _distinct(merge(self.pending, *backlogs, key=attrgetter("order")))
+            if backlogs
+            else iter(self.pending)
+        )
+
+    def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
+        """The next references of a priority from a sequence on, in order, leftovers included; see `PendingCursor`."""
+        found = self.pending.read(priority, sequence, most)
+        backlogs = self.group_backlogs() if self.groups is not None else []
+        if not backlogs:
+            return found
+        parts = [found, *[backlog.read(priority, sequence, most) for backlog in backlogs]]
+        # the lists may contain later references
+        end = min((part[-1].sequence for part in parts if part), default=0)
+        each = {ref for part in parts for ref in part if ref.sequence <= end}
+        return sorted(each, key=attrgetter("sequence"))
+
+    def snapshot(self) -> Iterator[Reference]:
+        """As `in_order`, of what is pending now, whatever happens while it is read."""
+        backlogs = [backlog.snapshot() for backlog in self.group_backlogs()]
+        if not backlogs:
+            return self.pending.snapshot()
+        return _distinct(merge(self.pending.snapshot(), *backlogs, key=attrgetter("order")))
+
+    def detach(self) -> Iterator[Reference]:
+        """What is pending, out of lists that are taken away from here. The queue is deleted."""
+        return chain(self.pending.detach(), *[backlog.detach() for backlog in self.group_backlogs()])
+
+    def close(self) -> None:
+        """The queue is deleted and empty: break the cycles, so that it is freed by its count, not by the collector."""
+        self.groups = None
+        self.pending.clear()
+        for each in self.selector_lists.values():
+            each.pending.clear()
+        self.selector_lists.clear()
+        del self.queue
+
+    # ---- message groups
+
+    def _free_groups(self, consumer: Consumer) -> None:
+        """The groups of a consumer, and its backlog, may go to anybody."""
+        groups = self.groups
+        if groups is not None:
+            self._list_again(groups.remove(consumer))
+            if groups.stale > STALE and 2 * groups.stale > len(groups.owners):
+                self.queue.broker.background.run(groups.sweep(), groups)
+            if self.queue.paged is not None:
+                self.queue.paged.release_spilled(consumer)
+
+    def _free_all_groups(self) -> None:
+        for consumer in self.consumers:
+            self._free_groups(consumer)
+
+    def _rebalance(self) -> bool:
+        """A consumer has come: all groups may go to anybody again (group-rebalance). Returns whether there were any."""
+        queue = self.queue
+        if self.groups is None:
+            return False
+        if queue.attributes.group_rebalance_pause_dispatch and queue.delivering:
+            self.blocks |= REBALANCING
+        self._free_all_groups()
+        return True
+
+    def on_settled(self, _: Reference) -> None:
+        """A message was settled, on a queue with ``group-rebalance-pause-dispatch``."""
+        if self.blocks & REBALANCING and not self.queue.delivering:
+            self.blocks &= ~REBALANCING
+            self.dispatch()
+
+    @property
+    def group_count(self) -> int:
+        """Message groups, or buckets of them, that are pinned to a consumer."""
+        return 0 if self.groups is None else self.groups.count(self.consumers)
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether nothing is delivered until everything in delivery is settled (group-rebalance-pause-dispatch)."""
+        return bool(self.blocks & REBALANCING)
+
+    def reset_groups(self, group: bytes | None = None) -> int:
+        """Unpin one group, or all; returns how many (or how many buckets) were pinned to a consumer."""
+        groups = self.groups
+        if groups is None:
+            return 0
+        if group is None:
+            freed = self.group_count
+            self._free_all_groups()
+        else:
+            owner = groups.owner_of(group)
+            freed = int(owner is not None)
+            self._release_group(group, owner)
+        self.dispatch()
+        return freed
+
+    def _release_group(self, group: bytes, owner: Consumer | None) -> None:
+        assert self.groups is not None
+        self._list_again(self.groups.release(group))
+        if self.queue.paged is not None and owner is not None:
+            self.queue.paged.release_spilled(owner)
+
+    def end_group(self, ref: Reference) -> None:
+        """A message is delivered: where its group ends with it, the backlog of that group may go to anybody.
+
+        A group ends where its sequence is -1 (JMSXGroupSeq, _AMQ_GROUP_SEQUENCE).
+        """
+        traits = ref.message.traits
+        if traits.group_sequence < 0 and traits.group is not None and self.groups is not None:
+            self._release_group(traits.group, self.groups.owner_of(traits.group))
+
+    # ---- the delivery loop
+
+    def dispatch(self) -> None:
+        """Deliver what is pending to the ready consumers in turn, until nobody can take more."""
+        ready, blocks = self.ready, self.blocks
+        if not ready or not self.count or blocks & STOPPED or self._dispatching:
+            if blocks & PAGED and not self._dispatching:
+                self._demand()
+            return
+        queue = self.queue
+        slices = queue.broker.delivery_slices
+        if slices.exhausted and self.count > DELIVERIES:
+            self._defer()
+        left = DELIVERIES_BETWEEN if self._deferred else DELIVERIES
+        self._dispatching = True  # what a consumer does with a message may lead back here
+        idle = 0
+        try:
+            if blocks & ORDERED:
+                self._dispatch_in_order(left)
+            else:
+                while self.count and idle < len(ready):
+                    consumer = ready[0] if len(ready) == 1 else self.next_consumer()
+                    ref = self._next_message(consumer)
+                    if ref is None:
+                        idle += 1
+                        continue
+                    idle = 0
+                    queue.deliver(ref, consumer)
+                    left -= 1
+                    if not left:
+                        if self._deferred or slices.is_over():
+                            self._defer()
+                            break
+                        left = DELIVERIES
+        finally:
+            self._dispatching = False
+        if idle > DELIVERIES:
+            self._effort.steps += idle
+        if self.selector_lists:
+            # what was delivered through one list is left over in the others
+            self.pending.sweep(self.count)
+            self._sweep_selector_lists()
+        if self.blocks & PAGED:
+            self._demand()
+
+    def _defer(self) -> None:
+        """The slice of this turn is used up: go on in a later turn, where anybody can take more then."""
+        if self.count and self.ready and not self._deferred:
+            self._deferred = True
+            self.queue.broker.delivery_slices.defer(self.resume_delivery)
+
+    def dispatch_soon(self) -> None:
+        """Call `dispatch`, in a later turn if there are many consumers: many calls then become one."""
+        if self.count and len(self.ready) > DELIVERIES:
+            self._defer()
+        else:
+            self.dispatch()
+
+    def resume_delivery(self) -> None:
+        """A turn has come in which delivery goes on."""
+        self._deferred = False
+        self.dispatch()
+
+    def _dispatch_in_order(self, left: int) -> None:
+        """Deliver to the consumers of the highest priority in turn, to others what none of those may have."""
+        ready, slices = self.ready, self.queue.broker.delivery_slices
+        while self.count:
+            for consumer in tuple(ready):
+                ref = self._next_message(consumer)
+                if ref is not None:
+                    if consumer.ready and len(ready) > 1:
+                        ready.remove(consumer)
+                        self._make_ready(consumer)
+                    self._deliver(ref, consumer)
+                    break
+            else:
+                return
+            left -= 1
+            if not left:
+                if self._deferred or slices.is_over():
+                    self._defer()
+                    return
+                left = DELIVERIES
+
+    def _deliver(self, ref: Reference, consumer: Consumer) -> None:
+        """Deliver a message; the first of its group that a consumer gets has the header of ``group-first-key``.
+
+        So has the first message that a consumer of an exclusive queue gets.
+        """
+        queue, groups = self.queue, self.groups
+        key = queue.attributes.group_first_key
+        if queue.attributes.exclusive:
+            first = queue.messages_delivered == self._delivered_before
+        else:
+            first = groups is not None and groups.first == ref.message.number
+            if groups is not None:
+                groups.first = 0
+        if key is None or not first:
+            queue.deliver(ref, consumer)
+            return
+        with consumer.additional_header(key.encode(), b"true"):
+            queue.deliver(ref, consumer)
+
+    def _demand(self) -> None:
+        paged = self.queue.paged
+        if paged is not None:
+            paged.demand()
+
+    def _next_message(self, consumer: Consumer) -> Reference | None:
+        """The first pending message this consumer may have, taken off its list."""
+        while True:
+            source = consumer.source
+            assert source is not None
+            ref = source.head()
+            backlog = consumer.group_backlog
+            if backlog is not None:
+                own = backlog.head()
+                if (
+                    own is not None
+                    and (ref is None or own.order <= ref.order)
+                    and not (self.scanning and self._is_ahead(own, consumer))
+                ):
+                    source, ref = backlog, own
+            if ref is None:
+                if self.scanning and self._resume_scan(consumer):
+                    continue
+                return None
+            message = ref.message
+            if message.expires and is_expired(message, self.queue.broker.clock.now):
+                self.queue.expire(ref)
+                continue
+            paged = self.queue.paged if self.blocks & PAGED else None
+            if paged is not None and not paged.may_deliver(ref, consumer):
+                return None
+            if (
+                ref.last_rejected_by is consumer
+                and source is not backlog
+                and self._another_wants(ref, consumer)
+            ):
+                return None
+            source.pop_head(ref)
+            if self.groups is not None:
+                owner = self.groups.claim(ref, consumer)
+                if owner is not consumer:
+                    if ref.position is None or paged is None or not paged.spill(ref, owner):
+                        self.groups.add_to_backlog(ref, owner)
+                    continue
+            if not self.blocks & NON_DESTRUCTIVE:
+                self.count -= 1
+            return ref
+
+    def _is_ahead(self, ref: Reference, consumer: Consumer) -> bool:
+        """Whether the scan for a consumer may still find a message before a reference."""
+        return self.is_scanning(consumer) and not self._passed(self.selector_lists[consumer.matches_key], ref)
+
+    def next_in_memory(self, consumer: Consumer) -> Reference | None:
+        """The message that a consumer is offered next, unless one on disk comes before it."""
+        source, backlog = consumer.source, consumer.group_backlog
+        assert source is not None
+        first, own = source.head(), None if backlog is None else backlog.head()
+        if first is None and self.scanning and self._resume_scan(consumer):
+            first = source.head()
+        return own if own is not None and (first is None or own.order <= first.order) else first
+
+    def _another_wants(self, ref: Reference, consumer: Consumer) -> bool:
+        if self.groups is not None and self.groups.owner(ref) is consumer:
+            return False
+        paged = self.queue.paged
+        return any(
+            other is not consumer
+            and (other.matches is None or other.matches(ref.message))
+            and (paged is None or paged.may_deliver(ref, other))
+            for other in self.ready
+        )
+
+
+def _distinct(refs: Iterable[Reference]) -> Iterator[Reference]:
+    last = None
+    for ref in refs:
+        if ref is not last:  # what is in a group backlog may be listed twice
+            yield ref
+        last = ref
+
+
+def _everything(message: Message) -> bool:
+    return True
+
+
+class PagedQueue(Protocol):
+    """Messages of one queue in the pages of all its addresses."""
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of what is on disk."""
+
+    @property
+    def cursors(self) -> list[Cursor]:
+        """One for each address that paged messages for this queue."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages on disk only, ready for delivery (Artemis: pagedCount)."""
+
+    @property
+    def timed(self) -> int:
+        """Messages on disk only that are scheduled."""
+
+    @property
+    def oldest(self) -> int | None:
+        """Timestamp (epoch ms) of the first message on disk; None where there is none, or until it has been read."""
+
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
+        """A message was paged for this queue. It stays in memory where nothing precedes it and memory allows."""
+
+    def on_growth(self) -> None:
+        """Several messages were paged, each behind others of its priority."""
+
+    def may_deliver(self, ref: Reference, consumer: Consumer) -> bool:
+        """Whether no message on disk precedes ``ref`` for this consumer, and its page credit is not used up."""
+
+    def position_before(self, ref: Reference | None) -> Position | None:
+        """The first position on disk if it precedes ``ref`` for a consumer without a selector, else None."""
+
+    def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
+        """A message from a page was delivered."""
+
+    def on_requeued(self, ref: Reference) -> None:
+        """A delivered message from a page was requeued."""
+
+    def settled(self, ref: Reference, reason: Reason) -> None:
+        """A message from a page was settled."""
+
+    def spill(self, ref: Reference, owner: Consumer) -> bool:
+        """Send a message back to disk if its group owner's backlog is full; returns whether that was done."""
+
+    def release_spilled(self, consumer: Consumer) -> None:
+        """Messages spilled for a consumer may go to any consumer."""
+
+    def on_consumer_removed(self, consumer: Consumer) -> None:
+        """A consumer has left the queue."""
+
+    def demand(self) -> None:
+        """Load messages if consumers can take more than is in memory."""
+
+    def evict(self, position: Position) -> None:
+        """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
+
+    def replace(self, cursor: Cursor, position: Position) -> None:
+        """Settle a waiting message unread: a newer one has its key (last-value queues)."""
+
+    def purge(self, reason: Reason) -> Iterator[int]:
+        """Settle all that is on disk only; yields the count of each page, so that the caller may pause."""
+
+    def forget(self, address: AddressBase) -> None:
+        """An address has left page mode; its pages are empty."""
+
+    def close(self) -> None:
+        """The queue was deleted."""
+
+    def block(self, page: Page, index: int) -> Block | None:
+        """The block with a position if it is in memory."""
+
+    def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+        """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
+
+    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
+        """The reference of a message on disk: in no list, with state GONE."""
+
+    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+        """A scheduled message on disk falls due at once."""
 
 
 #: References of which a part comes back before paging is asked whether some are to be sent to disk again.
@@ -93,28 +1331,24 @@ class DueBatch:
         return None
 
 
-class Queue:  # only tests have weak references: # compiled: same
+class Queue(QueueBase):
     """One queue of an address. Counters are plain integers, named as in management."""
 
     # more attributes than Python keeps fast in a dictionary
     __slots__ = (
-        "__weakref__",
         "_entries",
         "_lowest_sequence",
         "accepts",
-        "address",
         "as_configured",
-        "attributes",
         "broker",
         "consumers",
-        "deleted",
         "delivering",
         "dispatcher",
-        "durable",
         "evicted",
         "history",
         "hooks",
         "id_prefix",
+        "in_memory_only",
         "messages_acknowledged",
         "messages_added",
         "messages_expired",
@@ -122,29 +1356,35 @@ class Queue:  # only tests have weak references: # compiled: same
         "messages_removed",
         "messages_replaced",
         "messages_requeued",
-        "name",
         "no_local",
-        "number",
+        "non_destructive",
         "paged",
         "persistent_size",
         "ready",
-        "retains_from",
         "ring_size",
         "scheduled",
         "used",
         "view",
     )
 
-    in_memory_only = False  # whatever page mode its addresses are in
-
-    def __init__(self, name: str, address: Address, attributes: QueueAttributes, broker: Broker) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: AddressBase,
+        attributes: QueueAttributes,
+        broker: QueueServices,
+        hooks: Hooks,
+    ) -> None:
         self.name = name
         self.address = address
         self.attributes = attributes
         self.broker = broker
         self.set_number(broker.next_queue_number())
         self.durable = attributes.durable
-        #: the least ``Traits.retained`` of messages whose way through the queue is retained
+        self.non_destructive = attributes.non_destructive
+        self.in_memory_only = attributes.non_destructive or is_internal(
+            address.name
+        )  # whatever page mode its addresses are in
         self.retains_from = (
             (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
         )
@@ -159,7 +1399,7 @@ class Queue:  # only tests have weak references: # compiled: same
         self.update_filter()
         self.view: object = None  # what stands for the queue before policies, once one has asked
         self.evicted: Listener | None = None  # notified of what the ring evicts
-        self.update_hooks()
+        self.update_hooks(hooks)
         self.used = False  # had a consumer at some time
         self.deleted = False
         self.as_configured: QueueAttributes | None = None  # what broker.xml said when it was last applied
@@ -190,10 +1430,10 @@ class Queue:  # only tests have weak references: # compiled: same
         matches, origin = self.attributes.accepts, self.no_local
         self.accepts = matches if origin is None else not_from(origin, matches)
 
-    def update_hooks(self) -> None:
+    def update_hooks(self, hooks: Hooks) -> None:
         """The policies of its address are others, or what becomes of what its ring evicts."""
-        self.hooks = hooks = self.address.hooks
-        self.evicted = self.broker.policies.evicted(self)
+        self.hooks = hooks
+        self.evicted = self.broker.evicted(self)
         self.dispatcher.set_block(OBSERVED, hooks.delivered is not None or hooks.settled is not None)
         attributes = self.attributes
         if attributes.group_rebalance and attributes.group_rebalance_pause_dispatch:
@@ -218,8 +1458,10 @@ class Queue:  # only tests have weak references: # compiled: same
 
     @property
     def message_count(self) -> int:
-        """Pending, scheduled, in delivery and paged (Artemis: messageCount)."""
-        in_memory = self.dispatcher.count + len(self.scheduled) + self.delivering
+        """Pending, scheduled, in delivery and paged (Artemis: messageCount). What is in delivery may be pending too."""
+        in_memory = self.dispatcher.count + len(self.scheduled)
+        if not self.non_destructive:
+            in_memory += self.delivering
         return in_memory if self.paged is None else in_memory + self.paged.waiting + self.paged.timed
 
     @property
@@ -316,6 +1558,10 @@ class Queue:  # only tests have weak references: # compiled: same
         traits = message.traits
         if traits.durable or traits.retained:
             self._record_arrival(ref)
+        if dispatcher.blocks & LAST_VALUE:
+            self.become_last(
+                ref
+            )  # the message before it with its key goes before a consumer or a ring sees both
         dispatcher.enlist(ref, True, matching)
         if 0 <= self.ring_size < self.ring_count:
             self.evict()
@@ -325,6 +1571,10 @@ class Queue:  # only tests have weak references: # compiled: same
             self.broker.expiry.watch(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
+
+    def become_last(self, ref: Reference) -> None:
+        """A message enters a last-value queue."""
+        raise AssertionError("a last-value queue extends this class")
 
     def enqueue_earlier(self, message: Message) -> None:
         """A message with a lower number than some that have arrived takes its position before them.
@@ -519,8 +1769,14 @@ class Queue:  # only tests have weak references: # compiled: same
     # ---- messages leave
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a reference that is in no list."""
+        """Deliver a reference that is in no list; in a non-destructive queue it stays pending."""
         self.delivering += 1
+        if self.non_destructive:
+            ref.message.account.occupy_reference()  # each reader has a delivery of its own
+            if self.hooks.delivered is not None:
+                self.hooks.delivered(ref)
+            consumer.deliver_reference(ref)
+            return
         ref.state = DELIVERING
         ref.deliveries += 1
         ref.last_rejected_by = None
@@ -537,12 +1793,15 @@ class Queue:  # only tests have weak references: # compiled: same
         consumer.deliver_reference(ref)
 
     def settle(self, ref: Reference) -> None:
-        """A consumer has acknowledged a message."""
+        """A consumer has acknowledged a message; in a non-destructive queue it stays."""
         self.delivering -= 1
         self.messages_acknowledged += 1
+        if self.non_destructive:
+            ref.message.account.release_reference()
         if self.hooks.settled is not None:
             self.hooks.settled(ref)
-        self.drop(ref, Reason.ACKNOWLEDGED)
+        if not self.non_destructive:
+            self.drop(ref, Reason.ACKNOWLEDGED)
 
     def settle_message(self, message: Message) -> None:
         """As `settle`, for a message without a reference: see `mark_delivering_unreferenced`."""
@@ -562,7 +1821,7 @@ class Queue:  # only tests have weak references: # compiled: same
         for ref in _consume(refs):
             self.settle(ref)
             yield
-        self._consider_deleting()
+        self.delete_if_unused()
 
     def detach(self, ref: Reference) -> None:
         """Adjust the counts for a reference that is about to be dropped or moved."""
@@ -579,6 +1838,48 @@ class Queue:  # only tests have weak references: # compiled: same
         """Forget a pending reference, whose message stays in its page."""
         self.detach(ref)
         self.drop(ref, None)
+
+    def expire(self, ref: Reference) -> None:
+        """Remove an expired message; a copy goes to the expiry-address, if one is set."""
+        self.detach(ref)
+        self.messages_expired += 1
+        with self.broker.together():
+            self.broker.send_expired(ref)
+            if self.hooks.expired is not None:
+                self.hooks.expired(ref)
+            self.drop(ref, Reason.EXPIRED)
+        self.broker.consider_deleting(self)
+
+    def remove_if_exhausted(self, ref: Reference) -> bool:
+        """Remove a message if its last allowed attempt has failed; a copy goes to the dead-letter-address.
+
+        In a queue of the dead-letter address itself messages stay, whatever the number of attempts.
+        """
+        address, settings = self.address, self.address.settings
+        limit = settings.max_delivery_attempts
+        if limit <= 0 or ref.attempts < limit or settings.dead_letter_address == address.name:
+            return False
+        self.detach(ref)
+        self.messages_killed += 1
+        with self.broker.together():
+            if self.broker.send_dead_letter(ref):
+                hook = self.hooks.dead_lettered
+            else:
+                hook = self.hooks.killed
+                log.warning(
+                    "message %d of queue %s dropped after %d failed deliveries: %s",
+                    ref.message.number,
+                    self.name,
+                    ref.attempts,
+                    "no dead-letter-address is set"
+                    if settings.dead_letter_address is None
+                    else f"dead-letter-address {settings.dead_letter_address} has no queue for it",
+                    extra={"queue": self.name, "address": address.name},
+                )
+            if hook is not None:
+                hook(ref)
+            self.drop(ref, Reason.KILLED)
+        return True
 
     def kill(self, ref: Reference) -> None:
         """Remove a message otherwise than by a consumer."""
@@ -603,12 +1904,33 @@ class Queue:  # only tests have weak references: # compiled: same
         rejected them and is offered them last. The latest come first, so that a ring retains the newest; nothing is
         delivered until all of them are back.
         """
+        if self.non_destructive:
+            self._offer_again(refs, consumer, failed)
+            return
         if not refs and self not in self.broker.background:
             self.dispatcher.dispatch_soon()  # others may have messages that a consumer which has left refused
-            self._consider_deleting()
+            self.delete_if_unused()
             return
         self.messages_requeued += len(refs)
         self.run_suspended(self._requeue_all(refs, consumer, failed))
+
+    def _offer_again(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> None:
+        """Offer a consumer of a non-destructive queue again what it rejected; one that is gone returns nothing."""
+        self.messages_requeued += len(refs)
+        self.delivering -= len(refs)
+        for ref in refs:
+            ref.message.account.release_reference()
+            if ref.state != PENDING:
+                continue
+            if failed and consumer is not None:  # NACK; one that leaves has not tried for the others
+                ref.attempts += 1
+                ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
+                if self.remove_if_exhausted(ref):
+                    continue
+                self._record_requeue(ref)
+            if consumer is not None and consumer.source is not None and not self.deleted:
+                consumer.source.restore(ref)
+        self.dispatcher.dispatch()
 
     def _requeue_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
         runs: list[Iterator[Reference]] = []
@@ -628,21 +1950,22 @@ class Queue:  # only tests have weak references: # compiled: same
             else:
                 if failed:
                     ref.attempts += 1
-                if not (failed and remove_if_exhausted(ref)):
+                if not (failed and self.remove_if_exhausted(ref)):
                     self._requeue(ref, delayed=failed)
             if number % STEP == 0 and self.paged is not None:
                 self.paged.demand()  # what does not fit into memory goes back to disk
             yield
-        self._consider_deleting()
+        self.delete_if_unused()
 
-    def _consider_deleting(self) -> None:
+    def delete_if_unused(self) -> None:
+        """A message has left: auto-delete, where there is no consumer."""
         if not self.consumers:
             self.broker.consider_deleting(self)
 
     def _requeue(self, ref: Reference, *, delayed: bool) -> None:
         message = ref.message
         if is_expired(message, self.broker.clock.now):
-            self.broker.expiry.expire(ref)
+            self.expire(ref)
             return
         if self.attributes.purge_on_no_consumers and not self.consumers:
             self.kill(ref)
@@ -650,7 +1973,9 @@ class Queue:  # only tests have weak references: # compiled: same
         self.detach(ref)
         if self.drop_if_full(ref):
             return
-        delay = redelivery_delay_of(ref) if delayed else 0
+        delay = 0
+        if delayed:
+            delay = redelivery_delay(self.address.settings, ref.attempts, self.broker.random)
         if delay > 0:
             self.postpone(ref, self.broker.clock.from_now(delay))
         else:
@@ -661,11 +1986,11 @@ class Queue:  # only tests have weak references: # compiled: same
         if ref.position is not None and self.paged is not None:
             self.paged.on_requeued(ref)
         else:
-            self.record_requeue(ref)
+            self._record_requeue(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
-    def record_requeue(self, ref: Reference) -> None:
+    def _record_requeue(self, ref: Reference) -> None:
         traits, storage = ref.message.traits, self.broker.storage
         if traits.durable and self.durable:
             storage.returned(ref)
@@ -694,7 +2019,7 @@ class Queue:  # only tests have weak references: # compiled: same
 
     def evict(self, requeued: bool = False) -> None:
         """The ring is over its size, or full for a message that is requeued: its policy evicts (`Hooks.overflow`)."""
-        self.hooks.overflow(self.view or self.broker.policies.view_of(self), requeued)
+        self.hooks.overflow(self.view or self.broker.view_of(self), requeued)
 
     def drop_if_full(self, ref: Reference, batch: DueBatch | None = None) -> bool:
         """Drop a message that comes back or falls due (in ``batch``) where the ring is full; whether it was.
@@ -737,7 +2062,12 @@ class Queue:  # only tests have weak references: # compiled: same
         """Drop a message that is in no list, because the ring is full (Artemis: reason REPLACED)."""
         ref.state = GONE
         self.messages_replaced += 1
-        self.broker.replaced(ref)
+        if self.evicted is None:
+            self.drop(ref, Reason.REPLACED)
+            return
+        with self.broker.together():
+            self.evicted(ref)
+            self.drop(ref, Reason.REPLACED)
 
     def trim(self) -> Iterator[int]:
         """Enforce a lowered ring-size; yields 1 for each message replaced, so that the caller may pause between."""
@@ -752,7 +2082,7 @@ class Queue:  # only tests have weak references: # compiled: same
         consumer.queue = self
         self.dispatcher.add(consumer)
         self.used = True
-        self.broker.slow_consumers.watch(self)
+        self.broker.watch(self)
         if self.attributes.purge_on_no_consumers:
             self.address.changed()
 
@@ -807,12 +2137,12 @@ class Queue:  # only tests have weak references: # compiled: same
     def pause(self) -> None:
         """Pause delivery, and record that."""
         self.paused = True
-        self.broker.storage.bind(self)
+        self.broker.bind(self)
 
     def resume(self) -> None:
         """Undo `pause`."""
         self.paused = False
-        self.broker.storage.bind(self)
+        self.broker.bind(self)
         self.dispatcher.dispatch()
 
     def close(self, reason: str) -> None:
@@ -848,459 +2178,171 @@ class Queue:  # only tests have weak references: # compiled: same
         self.dispatcher.close()
 
 
-class NonDestructiveQueue(Queue):
-    """A queue whose messages stay when they are acknowledged (Artemis, non-destructive queues).
-
-    Every consumer gets all messages once, from a list of its own. Messages leave by expiry, by a ring, or by
-    management. A message in delivery stays pending, so it counts once in messageCount however many consumers have it.
-    """
-
-    __slots__ = ()
-
-    in_memory_only = True
-
-    def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """Deliver a message, which stays pending."""
-        deliver_and_keep(self, ref, consumer)
-
-    def settle(self, ref: Reference) -> None:
-        """A consumer has acknowledged a message, which stays."""
-        settle_and_keep(self, ref)
-
-    def requeue(
-        self,
-        refs: list[Reference],
-        consumer: Consumer | None = None,
-        *,
-        failed: bool = False,
-    ) -> None:
-        """Offer a rejected message to the same consumer again; one that is gone returns nothing."""
-        offer_again(self, refs, consumer, failed=failed)
-
-    @property
-    def message_count(self) -> int:
-        """Pending and scheduled; what is in delivery is pending too."""
-        return count_kept(self)
-
-
-# What both kinds of non-destructive queues do: compiled classes have one base.
-
-
-def deliver_and_keep(queue: Queue, ref: Reference, consumer: Consumer) -> None:
-    """See `NonDestructiveQueue.deliver`."""
-    queue.delivering += 1
-    ref.message.account.occupy_reference()  # each reader has a delivery of its own
-    if queue.hooks.delivered is not None:
-        queue.hooks.delivered(ref)
-    consumer.deliver_reference(ref)
-
-
-def settle_and_keep(queue: Queue, ref: Reference) -> None:
-    """See `NonDestructiveQueue.settle`."""
-    queue.delivering -= 1
-    queue.messages_acknowledged += 1
-    ref.message.account.release_reference()
-    if queue.hooks.settled is not None:
-        queue.hooks.settled(ref)
-
-
-def count_kept(queue: Queue) -> int:
-    """See `NonDestructiveQueue.message_count`."""
-    return queue.dispatcher.count + len(queue.scheduled)
-
-
-def offer_again(queue: Queue, refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
-    """See `NonDestructiveQueue.requeue`."""
-    queue.messages_requeued += len(refs)
-    queue.delivering -= len(refs)
-    for ref in refs:
-        ref.message.account.release_reference()
-        if ref.state != PENDING:
-            continue
-        if failed and consumer is not None:  # NACK; one that leaves has not tried for the others
-            ref.attempts += 1
-            ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
-            if remove_if_exhausted(ref):
-                continue
-            queue.record_requeue(ref)
-        if consumer is not None and consumer.source is not None and not queue.deleted:
-            consumer.source.restore(ref)
-    queue.dispatcher.dispatch()
-
-
 def _consume(refs: list[Reference]) -> Iterator[Reference]:
     """From the end; each is let go of as it is given, so that those which are killed are not freed all at once."""
     while refs:
         yield refs.pop()
 
 
-@dataclass(frozen=True, slots=True)
-class QueueAttributes:
-    """A `QueueConfiguration` without open ends, its filter compiled."""
-
-    routing_type: RoutingType
-    durable: bool = True
-    filter: str | None = None
-    accepts: Matches | None = None
-    ring_size: int = -1
-    ring_policy: RingPolicy = RingPolicy.DISCARD
-    ring_counts_paged: bool = False
-    max_consumers: int = -1
-    purge_on_no_consumers: bool = False
-    exclusive: bool = False
-    non_destructive: bool = False
-    last_value: bool = False
-    last_value_key: str | None = None
-    consumers_before_dispatch: int = 0
-    delay_before_dispatch: int = -1
-    group_buckets: int = -1
-    group_rebalance: bool = False
-    group_rebalance_pause_dispatch: bool = False
-    group_first_key: str | None = None
-    enabled: bool = True
-    user: str | None = None
-    auto_created: bool = False
-    auto_delete: bool = False
-    temporary: bool = False
-    configured: bool = False
-
-    @classmethod
-    def of(cls, configuration: QueueConfiguration, settings: AddressSettings) -> QueueAttributes:
-        """Fill in the ``default-…`` settings. Raises `Refused` where a value cannot be."""
-        values = {name: getattr(configuration, name) for name in _FROM_CONFIGURATION}
-        if configuration.configured and configuration.purge_on_no_consumers is None:
-            values["purge_on_no_consumers"] = (
-                False  # Artemis: the default is for queues that a file does not declare
-            )
-        for name, setting in _INHERITED:
-            if values[name] is None:
-                values[name] = getattr(settings, setting)
-        if configuration.last_value is False and configuration.last_value_key is None:
-            values["last_value_key"] = None  # an ordinary queue, whatever default-last-value-key says
-        changes = {name: values.pop(name) for name in ("filter", "group_first_key")}
-        return cls(**values).changed(changes)
-
-    def changed(self, changes: Mapping[str, Any]) -> QueueAttributes:
-        """A copy with some attributes changed, checked. Raises `Refused` naming the attribute and the value."""
-        known = {field.name for field in fields(self)}
-        if unknown := sorted(set(changes) - known):
-            raise Refused(f"a queue has no attribute {unknown[0]}", status=400)
-        changed = replace(self, **changes)
-        for name, lowest in LEAST.items():
-            value = getattr(changed, name)
-            if isinstance(value, bool) or not isinstance(value, int) or (value < lowest and value != -1):
-                raise Refused(
-                    f"{name.replace('_', '-')} must be -1 or at least {lowest}, not {value!r}", status=400
-                )
-        if "filter" in changes:
-            text = (changed.filter or "").strip() or None
-            try:
-                accepts = None if text is None else compile_selector(text).matches_lines
-            except InvalidSelector as fault:
-                raise Refused(f"filter: {fault}", status=400) from None
-            changed = replace(changed, filter=text, accepts=accepts)
-        if changed.last_value_key is not None and not changed.last_value:
-            changed = replace(changed, last_value=True)
-        if "group_first_key" in changes:
-            changed = replace(changed, group_first_key=_header_name(changed.group_first_key))
-        return changed
+def as_queue(queue: QueueBase) -> Queue:
+    """What references and pages name by its base only."""
+    assert isinstance(queue, Queue)
+    return queue
 
 
-def _header_name(given: str | None) -> str | None:
-    """The value of ``group-first-key``; None where it is empty. Raises `Refused`."""
-    try:
-        return message_header((given or "").strip())
-    except ValueError as fault:
-        raise Refused(f"group-first-key {fault}", status=400) from None
+class Expiry(TimerQueue):
+    """Watches messages in memory that expire, and expires them at their time.
 
-
-_FROM_CONFIGURATION = [
-    each.name for each in fields(QueueAttributes) if each.name in QueueConfiguration.__dataclass_fields__
-]
-_INHERITED = [(row.name, row.inherits) for row in options_of(QueueConfiguration) if row.inherits]
-
-#: The least value of each number, which may also be -1 for "none". A ring of 0 could never hold a message.
-LEAST = {
-    row.name: VALUE_TYPES[row.type].least
-    for row in options_of(QueueConfiguration)
-    if VALUE_TYPES[row.type].kind is int
-}
-
-
-#: The header with the key where ``last-value-key`` names none, and of messages that lack the header it names.
-LVQ_NAME = b"_AMQ_LVQ_NAME"
-
-_INDEX_BITS, _PAGE_BITS = 32, 64
-_INDEX_MASK, _PAGE_MASK = (1 << _INDEX_BITS) - 1, (1 << _PAGE_BITS) - 1
-
-
-class LastValueQueue(Queue):
-    """A queue with at most one pending message for each key.
-
-    Every message passes `add_pending` or a page: `LAST_VALUE` blocks direct delivery.
+    `stompring.paging.paged_queue` does it for pages.
     """
 
-    __slots__ = ("_header", "_last", "_numbers_of_pages", "_pages", "_property", "_superseded")
+    def __init__(self, work: Work) -> None:
+        super().__init__(work.clock, work.background, _still_watched, lambda: _expire)
 
-    def __init__(self, name: str, address: Address, attributes: QueueAttributes, broker: Broker) -> None:
-        super().__init__(name, address, attributes, broker)
-        key = attributes.last_value_key
-        self._property = None if key is None else SYSTEM_PROPERTIES.get(key)
-        self._header = LVQ_NAME if key is None else key.encode()
-        self._last: dict[bytes, Reference | int] = {}
-        self._superseded: set[Reference] = set()  # in delivery, with a newer message of their key
-        self._pages: list[Pages | None] = []
-        self._numbers_of_pages: dict[Pages, int] = {}
-        self.dispatcher.set_block(LAST_VALUE, True)
+    def watch(self, ref: Reference) -> None:
+        """Expire a message that is kept in memory when its time comes. One that never expires is not watched."""
+        if ref.message.expires and not ref.watched:
+            ref.watched = True
+            self.enter(ref, ref.message.expires)
 
-    @property
-    def keys(self) -> int:
-        """Keys in the index: those of messages that are pending, paged or in delivery."""
-        return len(self._last)
+    def unwatch(self, ref: Reference) -> None:
+        """A message has left its queue, or memory."""
+        if ref.watched:
+            ref.watched = False
+            self.forget()
 
-    def key_of(self, message: Message) -> bytes | None:
-        """The key of a message; None where it has none, and replaces nothing."""
-        if self._property is not None:
-            value = self._property(message)
-            key = None if value is None else str(value).encode()
-        else:
-            key = message.header(self._header)
-        return message.header(LVQ_NAME) if key is None and self._header is not LVQ_NAME else key
 
-    # ---- the index
+def _expire(ref: Reference) -> None:
+    ref.watched = False
+    as_queue(ref.queue).expire(ref)
 
-    def become_last(self, ref: Reference) -> None:
-        """A message enters the queue: it is the newest of its key and replaces the one before."""
-        key = self.key_of(ref.message)
-        if key is None:
-            return
-        before = self._last.get(key)
-        self._last[key] = ref
-        if before is not None and before is not ref:
-            self._supersede(before)
 
-    def become_last_on_disk(self, pages: Pages, message: Message, position: Position) -> None:
-        """The same of a message that enters by way of a page."""
-        key = self.key_of(message)
-        if key is None:
-            return
-        before = self._last.get(key)
-        self._last[key] = self.encode(pages, position)
-        if before is not None:
-            self._supersede(before)
+def _still_watched(ref: Reference, due: int) -> bool:
+    """A message in delivery belongs to its consumer; it is watched again when it comes back."""
+    if ref.state == DELIVERING:
+        ref.watched = False
+        return False
+    return ref.watched
 
-    def is_last(self, ref: Reference) -> bool:
-        """Whether a message is the newest of its key, or has none."""
-        key = self.key_of(ref.message)
-        return key is None or self._last.get(key) is ref
 
-    def _supersede(self, before: Reference | int) -> None:
-        if isinstance(before, int):
-            self._replace_on_disk(before)
-        elif before.state == DELIVERING:
-            self._superseded.add(before)
-        elif before.state in (PENDING, SCHEDULED):
-            self.detach(before)
-            self._replace_value(before)
+class QueueServices(Work):
+    """What queues take from the broker, which extends this class and sets the calls before it recovers anything."""
 
-    def _replace_value(self, ref: Reference) -> None:
-        """Drop a message that is in no list: a newer one has its key. It counts as replaced; no policy is notified."""
-        self.messages_replaced += 1
-        self.drop(ref, Reason.REPLACED)
+    #: a queue lost its last consumer or a message: auto-delete
+    consider_deleting: Callable[[Queue], None]
+    #: sends a copy to the dead-letter-address; False where there is none, or none of its queues took it
+    send_dead_letter: Callable[[Reference], bool]
+    #: the same for the expiry-address
+    send_expired: Callable[[Reference], bool]
+    #: the listener of the policies for evictions of a ring, None without one
+    evicted: Callable[[Queue], Listener | None]
+    #: the view of a queue for ``Hooks.overflow``
+    view_of: Callable[[Queue], Any]
+    #: the store is to know a queue as it is now
+    bind: Callable[[Queue], None]
+    #: a queue has a consumer, or other settings: slow consumers
+    watch: Callable[[Queue], None]
 
-    def _replace_on_disk(self, last: int) -> None:
-        found = self._decode(last)
-        if found is not None and self.paged is not None:
-            cursor, page, index = found
-            self.messages_replaced += 1
-            self.paged.replace(cursor, (page, index))
+    def __init__(self, reactor: Reactor, now: Callable[[], float] | None, storage: Storage) -> None:
+        super().__init__(reactor, now)
+        self.storage = storage
+        self.delivery_suspended = False
+        self.stopping = False  # messages that no store knows are not requeued or killed one by one
+        self.schedule = TimerQueue(self.clock, self.background, _still_scheduled, self._fall_due)
+        steady = self.clock.steady
+        one = steady is self.clock  # then all that falls due at one moment does so in one order
+        self.delays = (
+            self.schedule if one else TimerQueue(steady, self.background, _still_delayed, self._fall_due)
+        )
+        self.expiry = Expiry(self)
+        self.random = random.Random().random  # nosec B311
+        self.numbers = Numbers(1)  # of messages
+        self.next_queue_number = count(1).__next__
 
-    # ---- positions in the index
+    def next_message_number(self) -> int:
+        """A number that no message has had so far."""
+        return self.numbers.next()
 
-    def encode(self, pages: Pages, position: Position) -> int:
-        """A position on disk as one number: 36 bytes instead of the 100 of a tuple."""
-        number = self._numbers_of_pages.get(pages)
-        if number is None:
-            number = self._numbers_of_pages[pages] = len(self._pages)
-            self._pages.append(pages)
-        page, index = position
-        return (number << _PAGE_BITS | page.number) << _INDEX_BITS | index
-
-    def _decode(self, last: int) -> tuple[Cursor, Page, int] | None:
-        """Where a message is on disk; None where it is not on disk only any more."""
-        pages = self._pages[last >> _INDEX_BITS + _PAGE_BITS]
-        if pages is None:
-            return None
-        page, index = pages.page(last >> _INDEX_BITS & _PAGE_MASK), last & _INDEX_MASK
-        cursor = pages.cursors.get(self)
-        if page is None or cursor is None or not cursor.is_waiting(page, index):
-            return None
-        return cursor, page, index
-
-    def forget_pages(self, pages: Pages) -> None:
-        """An address has left page mode. The number of its pages is not used again."""
-        number = self._numbers_of_pages.pop(pages, None)
-        if number is not None:
-            self._pages[number] = None
-
-    def forget_settled(self) -> None:
-        """Remove keys whose messages were settled on disk, unread: after a purge, by a ring, as unreadable."""
-        self.broker.background.run(self._forget_settled(), self)
-
-    def _forget_settled(self) -> Iterator[None]:
-        last = self._last
-        for key in list(last):
-            found = last.get(key)
-            if isinstance(found, int) and self._decode(found) is None:
-                del last[key]
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is told to the store within takes effect as one: a message that moves is never in both places."""
+        self.storage.begin()
+        try:
             yield
+        finally:
+            self.storage.commit()
 
-    def find_on_disk(
-        self, cursor: Cursor, page: Page, index: int, message: Message, numbers: dict[int, int] | None
-    ) -> None:
-        """A start has found a message in a page: it enters the index, or is replaced by a newer one that is there.
+    # ---- time
 
-        ``numbers`` has message numbers of positions, where the queue has messages in the pages of several addresses.
-        """
-        key = self.key_of(message)
-        if key is None:
-            return
-        position, before = self.encode(cursor.pages, (page, index)), self._last.get(key)
-        if before == position:
-            return  # it has come since the start
-        if numbers is not None:
-            numbers[position] = message.number
-        if before is None:
-            newer = True
-        elif isinstance(before, int):
-            if before >> _INDEX_BITS + _PAGE_BITS == position >> _INDEX_BITS + _PAGE_BITS:
-                newer = position > before
-            else:  # what has come since the start is newer, and has no number here
-                newer = numbers is not None and before in numbers and numbers[before] < message.number
-        else:  # what fell due since the start is newer, whatever its number
-            newer = 0 < before.sequence and before.message.number < message.number
-        if newer:
-            self._last[key] = position
-            if before is not None:
-                self._supersede(before)
+    def enter_schedule(self, ref: Reference) -> None:
+        """A message is scheduled for ``ref.due``."""
+        due = ref.due
+        if isinstance(due, FromNow):
+            self.delays.enter(ref, due.steady)
         else:
-            self._replace_on_disk(position)
+            self.schedule.enter(ref, due)
 
-    # ---- messages enter
+    def forget_schedule(self, ref: Reference) -> None:
+        """A message that was scheduled for ``ref.due`` is not any more."""
+        (self.delays if isinstance(ref.due, FromNow) else self.schedule).forget()
 
-    def add_pending(self, message: Message, matching: list[PendingList] | None = None) -> None:
-        """As in any queue; the message before it with its key is replaced before a consumer or a ring sees both."""
-        ref = self._add_reference(message, PENDING)
-        dispatcher = self.dispatcher
-        traits = message.traits
-        if traits.durable or traits.retained:
-            self._record_arrival(ref)  # before the other is settled: after a crash there is one or both
-        self.become_last(ref)
-        dispatcher.enlist(ref, True, matching)
-        if 0 <= self.ring_size < self.ring_count:
-            self.evict()
-        if self.ready:
-            dispatcher.dispatch()
-        if message.expires and ref.state == PENDING:
-            self.broker.expiry.watch(ref)
-        if self.hooks.enqueued is not None and ref.state == PENDING:
-            self.hooks.enqueued(ref)
+    def _due(self, ref: Reference) -> int:
+        """When a message fell due, on the wall clock as it is now."""
+        due, clock = ref.due, self.clock
+        if not isinstance(due, FromNow):
+            return int(due)
+        came = clock.now - (clock.steady.now - due.steady)
+        return (
+            came if abs(came - due) > NOTICED else int(due)
+        )  # that the two clocks differ a little is no jump
 
-    def on_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
-        """A scheduled message replaces what has its key when it falls due, and not before."""
-        for ref in refs:
-            if self.fall_due(ref):
-                super().on_due((ref,), batch)
+    def _fall_due(self) -> Callable[[Reference], None]:
+        """For scheduled messages that come due together, in order; those that recur send a copy of themselves ahead."""
+        batches: dict[Queue, DueBatch] = {}
 
-    def fall_due(self, ref: Reference) -> bool:
-        """A scheduled message, in no list, becomes the newest of its key.
+        def falls_due(ref: Reference) -> None:
+            queue = as_queue(ref.queue)
+            batch = batches.get(queue)
+            if batch is None:
+                batch = batches[queue] = queue.due_batch()
+            queue.on_due(self.recur(ref), batch)
 
-        One that waited for its redelivery is dropped if a newer one has entered; returns False then.
-        """
-        key = self.key_of(ref.message)
-        before = None if key is None else self._last.get(key)
-        if ref.deliveries and before is not None and before is not ref:
-            self.scheduled.pop(ref.message.number, None)
-            self._replace_value(ref)
-            return False
-        self.become_last(ref)
-        return True
+        return falls_due
 
-    def load(self, message: Message, position: Position, counts: tuple[int, int]) -> Reference:
-        ref = super().load(message, position, counts)
-        key, pages = self.key_of(message), message.address.pages
-        if key is not None and pages is not None and self._last.get(key) == self.encode(pages, position):
-            self._last[key] = ref
-        return ref
-
-    def unload(self, ref: Reference) -> None:
-        key, pages = self.key_of(ref.message), ref.message.address.pages
-        last = key is not None and self._last.get(key) is ref
-        super().unload(ref)
-        if last and key is not None and pages is not None and ref.position is not None:
-            self._last[key] = self.encode(pages, ref.position)
-
-    def reinstate(self, ref: Reference) -> None:
-        """As in any queue, but for a message that a newer one has replaced without a record of it."""
-        key = self.key_of(ref.message)
-        if key is not None and not (ref.due and not ref.deliveries):
-            before = self._last.get(key)
-            if isinstance(before, Reference) and before.message.number > ref.message.number:
-                self._replace_value(ref)
-                return
-            self.become_last(ref)
-        super().reinstate(ref)
-
-    # ---- messages leave and come back
-
-    def drop(self, ref: Reference, reason: Reason | None) -> None:
-        key = self.key_of(ref.message)
-        if key is not None:
-            if self._last.get(key) is ref:
-                del self._last[key]
-            elif self._superseded:
-                self._superseded.discard(ref)
-        super().drop(ref, reason)
-
-    def _requeue(self, ref: Reference, *, delayed: bool) -> None:
-        if ref in self._superseded:
-            self.detach(ref)
-            self._replace_value(ref)
-        else:
-            super()._requeue(ref, delayed=delayed)
-
-    def _end(self) -> None:
-        super()._end()
-        self._last, self._superseded = {}, set()
-        self._pages, self._numbers_of_pages = [], {}
+    def recur(self, ref: Reference) -> list[Reference]:
+        """What a scheduled message delivers now; a recurring one stays scheduled and delivers a copy of itself."""
+        recurrence, queue, now = ref.recurrence, as_queue(ref.queue), self.clock.now
+        if recurrence is None:
+            return [ref]
+        series = recurrence.series if recurrence.cron is not None else None
+        following = recurrence.advance(self._due(ref), now)
+        queue.scheduled.pop(ref.message.number, None)
+        if following is None and series is None:
+            ref.recurrence = None
+            return [ref]
+        copy = repeated(ref.message, self.next_message_number(), now)
+        with self.together():
+            if following is None:
+                ref.last_rejected_by = None  # no consumer has taken it
+                queue.drop(ref, Reason.ACKNOWLEDGED)
+            else:
+                due: Due = following
+                if recurrence.cron is None:
+                    due = self.clock.from_now(following - now)
+                queue.postpone(ref, due)
+                if ref.message.traits.durable and queue.durable:
+                    self.storage.postponed(ref)
+                elif ref.message.traits.retained >= queue.retains_from:
+                    self.storage.log(ref, POSTPONED)
+            if series is not None:
+                queue.schedule(copy, self.clock.from_now(max(0, recurrence.delay)), series)
+                return []
+            return [queue.schedule(copy, now)]
 
 
-class NonDestructiveLastValueQueue(LastValueQueue):
-    """A table of current values: every consumer gets the newest message of each key, and those that follow."""
+def _still_scheduled(ref: Reference, due: int) -> bool:
+    return ref.state == SCHEDULED and ref.due == due
 
-    __slots__ = ()
 
-    in_memory_only = True
-
-    def deliver(self, ref: Reference, consumer: Consumer) -> None:
-        """See `NonDestructiveQueue.deliver`."""
-        deliver_and_keep(self, ref, consumer)
-
-    def settle(self, ref: Reference) -> None:
-        """See `NonDestructiveQueue.settle`."""
-        settle_and_keep(self, ref)
-
-    def requeue(
-        self,
-        refs: list[Reference],
-        consumer: Consumer | None = None,
-        *,
-        failed: bool = False,
-    ) -> None:
-        """See `NonDestructiveQueue.requeue`."""
-        offer_again(self, refs, consumer, failed=failed)
-
-    @property
-    def message_count(self) -> int:
-        """See `NonDestructiveQueue.message_count`."""
-        return count_kept(self)
+def _still_delayed(ref: Reference, due: int) -> bool:
+    return ref.state == SCHEDULED and isinstance(ref.due, FromNow) and ref.due.steady == due

@@ -10,19 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from stompring.errors import NotFound, Refused
 from stompring.selector import InvalidSelector, compile_selector
 
-from .delivery import Matches
-from .message import repeated
-from .ports import TIMED, Block, Cursor, Page, Position, Reason, waiting_from
-from .queue import Queue
-from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingCursor, Reference, ReferenceRun
-
-if TYPE_CHECKING:
-    from .ports import PagedQueue
+from .message import Matches, repeated
+from .ports import TIMED, Block, Cursor, Reason, waiting_from
+from .queue import PagedQueue, PendingCursor, Queue, as_queue
+from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Page, Position, Reference, ReferenceRun
 
 
 class PageRead:
@@ -68,7 +63,7 @@ class OnDisk(Reference):
         """Whether it is still on disk, and not settled."""
         assert self.position is not None
         page, index = self.position
-        area = self.queue.paged
+        area = as_queue(self.queue).paged
         if area is None or self.cursor not in area.cursors or self.cursor.pages.page(page.number) is not page:
             return False
         state = self.cursor.states(page, index, index + 1)[0]
@@ -76,7 +71,7 @@ class OnDisk(Reference):
 
     def load(self) -> Reference | None:
         """Load it: the reference, in no list; None if it has left the disk."""
-        area = self.queue.paged
+        area = as_queue(self.queue).paged
         if area is None or self.position is None or not self.present:
             return None
         return area.load_reference(self.cursor, *self.position, self.message)
@@ -310,7 +305,7 @@ def deliver_now(queue: Queue, number: int) -> Steps:
         queue.paged.deliver_now(ref.cursor, *ref.position, ref.message)
         return
     if ref.recurrence is not None:
-        copy = repeated(ref, broker.next_message_number(), broker.clock.now)
+        copy = repeated(ref.message, broker.next_message_number(), broker.clock.now)
         ref = queue.schedule(copy, broker.clock.now)
     broker.forget_schedule(ref)  # of the entry that will come due later, or was made just now
     queue.on_due([ref], queue.due_batch())
@@ -359,8 +354,7 @@ def _remove(queue: Queue, ref: Reference) -> None:
     queue.messages_removed += 1
     ref.last_rejected_by = None  # no consumer has taken it
     queue.drop(ref, Reason.ACKNOWLEDGED)
-    if not queue.consumers:
-        queue.broker.consider_deleting(queue)
+    queue.delete_if_unused()
 
 
 def _find(queue: Queue, number: int) -> Reference | None:

@@ -7,16 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from .clock import Due
+from mypy_extensions import mypyc_attr
 
-if TYPE_CHECKING:
-    from .clock import Recurrence
-    from .delivery import Consumer, Dispatcher
-    from .message import Message
-    from .ports import Position
-    from .queue import Queue
+from .clock import Due, Recurrence
+from .message import AddressBase, Message
+from .queue_attributes import QueueAttributes
 
 PENDING, DELIVERING, SCHEDULED, GONE, DEFERRED = range(5)
 STATES = ("pending", "delivering", "scheduled", "gone", "deferred")
@@ -26,14 +23,60 @@ LEVELS = 10  # JMS priorities 0 to 9
 #: References of which leftovers are dropped in one go; of more a `RUN` is looked at with each `PendingList.sweep`.
 WHOLE, RUN = 4096, 512
 
-#: References that a `PendingCursor` reads ahead.
-AHEAD = 512
-
 #: References that `PendingList.restore_all` puts back one by one.
 FEW = 64
 
 #: Leftovers that a list may always have.
 SLACK = 64
+
+
+class Page(Protocol):
+    """One page file of an address. Pages of one address are ordered by ``number``."""
+
+    number: int
+    first_number: int  # no message in it has a smaller one; they ascend within an address
+    count: int  # messages written to it so far
+    soonest_expiry: int  # epoch ms; 0 when nothing in it expires
+    soonest_due: int  # epoch ms; 0 when nothing in it is scheduled
+
+
+Position = tuple[Page, int]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # as `Consumer`
+class ConsumerBase:
+    """Base of `Consumer`: what references and a store know of it."""
+
+    __slots__ = ()
+
+    consumer_name = ""  # recorded with what it acknowledges by a store that retains everything
+
+
+class QueueBase:  # only tests have weak references: # compiled: same
+    """Base of `Queue`: what references and a store know of the queue."""
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "attributes",
+        "deleted",
+        "durable",
+        "name",
+        "number",
+        "retains_from",
+    )
+
+    name: str
+    number: int  # by which message ids and a store know it
+    address: AddressBase
+    attributes: QueueAttributes
+    durable: bool
+    deleted: bool
+    retains_from: int  # the least ``Traits.retained`` of messages whose way through the queue is retained
+
+    def settle(self, ref: Reference) -> None:
+        """A consumer has acknowledged a message."""
+        raise AssertionError("a queue extends this class")
 
 
 class Reference:
@@ -58,7 +101,7 @@ class Reference:
         "watched",
     )
 
-    def __init__(self, message: Message, queue: Queue, sequence: int, state: int) -> None:
+    def __init__(self, message: Message, queue: QueueBase, sequence: int, state: int) -> None:
         self.message = message
         self.queue = queue
         self.sequence = sequence
@@ -66,7 +109,7 @@ class Reference:
         self.deliveries = 0  # how often it went out: `redelivered` is true from the second time on
         self.attempts = 0  # how many of those failed, for max-delivery-attempts
         #: Others are offered it first. Where a store retains everything, in the end the consumer that acknowledged it.
-        self.last_rejected_by: Consumer | None = None
+        self.last_rejected_by: ConsumerBase | None = None
         self.due: Due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
         self.watched = False  # known to the expiry clock
@@ -380,69 +423,3 @@ def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
                 yield ref
             elif isinstance(ref, ReferenceRun):
                 level.extendleft(reversed(ref.references()))
-
-
-class PendingCursor:
-    """A position among the pending messages of a queue, in the order of delivery, while others change the queue.
-
-    The cursor gives each message after its position, new ones too, and none before it.
-    """
-
-    __slots__ = ("_chunk", "_dispatcher", "_version", "level", "sequence")
-
-    def __init__(self, dispatcher: Dispatcher, level: int = LEVELS - 1) -> None:
-        """Begins at the head of a priority."""
-        self._dispatcher = dispatcher
-        self._chunk: list[Reference] = []  # the next few, the last first
-        self._version = 0  # of the dispatcher when they were read
-        self.level = level  # -1 at the end
-        self.sequence: int | None = None  # the first after the cursor; None: the whole level
-
-    @property
-    def over(self) -> bool:
-        """Whether the cursor is behind the last reference."""
-        return self.level < 0
-
-    def passed(self, priority: int, sequence: int) -> bool:
-        """Whether a message of this priority and sequence comes before the cursor."""
-        mine = self.sequence
-        return priority > self.level or (priority == self.level and mine is not None and sequence < mine)
-
-    def take(self, most: int) -> list[Reference]:
-        """The pending ones of the next ``most`` references, perhaps none before the end."""
-        while not self._read():
-            self.level -= 1
-            self.sequence = None
-            if self.level < 0:
-                return []
-        chunk = self._chunk
-        taken = chunk[-most:]
-        del chunk[-most:]
-        self.sequence = taken[0].sequence + 1
-        return [ref for ref in reversed(taken) if ref.state == PENDING]
-
-    def peek(self) -> Reference | None:
-        """The next of this priority that is pending, left in place."""
-        while self._read():
-            ref = self._chunk[-1]
-            if ref.state == PENDING:
-                return ref
-            self.skip(ref.sequence)
-        return None
-
-    def skip(self, sequence: int) -> None:
-        """Move the cursor after a sequence of this level."""
-        chunk = self._chunk
-        while chunk and chunk[-1].sequence <= sequence:
-            chunk.pop()
-        if self.sequence is None or self.sequence <= sequence:
-            self.sequence = sequence + 1
-
-    def _read(self) -> bool:
-        """Read the next references if the cursor has none, or the queue has new ones among them."""
-        dispatcher = self._dispatcher
-        if not self._chunk or self._version != dispatcher.version:
-            self._chunk = dispatcher.read_pending(self.level, self.sequence, AHEAD)
-            self._chunk.reverse()
-            self._version = dispatcher.version
-        return bool(self._chunk)

@@ -9,26 +9,18 @@ keeps them. Names of internal addresses and queues are those of Artemis; clients
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
-from stompring.settings.match import INTERNAL_PREFIX, Pattern, is_internal
+from stompring.settings.match import INTERNAL_PREFIX
 from stompring.settings.model import RoutingType
 from stompring.stomp.frames import header_line
 
-from .clock import Due
-from .lifetime import expiry_time
-from .message import NOWHERE, RETROACTIVE, CopiedTraits, Message, Traits, Transfer
-from .ports import NoStorage
-from .queue import DueBatch, Queue, QueueAttributes
+from .clock import Due, Recurrence
+from .message import NOWHERE, RETROACTIVE, AddressBase, Message, Traits, copied
+from .queue import DueBatch, Queue, QueueServices
 from .reference import PENDING, Reference
-
-if TYPE_CHECKING:
-    from .address import Address
-    from .broker import Broker
-    from .clock import Recurrence
 
 
 def internal_address(name: str) -> str:
@@ -50,8 +42,6 @@ class RetroactiveQueue(Queue):
     """A ring with the last messages of an address, whatever their priorities. It has no consumers and never pages."""
 
     __slots__ = ()
-
-    in_memory_only = True
 
     def evict(self, requeued: bool = False) -> None:
         """Evict the oldest message."""
@@ -80,24 +70,18 @@ class RetroactiveMessages:
 
     __slots__ = ("_address", "_broker", "_cached", "_rings", "internal")
 
-    def __init__(self, broker: Broker, address: Address, count: int) -> None:
-        """Find the rings where a store has restored them, else create them."""
+    def __init__(
+        self,
+        broker: QueueServices,
+        address: AddressBase,
+        internal: AddressBase,
+        rings: dict[RoutingType, RetroactiveQueue],
+    ) -> None:
         self._broker = broker
         self._address = address
         self._cached: tuple[Traits, Traits] | None = None
-        directory = broker.directory
-        name = internal_address(address.name)
-        self.internal = directory.addresses.get(name) or directory.create_internal_address(name)
-        self._rings: dict[RoutingType, RetroactiveQueue] = {}
-        for kind in RoutingType:
-            queue = directory.queues.get(internal_queue(address.name, kind))
-            if queue is None:
-                queue = directory.create_internal_queue(
-                    internal_queue(address.name, kind), self.internal, QueueAttributes(kind, ring_size=count)
-                )
-            assert isinstance(queue, RetroactiveQueue)
-            self._rings[kind] = queue
-        self.resize(count)
+        self.internal = internal
+        self._rings = rings
 
     @property
     def count(self) -> int:
@@ -110,7 +94,7 @@ class RetroactiveMessages:
             if queue.ring_size != count:
                 queue.attributes = replace(queue.attributes, ring_size=count)
                 queue.ring_size = count
-                self._broker.storage.bind(queue)
+                self._broker.bind(queue)
             if queue.ring_count > count:
                 self._broker.background.run(queue.trim(), queue)
 
@@ -148,127 +132,3 @@ class RetroactiveMessages:
     def references(self, routing_type: RoutingType) -> list[Reference]:
         """What a new queue of that type gets, the oldest first."""
         return self._rings[routing_type].references()
-
-
-def copied(traits: Traits, block: bytes) -> Traits:
-    """The same traits for a copy that the broker makes, with another block."""
-    made = CopiedTraits(
-        block,
-        traits.destination,
-        traits.routing_type,
-        traits.priority,
-        traits.durable,
-        traits.requested_expiry,
-        traits.group,
-        traits.group_sequence,
-        traits.origin,
-        traits.user,
-    )
-    made.transfer = Transfer.POLICY
-    return made
-
-
-class RetroactiveAddresses:
-    """The retroactive addresses of a broker."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        #: False until a store has restored what it has, and broker.xml is applied
-        self._started = isinstance(broker.storage, NoStorage)
-        self._by_name: dict[str, RetroactiveMessages] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def apply(self) -> None:
-        """Settings are in force, at the start or by a reload: begin, resize or end keeping messages."""
-        self._started = True
-        directory = self._broker.directory
-        for address in list(directory.addresses.values()):
-            if is_internal(address.name):
-                if address_behind(address.name) not in directory.addresses:
-                    directory.delete_address(address.name, force=True)
-            else:
-                self.update(address)
-
-    def update(self, address: Address) -> None:
-        """An address was created, or its settings have changed."""
-        if not self._started or is_internal(address.name):
-            return
-        count = address.settings.retroactive_message_count
-        if self._broker.directory.wildcards.is_wildcard(address.name):
-            count = 0  # nothing is sent there
-        messages = address.retroactive
-        if count <= 0:
-            self.remove(address)
-        elif messages is None:
-            messages = self._by_name[address.name] = RetroactiveMessages(self._broker, address, count)
-            address.set_retroactive(messages)
-        else:
-            messages.resize(count)
-
-    def remove(self, address: Address) -> None:
-        """Keep none of its messages any more: it is deleted, or its settings say so."""
-        address.set_retroactive(None)
-        self._by_name.pop(address.name, None)
-        internal = internal_address(address.name)
-        if internal in self._broker.directory.addresses:
-            self._broker.directory.delete_address(internal, force=True)
-            if address.name in self._broker.directory.addresses:
-                self._broker.consider_deleting_address(address)
-
-    def keeps(self, address: Address) -> bool:
-        """Whether messages of an address are kept, also those that a store has restored before `apply`."""
-        if not address.settings.retroactive_message_count:
-            return False
-        internal = self._broker.directory.addresses.get(internal_address(address.name))
-        return internal is not None and internal.memory_limit.messages > 0
-
-    def replay(self, queue: Queue) -> None:
-        """Copy to a new queue what its address has kept, or all addresses that its wildcard address matches."""
-        if not self._by_name or not queue.attributes.enabled:
-            return
-        kept = [
-            (ref.sequence, address, ref.message)
-            for address in self._sources(queue.address)
-            if address.retroactive is not None
-            for ref in address.retroactive.references(queue.attributes.routing_type)
-        ]
-        if kept:
-            kept.sort(key=itemgetter(0))
-            queue.run_suspended(self._copy(queue, [(address, message) for _, address, message in kept]))
-
-    def _sources(self, address: Address) -> Iterator[Address]:
-        if not self._broker.directory.wildcards.is_wildcard(address.name):
-            yield address
-            return
-        pattern = Pattern(address.name, self._broker.configuration.wildcard)
-        for name in self._by_name:
-            if pattern.matches(name):
-                yield self._broker.directory.addresses[name]
-
-    def _copy(self, queue: Queue, kept: list[tuple[Address, Message]]) -> Iterator[None]:
-        """In slices. Messages that are sent meanwhile come after these: the numbers are given at once."""
-        broker = self._broker
-        numbers = [broker.next_message_number() for _ in kept]
-        present = queue.messages_added
-        if broker.paging is not None and broker.paging.gathered:
-            broker.paging.write_gathered()  # no part of what follows as one for the store
-        broker.storage.begin()
-        try:
-            for number, (address, message) in zip(numbers, kept, strict=True):
-                if queue.deleted:
-                    return
-                requested = message.expires
-                expires = requested and expiry_time(address.settings, broker.clock.now, requested)
-                traits = address.mark(copied(message.traits, message.traits.block))
-                copy = Message(number, address, traits, message.body, message.timestamp, expires)
-                if queue.accepts is None or queue.accepts(copy):
-                    if queue.messages_added == present:
-                        queue.enqueue(copy)
-                    else:
-                        queue.enqueue_earlier(copy)
-                    present += 1
-                yield
-        finally:
-            broker.storage.commit()

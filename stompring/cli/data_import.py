@@ -22,14 +22,24 @@ from zlib import crc32
 
 import click
 
-from stompring.broker import page_mode
 from stompring.broker import ports as seam
-from stompring.broker.address import Address, add_id, cache_size, is_known, is_persisted
+from stompring.broker.address import (
+    Address,
+    add_id,
+    cache_size,
+    is_known,
+    is_persisted,
+    pages_for,
+    resume_paging,
+)
+from stompring.broker.address import Paging as BrokerPaging
 from stompring.broker.broker import Broker
 from stompring.broker.directory import MAX_NAME
+from stompring.broker.last_value import LastValueQueue
 from stompring.broker.message import BROKERS_OWN, IMPORTED, Message
 from stompring.broker.ports import Pages
-from stompring.broker.queue import LastValueQueue, Queue, QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.broker.reference import GONE, SCHEDULED, Reference
 from stompring.errors import Refused
 from stompring.paging.paged_queue import TargetAreas
@@ -236,7 +246,7 @@ class OfflineImport:
             self._paging = self._page_to(directory, disk)
             self._storage.recover(self._broker)
             for pages in self._paging.recovered:
-                page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
+                resume_paging(pages.address, cast(seam.Pages, pages))
             self._paging.recovered = []
         except BaseException:
             self._lock.release()
@@ -256,7 +266,7 @@ class OfflineImport:
         paging = storage.pages = Paging(
             storage.journal, storage.writer, disk, broker.clock, directory.paging, purge=True
         )
-        broker.paging = cast(seam.Paging, paging)
+        broker.paging = cast(BrokerPaging, paging)
         paging.reads.account = TargetAreas(broker).budget
         return paging
 
@@ -391,7 +401,7 @@ class OfflineImport:
         dues = {place.due for _, place in places}
         if len(dues) > 1 or any(queue.in_memory_only or place.recurrence for queue, place in places):
             return None
-        return page_mode.pages_for(address)
+        return pages_for(address)
 
     def _enqueue_copy(self, message: Message, places: Places) -> None:
         refs = []
@@ -401,8 +411,8 @@ class OfflineImport:
             ref.recurrence = place.recurrence
             refs.append(ref)
             self._storage.append(ref)
-        for ref in refs:
-            ref.queue.reinstate(ref)
+        for (queue, _), ref in zip(places, refs, strict=True):
+            queue.reinstate(ref)
 
     def _page(self, pages: Pages, message: Message, places: Places) -> None:
         due = places[0][1].due
@@ -427,7 +437,7 @@ class OfflineImport:
         address = self._elsewhere.get(name)
         if address is None:
             directory = self._broker.directory
-            address = Address(name, frozenset(), directory.settings.lookup(name), directory)
+            address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)
             address.deleted = True
             self._elsewhere[name] = address
         return address

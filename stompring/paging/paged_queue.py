@@ -31,23 +31,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from stompring.broker import page_mode
+from stompring.broker.address import as_address, leave_if_empty
 from stompring.broker.clock import Clock, Timer
+from stompring.broker.last_value import LastValueQueue
 from stompring.broker.lifetime import is_expired
-from stompring.broker.message import Message, Traits
-from stompring.broker.ports import TIMED, Block, Cursor, Page, Pages, Position, Reason
-from stompring.broker.queue import DueBatch, LastValueQueue
-from stompring.broker.reference import PENDING, Reference
+from stompring.broker.message import AddressBase, Message, Traits
+from stompring.broker.ports import TIMED, Block, Cursor, Pages, Reason
+from stompring.broker.queue import DueBatch, as_queue
+from stompring.broker.reference import PENDING, Page, Position, Reference
 
 from .target_list import LEVELS, SLACK, MemoryBudget, PendingCache, TargetList, Track, key_of
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
-    from stompring.broker.delivery import Consumer
-    from stompring.broker.queue import Queue
+    from stompring.broker.queue import Consumer, Queue
 
     Due = dict["TargetArea", tuple[Cursor, array[int]]]
-    from stompring.broker.address import Address
 
 
 #: Messages that a list has in memory at most.
@@ -796,7 +795,7 @@ class PageTimes:
     def _handle_due(self, page: Page, index: int, block: Block, now: int, due: Due) -> None:
         expires = block.expires(index)
         for queue, cursor in list(self._pages.cursors.items()):
-            area: TargetArea | None = queue.paged  # type: ignore[assignment]
+            area: TargetArea | None = as_queue(queue).paged  # type: ignore[assignment]
             state = cursor.states(page, index, index + 1)[0]
             if area is None or not _on_disk(state):
                 continue
@@ -1146,7 +1145,7 @@ class TargetArea:
         self.group_spill = GroupSpill()
         self.due_on_disk = DueOnDisk()
         self.prefetcher = Prefetcher(self)
-        self._by_address: dict[Address, Cursor] = {}
+        self._by_address: dict[AddressBase, Cursor] = {}
         self._oldest = Oldest(self)
         self._returned = False  # something came back since the last demand
 
@@ -1158,7 +1157,7 @@ class TargetArea:
         self._by_address[cursor.pages.address] = cursor
         self.version += 1
 
-    def forget(self, address: Address) -> None:
+    def forget(self, address: AddressBase) -> None:
         cursor = self._by_address.pop(address, None)
         if cursor is None:
             return
@@ -1178,7 +1177,7 @@ class TargetArea:
         self._end()
         for cursor in cursors:
             cursor.pages.forget(self.queue)
-            page_mode.leave_if_empty(cursor.pages.address)
+            leave_if_empty(cursor.pages.address)
 
     def _end(self) -> None:
         self.closed = True
@@ -1303,7 +1302,7 @@ class TargetArea:
             ref.state = PENDING
             return ref
         if is_expired(message, self.queue.broker.clock.now):
-            self.queue.broker.expiry.expire(ref)
+            self.queue.expire(ref)
             return None
         ref.state = PENDING
         self.queue.broker.expiry.watch(ref)
@@ -1311,7 +1310,7 @@ class TargetArea:
 
     def expire(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
         """Expire a message on disk."""
-        self.queue.broker.expiry.expire(self.load_reference(cursor, page, index, message))
+        self.queue.expire(self.load_reference(cursor, page, index, message))
 
     def evict(self, position: Position) -> None:
         """Evict the message at a position, unread unless a policy is notified of evictions."""
@@ -1411,7 +1410,7 @@ class TargetArea:
             return  # the queue is deleted
         cursor.settle(ref, reason)
         if not cursor.remaining:
-            page_mode.leave_if_empty(cursor.pages.address)
+            leave_if_empty(cursor.pages.address)
         self._continue()
 
     def acknowledged(self, cursor: Cursor, page: Page, first: int, stop: int, durable: bool) -> None:
@@ -1419,7 +1418,7 @@ class TargetArea:
         cursor.acknowledge(page, first, stop, durable)
         self.version += 1
         if not cursor.remaining:
-            page_mode.leave_if_empty(cursor.pages.address)
+            leave_if_empty(cursor.pages.address)
 
     def _subtract(self, ref: Reference) -> None:
         self.messages -= 1
@@ -1435,7 +1434,7 @@ class TargetArea:
             for purged in cursor.purge(reason):
                 self.version += 1
                 yield purged
-            page_mode.leave_if_empty(cursor.pages.address)
+            leave_if_empty(cursor.pages.address)
 
     # ---- groups
 
@@ -1551,7 +1550,7 @@ class LastValueArea(TargetArea):
         yield from super().purge(reason)
         self.last_values.forget_settled()
 
-    def forget(self, address: Address) -> None:
+    def forget(self, address: AddressBase) -> None:
         cursor = self._by_address.get(address)
         if cursor is not None:
             self.last_values.forget_pages(cursor.pages)
@@ -1736,12 +1735,12 @@ class TargetAreas:
         self._times_of(pages).paged(position, expires, due)
 
     def adopt(self, pages: Pages) -> None:
-        for queue in list(pages.cursors):
+        for queue in map(as_queue, list(pages.cursors)):
             cursor = self.cursor(queue, pages)
             if isinstance(queue.paged, LastValueArea):
                 queue.paged.rebuild(cursor)
         self._times_of(pages).adopt()
-        for queue in list(pages.cursors):
+        for queue in map(as_queue, list(pages.cursors)):
             if queue.paged is not None:
                 queue.paged.demand()
 
@@ -1749,7 +1748,7 @@ class TargetAreas:
         times = self._times.pop(pages, None)
         if times is not None:
             times.stop()
-        for queue in list(pages.cursors):
+        for queue in map(as_queue, list(pages.cursors)):
             if queue.paged is not None:
                 queue.paged.forget(pages.address)
         self.cache.forget(pages)
@@ -1822,7 +1821,7 @@ class TargetAreas:
 
     def _lost(self, pages: Pages) -> None:
         """Something in the pages of an address was unreadable, and is settled."""
-        for queue in list(pages.cursors):
+        for queue in map(as_queue, list(pages.cursors)):
             area = queue.paged
             if isinstance(area, TargetArea):
                 area.version += 1
@@ -1830,8 +1829,8 @@ class TargetAreas:
         self._broker.clock.soon(lambda: self._leave_if_empty(pages))
 
     def _leave_if_empty(self, pages: Pages) -> None:
-        if pages.address.pages is pages:
-            page_mode.leave_if_empty(pages.address)
+        if as_address(pages.address).pages is pages:
+            leave_if_empty(pages.address)
 
     # ---- gauges
 

@@ -19,10 +19,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from stompring.broker.delivery import Matches
-from stompring.broker.message import REFERENCE_OVERHEAD, SYSTEM_PROPERTIES, Message, Traits
-from stompring.broker.ports import Block, Cursor, Page, Pages, Position, waiting_from
-from stompring.broker.reference import PendingList, Reference
+from stompring.broker.address import as_address
+from stompring.broker.message import REFERENCE_OVERHEAD, SYSTEM_PROPERTIES, Account, Matches, Message, Traits
+from stompring.broker.ports import Block, Cursor, Pages, waiting_from
+from stompring.broker.reference import Page, PendingList, Position, Reference
 
 #: Bytes of an answer of a selector for certain headers: its place in a dictionary, and a part of the headers.
 ANSWER_SIZE = 256
@@ -31,7 +31,7 @@ ANSWER_SIZE = 256
 ANSWERS_SHARE = 16
 
 
-class MemoryBudget:
+class MemoryBudget(Account):
     """Bytes used and the limit they share. It is the `Account` of every message that came from a page.
 
     The limit is soft: a consumer without any messages may always have a few, so that each consumer makes progress.
@@ -556,7 +556,7 @@ class PendingCache:
     def _insert(self, pages: Pages, block: Block) -> None:
         settings = pages.address.settings
         limit = settings.page_max_cache_size * settings.page_size_bytes
-        if pages.address.pages is not pages:
+        if as_address(pages.address).pages is not pages:
             return  # it was left while the block was read
         if block.size > limit or not self._free_memory(block.size):
             return

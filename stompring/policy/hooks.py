@@ -29,7 +29,7 @@ from stompring.broker.ports import (
     Offer,
     Subscriber,
 )
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, as_queue
 from stompring.broker.reference import Reference
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PolicyUse, RingPolicy
@@ -501,7 +501,7 @@ def _drop_oldest(address: Address, size: int) -> bool:
         if not free:
             return dropped
         for ref in heads[min(free, key=attrgetter("number"))]:
-            ref.queue.evict_message(ref)
+            as_queue(ref.queue).evict_message(ref)
         dropped = True
     return True
 
@@ -688,7 +688,7 @@ class Policies:
 
     def evicted(self, queue: Queue) -> Listener | None:
         """Implements `stompring.broker.ports.Policies.evicted`."""
-        listeners = [] if queue.address.hooks.evicted is None else [queue.address.hooks.evicted]
+        listeners = [] if queue.hooks.evicted is None else [queue.hooks.evicted]
         if queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
             listeners.append(self._dead_letter)
         return combined_listener(listeners)

@@ -23,10 +23,9 @@ from types import MappingProxyType
 from typing import Any
 
 from stompring.broker.broker import Broker
-from stompring.broker.delivery import Consumer
 from stompring.broker.message import Message
 from stompring.broker.ports import Offer
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Consumer, Queue
 from stompring.broker.reference import Reference
 from stompring.session.commands import StompSession
 from stompring.session.connect import Anonymous

@@ -9,7 +9,7 @@ from stompring.broker import publish
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer
 from stompring.broker.message import POLICY
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, as_queue
 from stompring.broker.reference import PENDING, Reference
 
 
@@ -84,7 +84,7 @@ class MessageView:
     @property
     def age(self) -> int:
         """Milliseconds since the broker accepted it."""
-        return max(0, self._ref.queue.broker.clock.now - self._ref.message.timestamp)
+        return max(0, as_queue(self._ref.queue).broker.clock.now - self._ref.message.timestamp)
 
     @property
     def deliveries(self) -> int:
@@ -100,7 +100,7 @@ class MessageView:
         """Evict it from the queue, as a ring does (messagesReplaced). False if it is not waiting there any more."""
         if self._ref.state != PENDING:
             return False
-        self._ref.queue.evict_message(self._ref)
+        as_queue(self._ref.queue).evict_message(self._ref)
         return True
 
     def copy_to(self, address: str, *, keep_expiry: bool = False) -> bool:
@@ -273,7 +273,7 @@ class AddressView:
     @property
     def now(self) -> int:
         """Current time, epoch milliseconds. The same for all frames of one read of a socket."""
-        return self._address.directory.broker.clock.now
+        return self._address.broker.clock.now
 
     @property
     def size(self) -> int:
@@ -326,7 +326,7 @@ class AddressView:
         Timers are cancelled when the policy ends (`AddressPolicy.closed`). An exception in a timer is logged and
         counted as one of the hook ``timer``.
         """
-        clock, timer = self._address.directory.broker.clock, PolicyTimer(self._timers)
+        clock, timer = self._address.broker.clock, PolicyTimer(self._timers)
 
         def expire() -> None:
             timer.cancel()

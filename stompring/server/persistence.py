@@ -21,8 +21,9 @@ from typing import Any, cast
 
 from stompring.admin.api import ANSWER_HEADERS, Answer, problem_answer
 from stompring.admin.standby import LIVE, READY, recovering_problem
-from stompring.broker import page_mode
 from stompring.broker import ports as seam
+from stompring.broker.address import Paging as BrokerPaging
+from stompring.broker.address import resume_paging
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock
 from stompring.paging.paged_queue import TargetAreas
@@ -241,7 +242,7 @@ class Persistence:
         """Let ``broker`` page."""
         dispatch = TargetAreas(broker)
         # it is only ever given pages and blocks of its own, which the types cannot know
-        broker.paging = cast(seam.Paging, self.paging)
+        broker.paging = cast(BrokerPaging, self.paging)
         self.paging.reads.account = dispatch.budget
         return dispatch
 
@@ -250,7 +251,7 @@ class Persistence:
         self.durable.recover(broker)
         recovered, self.paging.recovered = self.paging.recovered, []
         for pages in recovered:
-            page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
+            resume_paging(pages.address, cast(seam.Pages, pages))
 
     def take_samples(self, broker: Broker) -> None:
         """Begin with a sample of the queues there are, the configured ones too, before anybody sends to them."""

@@ -25,7 +25,8 @@ from twisted.python.failure import Failure
 from stompring.broker.broker import Broker
 from stompring.broker.clock import cancel
 from stompring.broker.ports import NoStorage
-from stompring.broker.queue import Queue, QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.accounts import Version, version_of
 from stompring.settings.artemis import describe_ignored, ignored_names
@@ -410,7 +411,7 @@ def _apply_address(
             directory.update_address(address, address.routing_types | configured.routing_types)
     if live and address is not None and not address.configured:
         address.configured = True
-        broker.storage.bind_address(address)
+        broker.store.bind_address(address)
     for queue in (replace(queue, configured=True) for queue in configured.queues):
         known = directory.queues.get(queue.name)
         if known is None:
@@ -433,7 +434,7 @@ def _apply_queue(
             differing = {name: value for name, value in differing.items() if name in changed}
         if changed is None or changed:
             queue.as_configured = attributes
-            broker.storage.bind(queue)
+            broker.store.bind(queue)
     if not differing:
         return
     names = ", ".join(map(_dashed, differing))

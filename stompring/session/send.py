@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
-from stompring.broker.address import Address, cache_size
+from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.clock import FOREVER, Recurrence, Schedule
 from stompring.broker.directory import allow_all
 from stompring.broker.message import BROKERS_OWN, EVERYWHERE, IMPORTED, VALIDATED_USER, Message, Traits
@@ -401,7 +401,7 @@ def _route(session: Session, destination: bytes, requested: str | None) -> Route
         check(PermissionType.SEND, target.address)
         address = auto_create.address_for_send(target.address, target.routing_type, check, user)
         return Route(address, None, target.routing_type)
-    return Route(queue.address, queue, target.routing_type)
+    return Route(as_address(queue.address), queue, target.routing_type)
 
 
 def _traits(

@@ -15,14 +15,13 @@ from mypy_extensions import mypyc_attr
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Schedule
-from stompring.broker.delivery import Consumer
 from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
-from stompring.broker.limits import MemoryLimit, MemoryLimits
+from stompring.broker.limits import ByteQuota, MemoryLimit, MemoryLimits
 from stompring.broker.message import Traits
 from stompring.broker.ports import AdmissionResult
-from stompring.broker.publish import ByteQuota, Publication, Transaction
-from stompring.broker.queue import Queue
+from stompring.broker.publish import Publication, Transaction
+from stompring.broker.queue import Consumer, Queue, as_queue
 from stompring.broker.reference import Reference
 from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC
@@ -201,7 +200,7 @@ class Session:
             return
         frame = receipt_frame(receipt, self.version)
         if durable:
-            self.broker.storage.when_synced(lambda: self.outbox.send(frame), transactional)
+            self.broker.store.when_synced(lambda: self.outbox.send(frame), transactional)
         else:
             self.outbox.send(frame)
 
@@ -270,7 +269,7 @@ class Session:
                 self.close("DISCONNECT")
 
         self.leaving = self.heartbeat.suspended = True
-        self.broker.storage.when_synced(end)
+        self.broker.store.when_synced(end)
 
     def lost(self, reason: str = "closed by the client") -> None:
         """The connection is gone. What it had not settled or committed comes back, and has failed once more.
@@ -409,7 +408,7 @@ class Session:
         returned: defaultdict[Queue, list[Reference]] = defaultdict(list)
         for transaction in self.transactions.values():
             for ref in transaction.returns:
-                returned[ref.queue].append(ref)
+                returned[as_queue(ref.queue)].append(ref)
         self.broker.subscription_memory.bytes -= sum([each.size for each in subscriptions])
         self.subscriptions.clear()
         self.by_queue.clear()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from stompring.broker.delivery import Matches, not_from
 from stompring.broker.directory import subscription_size
+from stompring.broker.message import Matches
 from stompring.broker.ports import Subscriber
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, not_from
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
@@ -201,7 +201,7 @@ def _queue_for(
         queue.no_local = origin
         queue.update_filter()
         queue.address.changed()
-        session.broker.storage.bind(queue)
+        session.broker.bind(queue)
     return queue, True
 
 

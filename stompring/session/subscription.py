@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from stompring.broker.delivery import Consumer, Matches
 from stompring.broker.history import History
-from stompring.broker.message import Message, Traits, decimal, tail_for
+from stompring.broker.message import Matches, Message, Traits, decimal, tail_for
 from stompring.broker.ports import Entries
 from stompring.broker.publish import Undo
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Consumer, Queue
 from stompring.broker.queue_browser import PageRead, iterate_pending
 from stompring.broker.reference import PENDING, Reference
 from stompring.stomp.frames import header_line

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from stompring.broker.address import Address, count_duplicate, printable_id
+from stompring.broker.message import AddressBase
 from stompring.broker.publish import Rejection, Transaction, Undo, check_admission, exceeded_by, requeue
 from stompring.broker.reference import Reference
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
@@ -85,7 +86,7 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
             yield rejection
 
 
-def _frees_limit(session: Session, rejection: Rejection, frees: set[Address]) -> bool:
+def _frees_limit(session: Session, rejection: Rejection, frees: set[AddressBase]) -> bool:
     """Whether a transaction acknowledges messages that count for the limit: it must not wait for itself."""
     if rejection.limit is rejection.address.memory_limit:
         return rejection.address in frees

@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any
 
 from stompring.broker.address import Address, DuplicateIds
-from stompring.broker.queue import Queue, QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType, options_of
 from stompring.settings.value_types import VALUE_TYPES

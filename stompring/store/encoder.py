@@ -12,13 +12,10 @@ from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from stompring.broker.address import Address
 from stompring.broker.clock import Recurrence
-from stompring.broker.delivery import Consumer
-from stompring.broker.message import NOWHERE, Message, Traits
+from stompring.broker.message import NOWHERE, AddressBase, Message, Traits
 from stompring.broker.ports import Entries, Reason
-from stompring.broker.queue import Queue
-from stompring.broker.reference import SCHEDULED, Reference
+from stompring.broker.reference import SCHEDULED, ConsumerBase, QueueBase, Reference
 from stompring.errors import Refused
 
 from .record import (
@@ -109,7 +106,7 @@ def _slices(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def retained_columns(
-    messages: Sequence[Message], name_address: Callable[[Address], int]
+    messages: Sequence[Message], name_address: Callable[[AddressBase], int]
 ) -> tuple[int, bytes, bytes]:
     """How many traits the messages have, the columns of their record, and the traits.
 
@@ -128,7 +125,7 @@ def retained_columns(
 
 
 def _traits(
-    messages: Sequence[Message], name_address: Callable[[Address], int]
+    messages: Sequence[Message], name_address: Callable[[AddressBase], int]
 ) -> tuple[array[int], list[bytes]]:
     """Of which traits each message is, and the traits as they stand in the record."""
     first, home = messages[0].traits, messages[0].address
@@ -142,7 +139,7 @@ def _traits(
             RETAINED_TRAITS.pack(name_address(home), len(record)) + record
         ]
     known: dict[bytes, int] = {}
-    seen: dict[tuple[Traits, Address], int] = {}
+    seen: dict[tuple[Traits, AddressBase], int] = {}
     which = array("I")
     for message in messages:
         traits, address = message.traits, message.address
@@ -156,7 +153,7 @@ def _traits(
 
 
 def pack_entries(
-    part: RetainedPart, ids: Callable[[Queue], int], name_consumer: Callable[[str], int]
+    part: RetainedPart, ids: Callable[[QueueBase], int], name_consumer: Callable[[str], int]
 ) -> bytes:
     """Which queues had the messages of a part; ``ids`` gives the number of one."""
     packed = []
@@ -255,8 +252,8 @@ class RecordEncoder:
         self._inner: list[bytes] | None = None
         # of the message before: see `_prepare`
         self._traits: Traits | None = None
-        self._queue: Queue | None = None
-        self._address: Address | None = None
+        self._queue: QueueBase | None = None
+        self._address: AddressBase | None = None
         self._flags = self._priority = self._traits_size = self._address_id = 0
         self._rest = b""
 
@@ -329,7 +326,7 @@ class RecordEncoder:
         else:
             footer.include(number, timestamp)
 
-    def _prepare(self, message: Message, queue: Queue) -> bool:
+    def _prepare(self, message: Message, queue: QueueBase) -> bool:
         """Note what is the same in all messages with these traits for this queue; False: names are to be written."""
         address, ids = message.address.number, self._queues.get(queue.number)
         if ids is None or address not in self._addresses:
@@ -429,7 +426,7 @@ class RecordEncoder:
         self.footer.include(min(numbers), min(times))
         self.footer.include(max(numbers), max(times))
 
-    def _queue_number(self, queue: Queue) -> int:
+    def _queue_number(self, queue: QueueBase) -> int:
         self.name_queue(queue)
         return queue.number
 
@@ -442,7 +439,7 @@ class RecordEncoder:
 
     def settled(
         self,
-        queue: Queue,
+        queue: QueueBase,
         reason: Reason,
         now: int,
         numbers: list[int],
@@ -456,7 +453,7 @@ class RecordEncoder:
         fixed = SETTLED.pack(Kind.SETTLED, reason, consumer, queue.number, now)
         self.add(fixed + pack_numbers(numbers), scope)
 
-    def delivered(self, queue: Queue, now: int, numbers: list[int], scope: int = 0) -> None:
+    def delivered(self, queue: QueueBase, now: int, numbers: list[int], scope: int = 0) -> None:
         """Messages of a queue went out to consumers once more."""
         if queue.number not in self._queues:
             self.name_queue(queue)
@@ -481,7 +478,7 @@ class RecordEncoder:
 
     # ---- names
 
-    def name_queue(self, queue: Queue) -> bytes:
+    def name_queue(self, queue: QueueBase) -> bytes:
         """Tell the name of a queue and its address if this segment does not have them, and return its packed id."""
         packed = self._queues.get(queue.number)
         if packed is None:
@@ -490,7 +487,7 @@ class RecordEncoder:
             self._frame(QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, queue.number, address))
         return packed
 
-    def name_queue_alone(self, queue: Queue) -> bytes:
+    def name_queue_alone(self, queue: QueueBase) -> bytes:
         """The same without the address, for files whose own records have it."""
         packed = self._queues.get(queue.number)
         if packed is None:
@@ -506,7 +503,7 @@ class RecordEncoder:
             self._frame(NAME.pack(Kind.NAME, CONSUMER, 0, number) + name.encode("utf-8", "surrogateescape"))
         return number
 
-    def name_address(self, address: Address) -> int:
+    def name_address(self, address: AddressBase) -> int:
         """Tell the name of an address if this segment does not have it, and return its id; a new one if it has none."""
         number = self.number_of(address)
         if number not in self._addresses:
@@ -514,7 +511,7 @@ class RecordEncoder:
             self._frame(NAME.pack(Kind.NAME, ADDRESS, 0, number) + address.name.encode())
         return number
 
-    def number_of(self, address: Address) -> int:
+    def number_of(self, address: AddressBase) -> int:
         """The id of an address; a new one if it has none."""
         if not address.number:
             address.number = next(self._next_address)
@@ -669,12 +666,12 @@ class RecordBatch:
         self._encoder = encoder
         self._now = now
         self._scope = scope
-        self._by_fact: dict[tuple[Queue, int], list[int]] = {}
-        self._queue: Queue | None = None  # of the last one
+        self._by_fact: dict[tuple[QueueBase, int], list[int]] = {}
+        self._queue: QueueBase | None = None  # of the last one
         self._fact = 0
         self._numbers: list[int] = []
-        self._out: dict[Queue, list[int]] = {}
-        self._out_queue: Queue | None = None  # of the last one that went out
+        self._out: dict[QueueBase, list[int]] = {}
+        self._out_queue: QueueBase | None = None  # of the last one that went out
         self._out_numbers: list[int] = []
 
     def went_out(self, ref: Reference) -> None:
@@ -720,8 +717,8 @@ class RecordBatchByConsumer(RecordBatch):
     def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0) -> None:
         super().__init__(encoder, now, scope)
         self._hidden: RecordBatch | None = None  # of messages that are not retained
-        self._by_taker: dict[tuple[Queue, int, Consumer | None], list[int]] = {}
-        self._taker: Consumer | None = None  # of the last one
+        self._by_taker: dict[tuple[QueueBase, int, ConsumerBase | None], list[int]] = {}
+        self._taker: ConsumerBase | None = None  # of the last one
 
     def _of_hidden(self) -> RecordBatch:
         if self._hidden is None:

@@ -27,11 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from stompring.broker.clock import Clock, Timer
-from stompring.broker.delivery import Consumer
 from stompring.broker.message import NOWHERE, Message
 from stompring.broker.ports import DELIVERED, RETURNED, Entries, Reason
-from stompring.broker.queue import Queue
-from stompring.broker.reference import GONE, Reference, ReferenceRun
+from stompring.broker.reference import GONE, ConsumerBase, QueueBase, Reference, ReferenceRun
 
 from .encoder import (
     DELIVERY,
@@ -310,7 +308,7 @@ class Journal:
         self._replaced: list[object] = []  # settled because a newer message has come: written behind that
         self._entries: list[Entries] = []  # with messages that are retained and need not come back
         self._taken: dict[
-            tuple[Queue, Consumer], Entries
+            tuple[QueueBase, ConsumerBase], Entries
         ] = {}  # those of messages that were settled before they were written
         self._logged: list[
             tuple[Reference, int] | StateChange | LiveRecord

@@ -27,10 +27,10 @@ from zlib import compress, crc32, decompress
 from mypy_extensions import mypyc_attr
 
 from stompring.broker.clock import Clock
-from stompring.broker.delivery import LAST_VALUE
-from stompring.broker.message import EVERYWHERE, Account, Message, RecoveredMessage, Traits
-from stompring.broker.ports import LOADED, TIMED, Position, Reason
-from stompring.broker.reference import SCHEDULED, Reference
+from stompring.broker.message import EVERYWHERE, Account, AddressBase, Message, RecoveredMessage, Traits
+from stompring.broker.ports import LOADED, TIMED, Reason
+from stompring.broker.queue import LAST_VALUE
+from stompring.broker.reference import SCHEDULED, Position, QueueBase, Reference
 
 from .encoder import RecordEncoder
 from .files import Disk, Files
@@ -80,8 +80,8 @@ from .writer import AppendOnlyFile, Writer
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
-    from stompring.broker.ports import Page as AnyPage
     from stompring.broker.queue import Queue
+    from stompring.broker.reference import Page as AnyPage
 
 #: Bytes of a page that are read together, more or less: messages that begin within as many.
 BLOCK_BYTES = 256 * 1024
@@ -1486,7 +1486,7 @@ class Pages:
                         self._repeat_binding(page, cursor.queue.address)
                     self._repeat_binding(page, cursor.queue)
 
-    def _repeat_binding(self, page: Page, subject: Queue | Address) -> None:
+    def _repeat_binding(self, page: Page, subject: QueueBase | AddressBase) -> None:
         """A page is written before the journal: it must not name what only the journal is about to describe."""
         binding = self.log.unwritten.get(subject)
         if binding is not None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from stompring.broker.address import Address, cache_size
+from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
-from stompring.broker.queue import Queue, QueueAttributes
+from stompring.broker.queue import Queue
+from stompring.broker.queue_attributes import QueueAttributes
 from stompring.broker.reference import PENDING, Reference, ReferenceRun
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
@@ -358,8 +359,8 @@ class MessageLoader:
         message = stored.restore(address, self._memo)
         refs = [self._refer(stored, message, queue) for queue in holders]
         self._keep(message, refs[0] if len(refs) == 1 else MessageReferences(refs), segment)
-        for ref in refs:
-            ref.queue.reinstate(ref)
+        for queue, ref in zip(holders, refs, strict=True):
+            queue.reinstate(ref)
 
     def _refer(self, stored: StoredMessage, message: Message, queue: Queue) -> Reference:
         ref = queue.restore(message)
@@ -559,7 +560,7 @@ class Recovery:
     def _rebind(self, queue: Queue) -> None:
         """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
         self.journal.bind(self._bindings.of_queue(queue))
-        self.journal.bind(self._bindings.of_address(queue.address))
+        self.journal.bind(self._bindings.of_address(as_address(queue.address)))
 
     def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
         """An address that the journal does not know, as the page ``path`` describes it; None where it cannot be."""
@@ -689,7 +690,7 @@ class Recovery:
             name = self.replay.names.get((ADDRESS, number), f"#{number}")
             address = directory.addresses.get(name)
             if address is None:
-                address = Address(name, frozenset(), directory.settings.lookup(name), directory)
+                address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)
                 address.number, address.deleted = number, True
             self.addresses[number] = address
         return address

@@ -8,9 +8,9 @@ from twisted.internet.task import Clock
 
 from stompring.broker import publish
 from stompring.broker.broker import Broker
-from stompring.broker.delivery import Consumer
 from stompring.broker.message import Message, Traits
 from stompring.broker.ports import Entries
+from stompring.broker.queue import Consumer
 from stompring.broker.reference import Reference
 from stompring.policy.hooks import Policies
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType

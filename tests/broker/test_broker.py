@@ -102,8 +102,8 @@ def test_cron_with_a_series():
 def test_to_one_queue_by_its_full_name():
     world = BrokerFixture()
     one, two = world.queue("one", "a", filter="x = '1'"), world.queue("two", "a")
-    publish.send_to_queue(one, world.message("a", b"no"))
-    publish.send_to_queue(one, world.message("a", b"yes", headers={"x": "1"}))
+    publish.send(world.message("a", b"no"), queue=one)
+    publish.send(world.message("a", b"yes", headers={"x": "1"}), queue=one)
     assert (bodies(one), bodies(two)) == ([b"yes"], [])
     assert (one.address.routed_messages, one.address.unrouted_messages) == (1, 1)
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from stompring.broker.publish import STEP_OVERHEAD, ByteQuota, Transaction
+from stompring.broker.limits import ByteQuota
+from stompring.broker.publish import STEP_OVERHEAD, Transaction
 from stompring.errors import LimitReached
 
 from .broker_fixture import BrokerFixture

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from stompring.broker.delivery import (
+from stompring.broker.queue import (
     AWAITING_CONSUMERS,
     CLOSED,
     GROUPS,

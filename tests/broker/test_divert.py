@@ -154,7 +154,7 @@ def test_messages_to_one_queue_are_diverted_too():
     world = broker(divert("d", "a", "b", filter="k = '1'", exclusive=True), divert("e", "a", "c"))
     queue = world.queue("q", "a")
     for value in ("1", "2"):
-        publish.send_to_queue(queue, world.message("a", value.encode(), headers={"k": value}))
+        publish.send(world.message("a", value.encode(), headers={"k": value}), queue=queue)
     assert (queued(world, "q"), queued(world, "b"), queued(world, "c")) == ([b"2"], [b"1"], [b"2"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.broker.delivery import SCANNED_AT_ONCE
+from stompring.broker.queue import SCANNED_AT_ONCE
 from stompring.errors import NotFound
 
 from ..paging.stored_pages import StoredPages, assert_nothing_paged, drained

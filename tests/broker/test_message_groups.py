@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.broker.delivery import STALE, MessageGroups
+from stompring.broker.queue import STALE, MessageGroups
 from stompring.errors import Refused
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, join

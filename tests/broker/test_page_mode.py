@@ -91,7 +91,7 @@ def test_a_fully_qualified_send_pages_for_its_queue_alone():
     world = StoredPages(limit=2)
     one, two = world.queue("one", "t", MULTICAST), world.queue("two", "t", MULTICAST)
     for _ in range(10):
-        publish.send_to_queue(one, world.message("t"))
+        publish.send(world.message("t"), queue=one)
     assert (one.message_count, two.message_count) == (10, 0)
     assert world.paged("t") == 8
     assert len(drained(world, join(one))) == 10

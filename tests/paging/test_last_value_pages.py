@@ -4,7 +4,6 @@ from typing import cast
 
 import pytest
 
-from stompring.broker.queue import LastValueQueue
 from stompring.settings.model import RoutingType
 
 from ..broker.broker_fixture import join
@@ -38,7 +37,7 @@ def newest(stop, keys):
 
 
 def index(queue):
-    assert isinstance(queue, LastValueQueue)
+    assert queue.attributes.last_value
     return queue
 
 

@@ -9,7 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from stompring.broker import publish
 from stompring.broker.publish import Transaction
-from stompring.broker.queue import LastValueQueue
 
 from ..broker.broker_fixture import BrokerFixture, Taker, header_is
 from .profile import examples
@@ -385,7 +384,7 @@ class LastValueMachine(QueueMachine):
 
     def _nothing_is_kept_for_nothing(self):
         super()._nothing_is_kept_for_nothing()
-        assert isinstance(self.queue, LastValueQueue)
+        assert self.queue.attributes.last_value
         alive = {item.key for item in self.model.held if item.entrance and not self.model.obsolete(item)}
         assert self.queue.keys == len(alive - {None})
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from stompring.broker import delivery
+from stompring.broker import queue as queue_module
 from stompring.broker.queue_browser import References, iterate_pending
 from stompring.broker.reference import Reference
 
@@ -77,7 +77,7 @@ class ScanMachine(RuleBasedStateMachine):
         listed=st.sampled_from([1, 3, 256]),
     )
     def fill(self, looks, listed):
-        patch.object(delivery, "LISTED", listed).start()
+        patch.object(queue_module, "LISTED", listed).start()
         for priority, choice in looks:
             self._send(priority, choice)
 

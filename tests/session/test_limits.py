@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stompring.broker.clock import Clock
-from stompring.broker.delivery import PAUSED_SINGLY
 from stompring.broker.directory import MAX_WORDS, subscription_size
 from stompring.broker.limits import UNCOUNTED
 from stompring.broker.message import REFERENCE_OVERHEAD
+from stompring.broker.queue import PAUSED_SINGLY
 from stompring.session.commands import STEPS
 from stompring.session.outbox import SLOW
 from stompring.settings.model import ResourceLimit

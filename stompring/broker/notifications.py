@@ -1,11 +1,4 @@
-"""What the broker reports of itself: notifications, and consumers that are slow.
-
-Consumers that take less than the ``slow-consumer-threshold`` of their address (Artemis, slow consumers).
-
-A queue is looked at once in each ``slow-consumer-check-period`` while it has consumers: never more, and never while
-nobody has set a threshold. Nothing is counted for it but what each consumer has settled, which is an integer.
-
-Notifications: the one entrance for events of the broker. Each goes to the log of recent events, to its listeners,
+"""Notifications: the one entrance for events of the broker. Each goes to the log of recent events, to its listeners,
 and as a message to the management-notification-address, where that exists (Artemis, "Management notifications").
 
 Nothing is notified per message, unless the configuration asks for it. Types that Artemis has are named as there.
@@ -13,170 +6,16 @@ Nothing is notified per message, unless the configuration asks for it. Types tha
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from stompring.settings.model import AddressSettings, RoutingType, SlowConsumerPolicy
+from stompring.settings.model import BrokerConfiguration, RoutingType
 
-from .limits import QUIET
-from .ports import hooks_with_notifications
-from .publish import send_notification
-
-if TYPE_CHECKING:
-    from .address import Address
-    from .broker import Broker
-    from .clock import Timer
-    from .delivery import Consumer
-    from .ports import Hooks
-    from .queue import Queue
-    from .reference import Reference
-
-
-log = logging.getLogger(__name__)
-
-#: Milliseconds. Looks are due at whole multiples of it, so that many queues are looked at together.
-GRAIN = 1000
-
-
-class Watched:
-    """A queue since it was last looked at."""
-
-    __slots__ = ("added", "due", "settled", "since", "slow")
-
-    def __init__(self, queue: Queue, now: int, slow: frozenset[Consumer] = frozenset()) -> None:
-        self.since = now
-        period = queue.address.settings.slow_consumer_check_period * 1000
-        self.due = -(-(now + period) // GRAIN) * GRAIN
-        self.added = queue.messages_added
-        self.settled = {consumer: consumer.settled for consumer in queue.consumers}
-        self.slow = slow  # consumers that were too slow when it was looked at
-
-
-class SlowConsumers:
-    """Looks at queues whose addresses have a threshold, and does what their policy says."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._watched: dict[Queue, Watched] = {}
-        self._timer: Timer | None = None
-        self._quiet_until = 0
-        self._untold = 0
-        self.notified = 0  # since the start
-        self.killed = 0
-
-    @property
-    def slow(self) -> int:
-        """Consumers that were too slow when their queue was last looked at."""
-        return sum(len(watched.slow) for watched in self._watched.values())
-
-    def is_slow(self, consumer: Consumer) -> bool:
-        """Whether a consumer was too slow when its queue was last looked at."""
-        watched = self._watched.get(consumer.queue)
-        return watched is not None and consumer in watched.slow
-
-    def watch(self, queue: Queue) -> None:
-        """``queue`` has a consumer, or other settings: look at it from now on, if these say so."""
-        if queue.address.settings.slow_consumer_threshold < 0 or not queue.consumers:
-            return
-        if queue not in self._watched:
-            self._watched[queue] = Watched(queue, self._broker.clock.steady.refresh())
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        if self._timer is None and self._watched:
-            due = min(watched.due for watched in self._watched.values())
-            self._timer = self._broker.clock.steady.call_at(due, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        now = self._broker.clock.steady.refresh()
-        for queue, watched in list(self._watched.items()):
-            settings = queue.address.settings
-            if queue.deleted or not queue.consumers or settings.slow_consumer_threshold < 0:
-                del self._watched[queue]
-            elif watched.due <= now:
-                slow = list(too_slow(queue, watched, now))
-                for consumer, rate in slow:
-                    self._act(queue, consumer, rate, settings)
-                self._watched[queue] = Watched(queue, now, frozenset(consumer for consumer, _ in slow))
-        self._set_timer()
-
-    def _act(self, queue: Queue, consumer: Consumer, rate: float, settings: AddressSettings) -> None:
-        if consumer not in queue.consumers:
-            return  # another one of its connection was slow too, and took it along
-        unit = settings.slow_consumer_threshold_measurement_unit
-        threshold = f"{settings.slow_consumer_threshold} {unit.replace('_', ' ').lower()}"
-        text = (
-            f"slow consumer of queue {queue.name}: it takes {rate * unit.seconds:.2f} "
-            f"{unit.replace('_', ' ').lower()}, and slow-consumer-threshold is {threshold}"
-        )
-        kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
-        self._log_slow(
-            f"{consumer.remote or 'a consumer'}: {text}{', it is closed' if kill else ''}",
-            {"queue": queue.name, "address": queue.address.name, "peer": consumer.remote},
-        )
-        self._broker.notifications.notify(
-            "CONSUMER_SLOW",
-            text,
-            queue=queue.name,
-            address=queue.address.name,
-            consumer=consumer.identifier,
-            consumerCount=len(queue.consumers),
-            remoteAddress=consumer.remote or None,
-            connectionID=consumer.connection_id or None,
-        )
-        if kill:
-            self.killed += 1
-            consumer.cancelled(text)
-        else:
-            self.notified += 1
-
-    def _log_slow(self, text: str, fields: Mapping[str, object]) -> None:
-        """One line in ten seconds, with how many were left out since the last."""
-        now = self._broker.clock.steady.now
-        if now < self._quiet_until:
-            self._untold += 1
-            return
-        more = f" ({self._untold} more were too slow since the last line)" if self._untold else ""
-        log.warning("%s%s", text, more, extra=fields)
-        self._quiet_until, self._untold = now + QUIET, 0
-
-    def stop(self) -> None:
-        """Look at nothing any more."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
-        self._watched.clear()
-
-
-def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, float]]:
-    """The consumers that took too little since the last look, each with what it took, in messages per second.
-
-    None where the queue had too little for them: fewer messages came than all of them together should have taken, and
-    fewer wait. Nor one that stands by for another. A consumer that came after the last look has the next one before
-    it. With a threshold of 0 a consumer is slow that took nothing at all, whatever there was to take.
-    """
-    settings = queue.address.settings
-    seconds = (now - watched.since) / 1000
-    threshold = settings.slow_consumer_threshold / settings.slow_consumer_threshold_measurement_unit.seconds
-    wanted = threshold * len(queue.consumers)
-    came = (queue.messages_added - watched.added) / seconds
-    if came < wanted and queue.message_count < wanted:
-        return []
-    rates = [
-        (consumer, (consumer.settled - watched.settled[consumer]) / seconds)
-        for consumer in queue.consumers
-        if consumer in watched.settled
-    ]
-    stands_by = queue.dispatcher.stands_by
-    return [
-        (consumer, rate)
-        for consumer, rate in rates
-        if (rate < threshold or rate == threshold == 0) and not stands_by(consumer)
-    ]
-
+from .clock import Clock
+from .message import AddressBase
+from .ports import Hooks, hooks_with_notifications
+from .reference import Reference
 
 #: Events of each type that are listed: frequent ones do not displace rare ones.
 MAX_EVENTS = 200
@@ -307,13 +146,17 @@ class Notifications:
     ``sent`` and ``dropped`` count messages since the start.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.address = broker.configuration.management_notification_address
+    is_observed: Callable[[], bool]  # somebody may get messages of events
+    send_message: Callable[[Event], bool]  # sends that of an event; False where no queue took it
+
+    def __init__(self, configuration: BrokerConfiguration, clock: Clock) -> None:
+        self._configuration = configuration
+        self._clock = clock
+        self.address = configuration.management_notification_address
         self._by_type: dict[str, deque[Event]] = {}
         self._last_dropped = 0  # id of the latest event that is not listed any more
         self.listeners: dict[Callable[[Event], None], None] = {}
-        self.last_id = self._begun = broker.clock.now
+        self.last_id = self._begun = clock.now
         self._waiting: deque[Event] = deque()
         self.sent = self.dropped = 0  # messages that a queue took, and those that were too many
 
@@ -335,7 +178,7 @@ class Notifications:
 
     def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
         """A message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
-        if self._is_observed() and not self._broker.configuration.suppress_session_notifications:
+        if self.is_observed() and not self._configuration.suppress_session_notifications:
             self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
 
     def _event(
@@ -344,22 +187,22 @@ class Notifications:
         self.last_id = number = self.last_id + 1
         given = tuple((name, value) for name, value in fields.items() if value is not None)
         more = () if headers is None else tuple(headers.items())
-        return Event(number, self._broker.clock.now, kind, text, given, more)
+        return Event(number, self._clock.now, kind, text, given, more)
 
     def _enqueue(self, event: Event) -> None:
         """Have the message of an event sent, where somebody subscribes; events about that address have none."""
-        if not self._is_observed() or ("address", self.address) in event.fields:
+        if not self.is_observed() or ("address", self.address) in event.fields:
             return
         if len(self._waiting) >= MAX_WAITING:
             self.dropped += 1
             return
         if not self._waiting:
-            self._broker.clock.soon(self._send)
+            self._clock.soon(self._send)
         self._waiting.append(event)
 
-    def observe(self, address: Address, hooks: Hooks) -> Hooks:
+    def observe(self, address: AddressBase, hooks: Hooks) -> Hooks:
         """The hooks of an address, with messages per delivered or expired message where the configuration asks."""
-        kinds = self._broker.configuration.notified
+        kinds = self._configuration.notified
         if not kinds or address.name == self.address:
             return hooks
         delivered = self._notify_delivered if "MESSAGE_DELIVERED" in kinds else None
@@ -373,7 +216,7 @@ class Notifications:
         self._notify_message("MESSAGE_EXPIRED", "expired", ref)
 
     def _notify_message(self, kind: str, verb: str, ref: Reference) -> None:
-        if not self._is_observed():
+        if not self.is_observed():
             return
         queue, number = ref.queue, ref.message.number
         self._enqueue(
@@ -402,14 +245,8 @@ class Notifications:
         """Whether events after that id are not known any more, or no event has had it; 0 stands for none."""
         return 0 < number < max(self._last_dropped, self._begun) or number > self.last_id
 
-    def _is_observed(self) -> bool:
-        address = self._broker.directory.addresses.get(self.address)
-        return address is not None and bool(address.queues)
-
     def _send(self) -> None:
         """Send the messages of events: later, as an event may be in the middle of something."""
         waiting, self._waiting = self._waiting, deque()
         for event in waiting:
-            self.sent += send_notification(
-                self._broker, event.type, event.time, event.text, message_headers(event)
-            )
+            self.sent += self.send_message(event)
