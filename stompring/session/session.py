@@ -200,7 +200,7 @@ class Session:
             return
         frame = receipt_frame(receipt, self.version)
         if durable:
-            self.broker.store.when_synced(lambda: self.outbox.send(frame), transactional)
+            self.broker.storage.when_synced(lambda: self.outbox.send(frame), transactional)
         else:
             self.outbox.send(frame)
 
@@ -269,7 +269,7 @@ class Session:
                 self.close("DISCONNECT")
 
         self.leaving = self.heartbeat.suspended = True
-        self.broker.store.when_synced(end)
+        self.broker.storage.when_synced(end)
 
     def lost(self, reason: str = "closed by the client") -> None:
         """The connection is gone. What it had not settled or committed comes back, and has failed once more.

@@ -379,7 +379,8 @@ class MessageLoader:
 
 def _takes_runs(queue: Queue) -> bool:
     """Whether a queue needs nothing of a message that comes back but its number, its priority and its size."""
-    return type(queue) is Queue and queue.ring_size < 0 and queue.hooks.enqueued is None
+    plain = type(queue) is Queue and not queue.non_destructive
+    return plain and queue.ring_size < 0 and queue.hooks.enqueued is None
 
 
 class RecoveryProgress:
