@@ -47,7 +47,7 @@ from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.replay import Replay, ReplayPlan
 from stompring.pipeline.lake.selection import MessageSelection
 from stompring.pipeline.options import TableScan
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.connection import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions
 
 #: What is to be reached, in rows or messages per second.

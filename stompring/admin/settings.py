@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from stompring.broker.address import Address
 from stompring.broker.directory import services_of
 from stompring.broker.queue import Queue
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.errors import NotFound
 from stompring.policy.api import AddressPolicy
 from stompring.settings.document import hidden

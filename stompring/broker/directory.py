@@ -44,7 +44,7 @@ from .limits import ByteQuota
 from .message import Message, copied
 from .ports import NoStorage
 from .queue import Queue
-from .queue_attributes import QueueAttributes
+from .reference import QueueAttributes
 from .retroactive import (
     RetroactiveMessages,
     RetroactiveQueue,

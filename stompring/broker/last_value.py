@@ -19,8 +19,7 @@ from .queue import (
     Queue,
     QueueServices,
 )
-from .queue_attributes import QueueAttributes
-from .reference import DELIVERING, PENDING, SCHEDULED, Page, Position, Reference
+from .reference import DELIVERING, PENDING, SCHEDULED, Page, Position, QueueAttributes, Reference
 
 #: The header with the key where ``last-value-key`` names none, and of messages that lack the header it names.
 LVQ_NAME = b"_AMQ_LVQ_NAME"

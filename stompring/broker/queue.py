@@ -54,7 +54,6 @@ from .ports import (
     Storage,
     hooks_with_settled,
 )
-from .queue_attributes import QueueAttributes
 from .reference import (
     DELIVERING,
     GONE,
@@ -66,6 +65,7 @@ from .reference import (
     Page,
     PendingList,
     Position,
+    QueueAttributes,
     QueueBase,
     Reference,
     ReferenceRun,

@@ -25,8 +25,7 @@ from typing import Any
 
 import click
 
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed, Endpoint
 from stompring.stomp.client import ack, frame
 
 from .endpoint import Interrupts, WaitInterrupted, failure, stomp_broker

@@ -39,12 +39,10 @@ from stompring.broker.last_value import LastValueQueue
 from stompring.broker.message import BROKERS_OWN, IMPORTED, Message
 from stompring.broker.ports import Pages
 from stompring.broker.queue import Queue
-from stompring.broker.queue_attributes import QueueAttributes
-from stompring.broker.reference import GONE, SCHEDULED, Reference
+from stompring.broker.reference import GONE, SCHEDULED, QueueAttributes, Reference
 from stompring.errors import Refused
 from stompring.paging.paged_queue import TargetAreas
-from stompring.pipeline.stomp.connection import Connection
-from stompring.pipeline.stomp.endpoint import Endpoint, parse_address, trusting
+from stompring.pipeline.stomp.connection import Connection, Endpoint, parse_address, trusting
 from stompring.policy.hooks import Policies
 from stompring.settings import model
 from stompring.settings.machine import DataDirectory, default_global_max_size, machine_memory

@@ -13,8 +13,13 @@ from urllib.parse import unquote
 
 import click
 
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
+from stompring.pipeline.stomp.connection import (
+    BrokerError,
+    Connection,
+    ConnectionFailed,
+    Endpoint,
+    parse_address,
+)
 
 from .contexts import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
 from .options import option, provided

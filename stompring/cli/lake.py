@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, RLock, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
 from .options import JSON_OBJECT, bad_value, command, option, provided
-from .output import ProgressLine, aligned, echo_json
+from .output import Progress, aligned, echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
-    from stompring.pipeline.lake.lake import Lake
-    from stompring.pipeline.lake.maintenance import Maintenance
+    from stompring.pipeline.lake.lake import Lake, Maintenance
     from stompring.pipeline.lake.replay import Replay
     from stompring.pipeline.lake.views import View, ViewDefinition
 
@@ -376,10 +375,6 @@ def patterns(addresses: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(each.strip() for text in addresses for each in text.split(",") if each.strip())
 
 
-#: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
-REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
-
-
 @command(lake)
 def ingest(
     data: str = option("PLACE", "Data directory of the broker, as for 'stompring run', or its URL."),
@@ -447,7 +442,7 @@ def ingest(
     from stompring.pipeline.files import DataFiles
     from stompring.pipeline.lake.delta import check_name
     from stompring.pipeline.lake.ingest import Ingest, IngestMetrics
-    from stompring.pipeline.lake.maintenance import Maintenance
+    from stompring.pipeline.lake.lake import Maintenance
     from stompring.pipeline.options import OptionError
     from stompring.pipeline.storage import resolve_location
 
@@ -596,52 +591,6 @@ class _Run:
         )
         self._line.show(text)
         notify_systemd(f"STATUS={text}")
-
-
-class Progress:
-    """How far something is: one line that is drawn again on a terminal, else a line every some seconds."""
-
-    def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
-        self._terminal = sys.stderr.isatty() if terminal is None else terminal
-        self._pause = pause or (REDRAW_SECONDS if self._terminal else LOG_SECONDS)
-        self._line = ProgressLine(terminal=self._terminal)
-        self._lock = RLock()
-
-    def show(self, text: str) -> None:
-        """A line that stays."""
-        with self._lock:
-            self._line.clear()
-            click.echo(text, err=True)
-
-    @contextmanager
-    def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
-        """Show what ``progress`` says from time to time; None where there is nothing to say."""
-        over = Event()
-
-        def watch() -> None:
-            while not over.wait(self._pause):
-                self.look(progress)
-
-        thread = Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-            with self._lock:
-                self._line.clear()
-
-    def look(self, progress: Callable[[], str | None]) -> None:
-        """Once."""
-        text = progress()
-        with self._lock:
-            if text is None:
-                self._line.clear()
-            elif self._terminal:
-                self._line.show(text)
-            else:
-                click.echo(text, err=True)
 
 
 def notify_systemd(state: str) -> None:
@@ -1170,7 +1119,7 @@ def replay(
     """
     from stompring.pipeline.lake.replay import Replay, ReplayPlan
     from stompring.pipeline.lake.selection import MessageSelection
-    from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
+    from stompring.pipeline.stomp.connection import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 
     begin, end = period.range()

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from threading import Event, RLock, Thread
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -548,6 +549,79 @@ class ProgressLine:
             sys.stderr.write(f"\r{' ' * self._length}\r")
             sys.stderr.flush()
             self._length = 0
+
+
+#: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
+REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
+
+
+class Progress:
+    """How far something is: one line that is drawn again on a terminal, else a line every some seconds."""
+
+    def __init__(self, *, terminal: bool | None = None, pause: float | None = None) -> None:
+        self._terminal = sys.stderr.isatty() if terminal is None else terminal
+        self._pause = pause or (REDRAW_SECONDS if self._terminal else LOG_SECONDS)
+        self._line = ProgressLine(terminal=self._terminal)
+        self._lock = RLock()
+
+    def show(self, text: str) -> None:
+        """A line that stays."""
+        with self._lock:
+            self._line.clear()
+            click.echo(text, err=True)
+
+    @contextmanager
+    def watching(self, progress: Callable[[], str | None]) -> Iterator[None]:
+        """Show what ``progress`` says from time to time; None where there is nothing to say."""
+        over = Event()
+
+        def watch() -> None:
+            while not over.wait(self._pause):
+                self.look(progress)
+
+        thread = Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            with self._lock:
+                self._line.clear()
+
+    def look(self, progress: Callable[[], str | None]) -> None:
+        """Once."""
+        text = progress()
+        with self._lock:
+            if text is None:
+                self._line.clear()
+            elif self._terminal:
+                self._line.show(text)
+            else:
+                click.echo(text, err=True)
+
+
+BLOCKS, ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
+
+
+def sparkline(values: Sequence[float | None], width: int, symbols: str = BLOCKS) -> str:
+    """The last ``width`` values as a row of bars from 0 to their maximum; a space where nothing is known."""
+    values = values[-width:]
+    most = max((value for value in values if value is not None), default=0)
+    last = len(symbols) - 1
+    return "".join(
+        " " if value is None else symbols[0 if most <= 0 else min(last, round(max(value, 0) / most * last))]
+        for value in values
+    ).rjust(width)
+
+
+def symbols_of(encoding: str | None) -> str:
+    """Block elements where the terminal can show them."""
+    try:
+        BLOCKS.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS
 
 
 def lines(text: Iterable[str]) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 
 import click
 
-from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed, Endpoint
 from stompring.stomp.client import frame
 
 from .endpoint import (

@@ -18,8 +18,7 @@ from typing import Any, TextIO
 
 import click
 
-from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed, Endpoint
 from stompring.stomp.client import ack
 from stompring.stomp.frames import Head
 

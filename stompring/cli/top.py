@@ -31,6 +31,8 @@ from .output import (
     is_terminal,
     print_table,
     rate_text,
+    sparkline,
+    symbols_of,
     to_json,
 )
 from .output import one_line as printable
@@ -47,28 +49,6 @@ REQUEST_TIMEOUT = 5.0
 
 #: Lines of the head and the foot.
 HEAD_LINES, FOOT_LINES = 7, 2
-
-BLOCKS, ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
-
-
-def sparkline(values: Sequence[float | None], width: int, symbols: str = BLOCKS) -> str:
-    """The last ``width`` values as a row of bars from 0 to their maximum; a space where nothing is known."""
-    values = values[-width:]
-    most = max((value for value in values if value is not None), default=0)
-    last = len(symbols) - 1
-    return "".join(
-        " " if value is None else symbols[0 if most <= 0 else min(last, round(max(value, 0) / most * last))]
-        for value in values
-    ).rjust(width)
-
-
-def symbols_of(encoding: str | None) -> str:
-    """Block elements where the terminal can show them."""
-    try:
-        BLOCKS.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return BLOCKS
 
 
 @dataclass(frozen=True, slots=True)

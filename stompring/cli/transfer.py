@@ -15,8 +15,7 @@ from typing import Any
 
 import click
 
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed, Endpoint
 from stompring.stomp.client import ack
 from stompring.stomp.frames import Head, encode_frame
 

@@ -26,7 +26,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.clock import cancel
 from stompring.broker.ports import NoStorage
 from stompring.broker.queue import Queue
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.accounts import Version, version_of
 from stompring.settings.artemis import describe_ignored, ignored_names

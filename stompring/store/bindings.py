@@ -19,7 +19,7 @@ from typing import Any
 
 from stompring.broker.address import Address, DuplicateIds
 from stompring.broker.queue import Queue
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType, options_of
 from stompring.settings.value_types import VALUE_TYPES

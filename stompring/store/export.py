@@ -24,7 +24,7 @@ from typing import IO, Any, Self, TypeVar
 from stompring import __version__
 from stompring.broker.clock import Recurrence
 from stompring.broker.message import TAIL_END, Message, Traits
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType, camel_case, options_of
 from stompring.settings.value_types import VALUE_TYPES

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue
-from stompring.broker.queue_attributes import QueueAttributes
-from stompring.broker.reference import PENDING, Reference, ReferenceRun
+from stompring.broker.reference import PENDING, QueueAttributes, Reference, ReferenceRun
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
 

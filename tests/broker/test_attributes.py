@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import AddressSettings, QueueConfiguration, RoutingType
 

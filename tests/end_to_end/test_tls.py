@@ -11,8 +11,7 @@ import time
 import pytest
 import stomp
 
-from stompring.pipeline.stomp.connection import Connection, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.connection import Connection, ConnectionFailed, Endpoint
 from stompring.stomp.client import frame
 
 from ..broker_process import PATIENCE

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
-from stompring.cli.lake import lake
+from stompring.cli.main import main
 from stompring.errors import StoreError
 
 from .broker_files import broker_files, write_identified
@@ -107,5 +107,6 @@ def test_the_commands_tell_the_sentence_within_what_spark_shows(text, found):
     def fail():
         raise PySparkException(text)
 
+    lake = main.get_command(click.Context(main), "lake")
     commands = type(lake)("lake", commands={"fail": click.Command("fail", callback=fail)})
     assert CliRunner().invoke(commands, ["fail"]).output == f"Error: {found}\n"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.settings.model import RoutingType
 from stompring.store.bindings import describe_attributes
 from stompring.store.export import ExportWriter, PortableQueue

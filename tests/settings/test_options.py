@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker.queue_attributes import LEAST, QueueAttributes
+from stompring.broker.reference import LEAST, QueueAttributes
 from stompring.cli.data_import import CHANGEABLE as SENT_IN_PATCH
 from stompring.cli.data_import import IMMUTABLE
 from stompring.cli.data_import import IMMUTABLE_VALUES as SENT_IN_POST

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import RingPolicy, RoutingType
 from stompring.store.bindings import (

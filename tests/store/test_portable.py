@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stompring.broker.clock import Recurrence
 from stompring.broker.message import Traits
-from stompring.broker.queue_attributes import QueueAttributes
+from stompring.broker.reference import QueueAttributes
 from stompring.settings.model import RingPolicy, RoutingType
 from stompring.stomp.frames import header_line
 from stompring.store.bindings import attributes_of, describe_attributes

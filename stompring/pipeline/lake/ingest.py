@@ -29,8 +29,7 @@ from stompring.store.datadir import Busy, record_ingested
 
 from .data_files import BatchJob, BatchProgress, TaskOutput, WriteCopies, ingest_ranges
 from .delta import DEFAULT_BROKER, Broker, spark_url
-from .lake import Intent, IntentLog, Lake, LakeNotFound
-from .maintenance import Maintenance
+from .lake import Intent, IntentLog, Lake, LakeNotFound, Maintenance
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import markupsafe
 
-from . import formats
 from .findings import (
     ADVISED_QUEUES,
     SINGLE_PLOTS,
@@ -46,8 +45,27 @@ from .findings import (
     plotted,
     slowest,
 )
-from .formats import shortened
-from .plots import Axis, Chart, Key, Line, Plot, curve, duration_ticks, over_time, queue_lines
+from .plots import (
+    NBSP,
+    Axis,
+    Chart,
+    Key,
+    Line,
+    Plot,
+    count_text,
+    curve,
+    date_text,
+    duration_ticks,
+    over_time,
+    percent_text,
+    queue_lines,
+    rate_text,
+    share_text,
+    shortened,
+    size_text,
+    span_text,
+    whole_text,
+)
 from .queries import (
     COUNTERS,
     PERCENTILES,
@@ -125,7 +143,7 @@ def listed(
 def _cells(row: Any, columns: Columns) -> Iterator[Cell | str]:
     for heading, column in columns.items():
         if isinstance(column, str):
-            yield formats.whole(attrgetter(column)(row))
+            yield whole_text(attrgetter(column)(row))
         elif isinstance(heading, str):
             yield column(row)
         else:
@@ -198,7 +216,7 @@ def depth(found: Findings) -> Section:
         "Depth over time",
         [
             "Messages in each queue: waiting, scheduled, in delivery or paged; the maximum of each step of "
-            f"{formats.span(found.grid.seconds)}, and for several queues the sum of these. A line ends when there was "
+            f"{span_text(found.grid.seconds)}, and for several queues the sum of these. A line ends when there was "
             "no sample for two hours: the queue was deleted, or the broker was down.",
             "From samples: all messages, durable or not.",
         ],
@@ -215,14 +233,14 @@ def rates(found: Findings) -> Section:
     columns: Columns = {
         "queue": queue_cell,
         "in": "added",
-        "in, mean": lambda one: formats.rate(one.added / lasted),
+        "in, mean": lambda one: rate_text(one.added / lasted),
         **{name: name for name in COUNTERS[1:]},
     }
     return Section(
         "rates",
         "Rates in and out",
         [
-            f"Messages per second, the mean of each step of {formats.span(found.grid.seconds)}. Out are acknowledged, "
+            f"Messages per second, the mean of each step of {span_text(found.grid.seconds)}. Out are acknowledged, "
             "expired, killed (by an administrator or the limit of deliveries) and replaced (by a ring) messages.",
             "From the counters in samples: all messages, durable or not. Restarts of the broker, which reset the "
             "counters, are taken into account. A message in several queues counts in each.",
@@ -281,14 +299,14 @@ def queues(found: Findings) -> Section:
 def _sizes(one: QueueTraffic | None) -> list[str]:
     if one is None:
         return [UNKNOWN] * 3
-    return [formats.whole(one.most), formats.size(one.size), formats.whole(one.paged)]
+    return [whole_text(one.most), size_text(one.size), whole_text(one.paged)]
 
 
 def _times(ages: Durations | None, *wanted: int) -> list[str]:
     """Some of the percentiles, and the longest."""
     if ages is None:
         return [UNKNOWN] * (len(wanted) + 1)
-    return [formats.span(each) for each in (*(ages.percentiles[at] for at in wanted), ages.longest)]
+    return [span_text(each) for each in (*(ages.percentiles[at] for at in wanted), ages.longest)]
 
 
 def _empty_text(found: Findings, nothing: str) -> str:
@@ -323,7 +341,7 @@ def step_durations(found: Findings) -> Any:
 NO_CONSUMER = "no consumer in the period"
 
 PERCENTILE_NAMES = tuple(f"p{each:g}" for each in PERCENTILES)
-SECONDS = Axis("time, log scale", formats.span)
+SECONDS = Axis("time, log scale", span_text)
 
 DURABLE = (
     "From events of retained messages: durable messages in durable queues, unless the address-setting retain says "
@@ -339,14 +357,14 @@ def coverage_note(found: Findings) -> str:
     if not known.missing:
         return f"{DURABLE} There are events of all messages in this period."
     return (
-        f"{DURABLE} {formats.share(known.share)} of the messages that entered queues have no events "
-        f"({formats.whole(known.missing)} of {formats.whole(known.came)}; see Coverage)."
+        f"{DURABLE} {share_text(known.share)} of the messages that entered queues have no events "
+        f"({whole_text(known.missing)} of {whole_text(known.came)}; see Coverage)."
     )
 
 
 def latency(found: Findings) -> Section:
     """Time from send to acknowledge."""
-    ages, step = found.latencies, formats.span(found.hours.seconds)
+    ages, step = found.latencies, span_text(found.hours.seconds)
     return Section(
         "latency",
         "Time from send to acknowledge",
@@ -389,11 +407,11 @@ def _slowest_steps(found: Findings) -> list[Table]:
     each.sort(key=lambda one: (-one[0], one[1], one[2]))
     columns: Columns = {
         "queue": lambda row: name_cell(row[1]),
-        "from (UTC)": lambda row: formats.date(found.hours.start + row[2] * found.hours.step)[:16],
-        "messages": lambda row: formats.whole(row[3].count),
-        PERCENTILE_NAMES: lambda row: map(formats.span, row[3].percentiles),
+        "from (UTC)": lambda row: date_text(found.hours.start + row[2] * found.hours.step)[:16],
+        "messages": lambda row: whole_text(row[3].count),
+        PERCENTILE_NAMES: lambda row: map(span_text, row[3].percentiles),
     }
-    title = f"The slowest steps of {formats.span(found.hours.seconds)}, of the queues in the plots"
+    title = f"The slowest steps of {span_text(found.hours.seconds)}, of the queues in the plots"
     return listed(title, each[:10], columns, (0, 1))
 
 
@@ -409,7 +427,7 @@ def _by_queue(found: Findings, ages: Mapping[str, Durations]) -> list[Table]:
 def _ages_columns(ages: Mapping[Any, Durations]) -> Columns:
     """Of rows that are keys of ``ages``."""
     return {
-        "acknowledged": lambda key: formats.whole(ages[key].count),
+        "acknowledged": lambda key: whole_text(ages[key].count),
         (*PERCENTILE_NAMES, "longest"): lambda key: _times(ages[key], *range(len(PERCENTILES))),
     }
 
@@ -418,7 +436,7 @@ def _unknown(found: Findings, event: str, ages: Mapping[str, Durations]) -> list
     missing = found.total(event) - sum(one.count for one in ages.values())
     if missing <= 0:
         return []
-    return [f"{formats.whole(missing)} more were {event}; the lake does not have their send times."]
+    return [f"{whole_text(missing)} more were {event}; the lake does not have their send times."]
 
 
 def evictions(found: Findings) -> Section:
@@ -432,20 +450,18 @@ def evictions(found: Findings) -> Section:
         plots.append(durations_plot(found, "evicted-age", title, steps, found.remainder.evicted, others, 0))
     columns: Columns = {
         "ring": queue_cell,
-        "ring-size": lambda one: formats.whole(one.ring_size) if one.ring_size else "none now",
+        "ring-size": lambda one: whole_text(one.ring_size) if one.ring_size else "none now",
         "replaced": "replaced",
-        "of all added": lambda one: formats.share(one.replaced / one.added) if one.added else UNKNOWN,
+        "of all added": lambda one: share_text(one.replaced / one.added) if one.added else UNKNOWN,
         ("age, median", "age, p90", "oldest"): lambda one: _times(found.evicted.get(one.queue), 0, 1),
-        "consumers, maximum": lambda one: (
-            NO_CONSUMER if one.queue in unread else formats.whole(one.consumers)
-        ),
+        "consumers, maximum": lambda one: NO_CONSUMER if one.queue in unread else whole_text(one.consumers),
     }
     return Section(
         "rings",
         "Messages replaced by rings",
         [
             "A full ring replaces its oldest message by a new one. Numbers and times come from the counters in samples "
-            f"(all messages, in steps of {formats.span(found.grid.seconds)}); ages come from events.",
+            f"(all messages, in steps of {span_text(found.grid.seconds)}); ages come from events.",
             coverage_note(found),
         ],
         plots,
@@ -462,7 +478,7 @@ def hot_spots(found: Findings) -> Section:
     kinds, addresses = found.counts, addresses_of(found.sent, found.traffic)
 
     def number(event: str) -> Callable[[str], str]:
-        return lambda queue: formats.whole(kinds[queue].get(event, 0))
+        return lambda queue: whole_text(kinds[queue].get(event, 0))
 
     columns: Columns = {
         "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
@@ -470,7 +486,7 @@ def hot_spots(found: Findings) -> Section:
         "per 100 added": lambda queue: _part(
             kinds[queue].get("redelivered", 0), kinds[queue].get("added", 0)
         ),
-        "most deliveries": lambda queue: formats.whole(found.deliveries.get(queue, 0)),
+        "most deliveries": lambda queue: whole_text(found.deliveries.get(queue, 0)),
         "dead letters": number("dead-lettered"),
         "moved on expiry": number("moved"),
     }
@@ -487,7 +503,7 @@ def hot_spots(found: Findings) -> Section:
         [
             "Messages that returned to their queue after a delivery (NACK, closed connection), and messages of which a "
             f"copy went to a dead-letter or expiry address, by their original queue; in steps of "
-            f"{formats.span(found.grid.seconds)}.",
+            f"{span_text(found.grid.seconds)}.",
             coverage_note(found),
         ],
         [
@@ -536,13 +552,13 @@ def consumers(found: Findings) -> Section:
     after = []
     acknowledged = found.total("acknowledged")
     if acknowledged > found.consumer_acknowledged > 0:
-        more = formats.whole(acknowledged - found.consumer_acknowledged)
+        more = whole_text(acknowledged - found.consumer_acknowledged)
         after.append(f"{more} more messages were acknowledged; the lake does not know by which consumer.")
     return Section(
         "consumers",
         "Consumers and users",
         [
-            f"Consumers of queues, the maximum of each step of {formats.span(found.grid.seconds)}, from samples; and "
+            f"Consumers of queues, the maximum of each step of {span_text(found.grid.seconds)}, from samples; and "
             "the messages that each consumer acknowledged and each user sent. The name of a consumer is the client-id "
             "of its connection, or the number of the connection, and the id of its subscription.",
             coverage_note(found),
@@ -560,12 +576,12 @@ def _acknowledged(found: Findings) -> list[Table]:
         "consumer": lambda one: name_cell(one.consumer),
         "queue": lambda one: name_cell(one.queue),
         "acknowledged": "count",
-        "share of the queue": lambda one: formats.share(one.count / found.counts[one.queue]["acknowledged"]),
+        "share of the queue": lambda one: share_text(one.count / found.counts[one.queue]["acknowledged"]),
     }
     tables = listed("Acknowledged by consumer", each, columns, (0, 1))
     if found.consumer_total <= len(each):
         return tables
-    more = formats.whole(found.consumer_total - len(each))
+    more = whole_text(found.consumer_total - len(each))
     note = f"{more} more consumers acknowledged less than each of the first {len(each)}."
     return [replace(table, note=f"{table.note} {note}".strip()) for table in tables]
 
@@ -579,10 +595,10 @@ def _users(found: Findings) -> list[Table]:
     total = sum(count.values())
     columns: Columns = {
         "user": lambda user: name_cell(user or NOT_LOGGED_IN),
-        "messages into queues": lambda user: formats.whole(count[user]),
-        "of all": lambda user: formats.share(count[user] / total),
-        "durable": lambda user: formats.whole(sum(one.durable for one in sent[user])),
-        "queues": lambda user: formats.whole(len({one.queue for one in sent[user]})),
+        "messages into queues": lambda user: whole_text(count[user]),
+        "of all": lambda user: share_text(count[user] / total),
+        "durable": lambda user: whole_text(sum(one.durable for one in sent[user])),
+        "queues": lambda user: whole_text(len({one.queue for one in sent[user]})),
     }
     note = "A message in several queues counts in each."
     return listed("Sent by user", greatest(count, lambda user: count[user]), columns, note=note)
@@ -629,7 +645,7 @@ def drain(found: Findings) -> Section:
         "Time to drain",
         [
             "Time until a queue with messages at the end of the period is empty, at the rates of the last "
-            f"{formats.span(found.tail)}. A queue with a higher rate in than out never becomes empty.",
+            f"{span_text(found.tail)}. A queue with a higher rate in than out never becomes empty.",
             "From samples: all messages.",
         ],
         tables=listed("By queue", some, columns),
@@ -646,17 +662,17 @@ def drain_text(one: QueueTraffic) -> str:
     if math.isnan(one.drain):
         return "unknown: too few samples"
     if math.isfinite(one.drain):
-        return formats.span(one.drain)
+        return span_text(one.drain)
     grows = one.rate_in - one.rate_out
-    return f"never, it grows by {formats.rate(grows)}" if grows > 0 else "never, the rates are equal"
+    return f"never, it grows by {rate_text(grows)}" if grows > 0 else "never, the rates are equal"
 
 
 def _rate(value: float) -> str:
-    return UNKNOWN if math.isnan(value) else formats.rate(value)
+    return UNKNOWN if math.isnan(value) else rate_text(value)
 
 
 def _growth(one: QueueTraffic) -> str:
-    return f"{'+' if one.growth > 0 else ''}{formats.whole(one.growth)}".replace("-", MINUS)
+    return f"{'+' if one.growth > 0 else ''}{whole_text(one.growth)}".replace("-", MINUS)
 
 
 def coverage(found: Findings) -> Section:
@@ -668,7 +684,7 @@ def coverage(found: Findings) -> Section:
         "added": "came",
         "in the lake": "covered",
         "not in the lake": "missing",
-        "share not in the lake": lambda one: formats.share(one.missing / one.came),
+        "share not in the lake": lambda one: share_text(one.missing / one.came),
     }
     return Section(
         "coverage",
@@ -692,8 +708,8 @@ MAX_CURVES = 12
 
 def rings(found: Findings) -> Section:
     """Ring sizes."""
-    keep = formats.percent(found.request.keep)
-    fine = formats.span(max((found.end - found.begin) / 20_000 / 1e6, 1e-6))
+    keep = percent_text(found.request.keep)
+    fine = span_text(max((found.end - found.begin) / 20_000 / 1e6, 1e-6))
     columns: Columns = {
         "ring": lambda one: queue_cell(one.ring),
         "size now": "ring.ring_size",
@@ -742,29 +758,29 @@ def rings(found: Findings) -> Section:
 def _advised_sizes(one: RingAdvice) -> list[str]:
     if not one.modelled:
         return ["none", UNKNOWN, UNKNOWN]
-    memory = formats.size(one.memory) if one.ring.average else "unknown"
-    return [formats.whole(one.size), memory, formats.whole(one.enough)]
+    memory = size_text(one.memory) if one.ring.average else "unknown"
+    return [whole_text(one.size), memory, whole_text(one.enough)]
 
 
 def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
     line = Line("kept of the replaced messages", 100 * one.retained)
     axes = Axis("ring-size (messages)"), Axis("% kept", percent=True)
-    label = f"{keep}: ring-size {formats.whole(one.size)}"
+    label = f"{keep}: ring-size {whole_text(one.size)}"
     if one.ring.average:
-        label += f", about {formats.size(one.memory)}"
+        label += f", about {size_text(one.memory)}"
     return curve(name, one.ring.queue, one.sizes, line, axes, one.size, label)
 
 
 def addresses(found: Findings) -> Section:
     """Limits of addresses."""
-    share = formats.percent(found.request.unpaged)
+    share = percent_text(found.request.unpaged)
     columns: Columns = {
         "address": lambda one: name_cell(one.demand.address),
-        "on disk only, of the time": lambda one: formats.share(one.paging),
-        "mean message": lambda one: formats.size(one.demand.average),
+        "on disk only, of the time": lambda one: share_text(one.paging),
+        "mean message": lambda one: size_text(one.demand.average),
         f"bytes for {share}": "size",
-        "that is": lambda one: formats.size(one.size),
-        "for all the time": lambda one: formats.size(one.enough),
+        "that is": lambda one: size_text(one.size),
+        "for all the time": lambda one: size_text(one.enough),
     }
     return Section(
         "address-sizes",
@@ -786,8 +802,8 @@ def addresses(found: Findings) -> Section:
 
 def _address_plot(name: str, one: AddressAdvice, share: str) -> Plot:
     line = Line("time with all messages in memory", 100 * one.unpaged)
-    axes = Axis("max-size-bytes", formats.size), Axis("% of the time", percent=True)
-    label = f"{share}: {formats.whole(one.size)} bytes, {formats.size(one.size)}"
+    axes = Axis("max-size-bytes", size_text), Axis("% of the time", percent=True)
+    label = f"{share}: {whole_text(one.size)} bytes, {size_text(one.size)}"
     return curve(name, one.demand.address, one.sizes, line, axes, one.size, label)
 
 
@@ -839,18 +855,18 @@ def _line(axis: Axis, line: Line, key: Key) -> dict[str, Any]:
     found = {"label": line.label, "whole": line.whole or line.label, "colour": key.colour, "y": values}
     found["dash"] = {"none": "solid", "1 2": "dot"}.get(key.dash, "dash")
     # Numbers are told as elsewhere on the page: a script would have to know durations and bytes.
-    if not axis.percent and axis.text is not formats.count:
+    if not axis.percent and axis.text is not count_text:
         found["text"] = [None if value is None else axis.text(value) for value in values]
     return found
 
 
 def _ticks(chart: Chart) -> dict[str, Any] | None:
     """Places and texts on an axis of durations."""
-    if chart.upright.text is not formats.span:
+    if chart.upright.text is not span_text:
         return None
     known = [value for line in chart.lines for value in np.asarray(line.values).tolist() if value > 0]
     positions = duration_ticks(min(known) / 2, max(known) * 2) if known else []
-    return {"places": positions, "texts": [formats.span(each) for each in positions]}
+    return {"places": positions, "texts": [span_text(each) for each in positions]}
 
 
 def _numbers(values: Any) -> list[float | None]:
@@ -903,15 +919,15 @@ def numbers(found: Findings) -> Iterator[HeadlineNumber]:
     before = None if found.comparison is None else found.comparison.figures
     for name, number in figures(found).items():
         change = "" if before is None else change_text(before[name], number)
-        yield HeadlineNumber(HEADLINE[name], formats.count(number), formats.whole(number), change)
+        yield HeadlineNumber(HEADLINE[name], count_text(number), whole_text(number), change)
     known, missing = found.coverage, "of messages not in the lake"
     if known is None:
         yield HeadlineNumber(missing, "unknown", "there are no samples")
     else:
-        all_ = f"{formats.whole(known.missing)} of {formats.whole(known.came)}"
-        yield HeadlineNumber(missing, formats.share(known.share), all_)
+        all_ = f"{whole_text(known.missing)} of {whole_text(known.came)}"
+        yield HeadlineNumber(missing, share_text(known.share), all_)
     without = len(found.unread)
-    yield HeadlineNumber("queues without consumers", formats.count(without), formats.whole(without))
+    yield HeadlineNumber("queues without consumers", count_text(without), whole_text(without))
 
 
 def change_text(before: int, now: int) -> str:
@@ -922,7 +938,7 @@ def change_text(before: int, now: int) -> str:
         return "0 before"
     part = 100 * (now - before) / before
     text = f"{abs(part):.0f}" if abs(part) >= 10 else f"{abs(part):.2g}"
-    return f"{'+' if part > 0 else MINUS}{text}{formats.NBSP}%"
+    return f"{'+' if part > 0 else MINUS}{text}{NBSP}%"
 
 
 #: The section that tells more, and markup.
@@ -942,17 +958,17 @@ def sentences(found: Findings) -> Iterator[Sentence]:
             "depth",
             "The deepest queue was {}: at most {} messages, {} at the end.",
             name_markup(deepest.queue),
-            formats.whole(deepest.most),
-            formats.whole(deepest.depth),
+            whole_text(deepest.most),
+            whole_text(deepest.depth),
         )
     high = peak(found)
     if high is not None:
         yield sentence(
             "rates",
             "The highest rate was at {} UTC: {} into all queues, the mean of {}.",
-            formats.date(high[1])[:16],
-            formats.rate(high[0]),
-            formats.span(found.grid.seconds),
+            date_text(high[1])[:16],
+            rate_text(high[0]),
+            span_text(found.grid.seconds),
         )
     for slow in slowest(found.latencies)[:1]:
         ages = found.latencies[slow]
@@ -961,8 +977,8 @@ def sentences(found: Findings) -> Iterator[Sentence]:
             "The slowest queue was {}: one in a hundred messages was acknowledged later than {} "
             "after it was sent; half of them within {}.",
             name_markup(slow),
-            formats.span(ages.percentiles[2]),
-            formats.span(ages.percentiles[0]),
+            span_text(ages.percentiles[2]),
+            span_text(ages.percentiles[0]),
         )
     yield from _unread(found)
     yield from _growing(found)
@@ -975,10 +991,10 @@ def sentences(found: Findings) -> Iterator[Sentence]:
             "{} had messages only on disk {} of the time; with a max-size-bytes of {} ({}) all of them would "
             "have been in memory {} of the time.",
             name_markup(one.demand.address),
-            formats.share(one.paging),
-            formats.whole(one.size),
-            formats.size(one.size),
-            formats.percent(found.request.unpaged),
+            share_text(one.paging),
+            whole_text(one.size),
+            size_text(one.size),
+            percent_text(found.request.unpaged),
         )
 
 
@@ -994,10 +1010,10 @@ def comparison_note(found: Findings) -> str:
     one = found.comparison
     if one is None:
         return ""
-    period = f"{formats.date(one.begin)} to {formats.date(one.end)}"
+    period = f"{date_text(one.begin)} to {date_text(one.end)}"
     if one.figures is not None:
         return f"Changes are relative to the previous period of the same length: {period}."
-    why = f"the lake begins at {formats.date(one.first)}" if one.first else "the lake has no data of it"
+    why = f"the lake begins at {date_text(one.first)}" if one.first else "the lake has no data of it"
     return f"There is no comparison with the previous period, {period}: {why}."
 
 
@@ -1013,9 +1029,9 @@ def _coverage_sentence(found: Findings) -> Iterator[Sentence]:
             "coverage",
             "{} of the messages that entered queues are not in the lake ({} of {}), because they were not retained: "
             "times, redeliveries and dead letters cover the others.",
-            formats.share(known.share),
-            formats.whole(known.missing),
-            formats.whole(known.came),
+            share_text(known.share),
+            whole_text(known.missing),
+            whole_text(known.came),
         )
 
 
@@ -1031,7 +1047,7 @@ def _unread(found: Findings) -> Iterator[Sentence]:
             "{} had no consumer in the period; {} received most messages, {}.",
             _number_of(unread, "queue"),
             name_markup(unread[0].queue),
-            formats.whole(unread[0].added),
+            whole_text(unread[0].added),
         )
 
 
@@ -1044,7 +1060,7 @@ def _growing(found: Findings) -> Iterator[Sentence]:
             "{} grew at the end of the period; most of all {}, by {}.",
             _number_of(growing, "queue"),
             name_markup(first.queue),
-            formats.rate(first.rate_in - first.rate_out),
+            rate_text(first.rate_in - first.rate_out),
         )
 
 
@@ -1058,18 +1074,18 @@ def _rings(found: Findings) -> Iterator[Sentence]:
         "rings",
         "{} replaced {} messages; {} replaced most, {}{}.",
         _number_of(lost, "ring"),
-        formats.whole(sum(one.replaced for one in lost)),
+        whole_text(sum(one.replaced for one in lost)),
         name_markup(first.queue),
-        formats.whole(first.replaced),
-        "" if ages is None else f", half of which were older than {formats.span(ages.percentiles[0])}",
+        whole_text(first.replaced),
+        "" if ages is None else f", half of which were older than {span_text(ages.percentiles[0])}",
     )
     for one in [one for one in found.rings if one.modelled][:1]:
         yield sentence(
             "ring-sizes",
             "A ring-size of {} instead of {} would have kept {} of the messages that {} replaced.",
-            formats.whole(one.size),
-            formats.whole(one.ring.ring_size),
-            formats.percent(found.request.keep),
+            whole_text(one.size),
+            whole_text(one.ring.ring_size),
+            percent_text(found.request.keep),
             name_markup(one.ring.queue),
         )
 
@@ -1084,9 +1100,9 @@ def _hot(found: Findings) -> Iterator[Sentence]:
             yield sentence(
                 "hot-spots",
                 text,
-                formats.whole(sum(counts.values())),
+                whole_text(sum(counts.values())),
                 name_markup(first),
-                formats.whole(counts[first]),
+                whole_text(counts[first]),
             )
 
 
@@ -1146,9 +1162,9 @@ def page_sections(found: Findings) -> list[Section]:
 
 def _period(found: Findings) -> dict[str, Any]:
     return {
-        "begin": formats.date(found.begin),
-        "end": formats.date(found.end),
-        "length": formats.span((found.end - found.begin) / 1e6),
+        "begin": date_text(found.begin),
+        "end": date_text(found.end),
+        "length": span_text((found.end - found.begin) / 1e6),
     }
 
 
@@ -1156,8 +1172,8 @@ def _request_text(request: ReportRequest) -> str:
     """What was asked for, in words."""
     since, until = request.period.begin, request.period.end
     parts = [
-        "" if since is None else f"since {formats.date(since)}",
-        "" if until is None else f"until {formats.date(until)}",
+        "" if since is None else f"since {date_text(since)}",
+        "" if until is None else f"until {date_text(until)}",
         f"of the addresses {', '.join(request.addresses)}" if request.addresses else "",
         f"of the brokers {', '.join(request.brokers)}" if request.brokers else "",
     ]

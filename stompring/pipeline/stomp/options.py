@@ -10,7 +10,7 @@ from stompring.pipeline.options import OptionError, OptionReader, items
 from stompring.pipeline.storage import local_path
 from stompring.settings.value_types import byte_size
 
-from .endpoint import Endpoint, parse_address
+from .connection import Endpoint, parse_address
 
 #: Of reading and writing.
 BROKER_OPTIONS = ("url", "user", "password", "passwordFile", "virtualHost", "tls", "caFile", "timeout")

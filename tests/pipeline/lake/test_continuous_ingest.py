@@ -12,11 +12,10 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from stompring.cli.lake import Progress
+from stompring.cli.output import Progress
 from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, ContinuousIngest, IngestMetrics
-from stompring.pipeline.lake.lake import LeaseLost
-from stompring.pipeline.lake.maintenance import VACUUM_INTERVAL, Maintenance, days_to_compact
+from stompring.pipeline.lake.lake import VACUUM_INTERVAL, LeaseLost, Maintenance, days_to_compact
 
 from .lake_fixture import LakeFixture
 

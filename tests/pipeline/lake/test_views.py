@@ -15,7 +15,7 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from stompring.pipeline.lake.duckdb_query import query
-from stompring.pipeline.lake.maintenance import Maintenance
+from stompring.pipeline.lake.lake import Maintenance
 from stompring.pipeline.lake.views import (
     Inference,
     InvalidSchema,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stompring.pipeline.report.formats import MAX_NAME, legend_labels, shortened
+from stompring.pipeline.report.plots import MAX_NAME, legend_labels, shortened
 
 UUID = "4f2a9c11-7b3e-4f6a-9d2e-0123456789ab"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 
-from stompring.pipeline.report import formats
+from stompring.pipeline.report import plots
 from stompring.pipeline.report.queries import (
     BINS,
     HOUR,
@@ -139,31 +139,31 @@ def test_the_end_of_a_period_begins_with_a_sample():
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        (formats.whole(1234567), "1,234,567"),
-        (formats.count(9999), "9,999"),
-        (formats.count(12345), "12.3 k"),
-        (formats.count(2_000_000), "2 M"),
-        (formats.count(0.25), "0.25"),
-        (formats.rate(1.25), "1.25/s"),
-        (formats.size(1023), "1023 B"),
-        (formats.size(1536), "1.5 KiB"),
-        (formats.size(100 * 2**30), "100 GiB"),
-        (formats.span(0), "0 s"),
-        (formats.span(0.0000015), "1.5 µs"),
-        (formats.span(0.0123), "12 ms"),
-        (formats.span(0.1234), "120 ms"),
-        (formats.span(0.9996), "1 s"),
-        (formats.span(59.9), "1 min"),
-        (formats.span(1), "1 s"),
-        (formats.span(5400), "1.5 h"),
-        (formats.span(math.nan), "–"),
-        (formats.share(1), "100 %"),
-        (formats.share(0.99999), ">99.99 %"),
-        (formats.share(0.00001), "<0.01 %"),
-        (formats.share(0.125), "12.5 %"),
-        (formats.share(0), "0 %"),
-        (formats.date(0), "1970-01-01 00:00:00"),
+        (plots.whole_text(1234567), "1,234,567"),
+        (plots.count_text(9999), "9,999"),
+        (plots.count_text(12345), "12.3 k"),
+        (plots.count_text(2_000_000), "2 M"),
+        (plots.count_text(0.25), "0.25"),
+        (plots.rate_text(1.25), "1.25/s"),
+        (plots.size_text(1023), "1023 B"),
+        (plots.size_text(1536), "1.5 KiB"),
+        (plots.size_text(100 * 2**30), "100 GiB"),
+        (plots.span_text(0), "0 s"),
+        (plots.span_text(0.0000015), "1.5 µs"),
+        (plots.span_text(0.0123), "12 ms"),
+        (plots.span_text(0.1234), "120 ms"),
+        (plots.span_text(0.9996), "1 s"),
+        (plots.span_text(59.9), "1 min"),
+        (plots.span_text(1), "1 s"),
+        (plots.span_text(5400), "1.5 h"),
+        (plots.span_text(math.nan), "–"),
+        (plots.share_text(1), "100 %"),
+        (plots.share_text(0.99999), ">99.99 %"),
+        (plots.share_text(0.00001), "<0.01 %"),
+        (plots.share_text(0.125), "12.5 %"),
+        (plots.share_text(0), "0 %"),
+        (plots.date_text(0), "1970-01-01 00:00:00"),
     ],
 )
 def test_numbers_for_people(told, expected):
-    assert told.replace(formats.NBSP, " ") == expected
+    assert told.replace(plots.NBSP, " ") == expected

@@ -14,7 +14,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 pytest.importorskip("plotly")
 
-from stompring.pipeline.report import formats
+from stompring.pipeline.report import plots
 from stompring.pipeline.report.page import Section, described, scripts
 from stompring.pipeline.report.plots import (
     MAX_LINES,
@@ -91,14 +91,14 @@ def test_who_does_not_see_a_plot_has_its_numbers():
 def test_a_pointer_finds_the_same_numbers():
     values = np.array([0.25, np.nan, 1 / 3])
     grid = Grid(GRID.start, HOUR, 3)
-    plot = over_time("i", "times", grid, [Line(HOSTILE, values)], Axis("time", formats.span))
+    plot = over_time("i", "times", grid, [Line(HOSTILE, values)], Axis("time", plots.span_text))
     told = described(plot)
     middles = [(GRID.start + HOUR * at + HOUR // 2) // 1000 for at in range(3)]
     assert (told["x"], told["time"], told["logy"]) == (middles, True, True)
     (line,) = told["lines"]
     assert (line["y"], line["text"]) == (
         [0.25, None, 0.333333],
-        [formats.span(0.25), None, formats.span(1 / 3)],
+        [plots.span_text(0.25), None, plots.span_text(1 / 3)],
     )
     whole = scripts([Section("s", "s", plots=[plot])])
     assert "<" not in whole.data and json.loads(whole.data)[0] == told
@@ -114,14 +114,14 @@ def test_the_script_of_plotly_can_stand_in_a_page():
 
 def test_a_pointer_finds_the_advice_of_a_curve():
     sizes = np.array([1, 10, 1000])
-    axes = Axis("size", formats.size), Axis("%", percent=True)
+    axes = Axis("size", plots.size_text), Axis("%", percent=True)
     told = described(curve("c", "curve", sizes, Line("kept", np.array([0.0, 50.0, 100.0])), axes, 10, "99 %"))
     assert (told["x"], told["time"], told["logx"], told["mark"]) == ([1.0, 10.0, 1000.0], False, True, 10)
     (line,) = told["lines"]
     assert line["y"] == [0.0, 50.0, 100.0]
 
 
-@pytest.mark.parametrize("axis", [Axis("messages"), Axis("time", formats.span)])
+@pytest.mark.parametrize("axis", [Axis("messages"), Axis("time", plots.span_text)])
 def test_there_may_be_nothing_to_draw_and_a_point_alone_is_to_be_seen(axis):
     def drawn_of(*values):
         line = Line("a", np.array([*values, *[np.nan] * (48 - len(values))]))
@@ -139,7 +139,7 @@ def test_the_scale_lets_every_line_be_seen(factor, scale):
 
 @pytest.mark.parametrize("sizes", [[10, 11, 12], [1, 2, 3], [100, 10_000, 1_000_000], [5, 5, 5]])
 def test_a_curve_marks_the_advice(sizes):
-    axes = Axis("size", formats.size), Axis("%", percent=True)
+    axes = Axis("size", plots.size_text), Axis("%", percent=True)
     plot = curve(
         "c", "curve", np.array(sizes), Line("kept", np.array([0.0, 50.0, 100.0])), axes, sizes[1], "99 %: 11"
     )

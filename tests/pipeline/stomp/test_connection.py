@@ -6,8 +6,13 @@ import threading
 
 import pytest
 
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
-from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
+from stompring.pipeline.stomp.connection import (
+    BrokerError,
+    Connection,
+    ConnectionFailed,
+    Endpoint,
+    parse_address,
+)
 from stompring.stomp.client import frame
 
 from ...broker_process import PATIENCE

@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from stompring.pipeline.stomp.connection import Connection
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.pipeline.stomp.connection import Connection, Endpoint
 from stompring.pipeline.stomp.source import Spool, payload_spans, read_range
 from stompring.stomp.client import frame
 
