@@ -40,7 +40,7 @@ PRESENT = {
 }
 
 #: Modules of the product that tests import.
-IMPORTED = 103
+IMPORTED = 95
 
 
 @cache

@@ -11,9 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from stompring.cli.endpoint import Interrupts
-from stompring.cli.transfer import DuplicateIds, Plan, Transfer, send_frame
-from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.cli.transfer import DuplicateIds, Interrupts, Plan, Transfer, send_frame
+from stompring.pipeline.stomp.connection import Endpoint
 from stompring.stomp.client import StompClient as Reader
 
 from ..artemis_instance import free_port

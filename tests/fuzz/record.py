@@ -147,8 +147,7 @@ def read(data):
 
 def _as_arrays(data):
     """All that a query for messages finds in the file; none of it may raise."""
-    from stompring.pipeline.messages import TableScan, message_batches
-    from stompring.pipeline.records import Records
+    from stompring.pipeline.messages import Records, TableScan, message_batches
 
     records = Records(data)
     ends = records.ends
