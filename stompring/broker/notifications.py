@@ -150,7 +150,7 @@ class Notifications:
     send_message: Callable[[Event], bool]  # sends that of an event; False where no queue took it
 
     def __init__(self, configuration: BrokerConfiguration, clock: Clock) -> None:
-        self._configuration = configuration
+        self.configuration = configuration
         self._clock = clock
         self.address = configuration.management_notification_address
         self._by_type: dict[str, deque[Event]] = {}
@@ -178,7 +178,7 @@ class Notifications:
 
     def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
         """A message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
-        if self.is_observed() and not self._configuration.suppress_session_notifications:
+        if self.is_observed() and not self.configuration.suppress_session_notifications:
             self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
 
     def _event(
@@ -202,7 +202,7 @@ class Notifications:
 
     def observe(self, address: AddressBase, hooks: Hooks) -> Hooks:
         """The hooks of an address, with messages per delivered or expired message where the configuration asks."""
-        kinds = self._configuration.notified
+        kinds = self.configuration.notified
         if not kinds or address.name == self.address:
             return hooks
         delivered = self._notify_delivered if "MESSAGE_DELIVERED" in kinds else None

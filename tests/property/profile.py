@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 #: Set to run so many times as many examples of each property, at random, instead of the fixed ones.
@@ -25,3 +26,12 @@ def examples(fixed, steps=40, quick=0):
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
+
+
+def ends(seconds=120):
+    """A limit for a test whose examples may never end, so many times ``seconds`` as STOMPRING_EXAMPLES says.
+
+    It ends the process: hypothesis takes an exception in an example for its failure and runs the example again, now
+    without a limit.
+    """
+    return pytest.mark.timeout(seconds * max(EXAMPLES, 1), method="thread")
