@@ -65,6 +65,8 @@ test-compiled: PART := compiled
 test test-long test-quick test-spark test-compiled: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory suite-$(PART)
 
+# The rules in memory wait for nothing.
+suite-quick: PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
 suite: suite-all
 suite-%:
 	@$(BIN)/python -m tests.run $* $(PARALLEL) $(PYTEST_OPTIONS)

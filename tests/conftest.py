@@ -7,8 +7,10 @@ those that need the same configuration share it.
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +26,9 @@ from .service import Service
 from .stomp_client import StompClient
 from .summary import ProcessorTime, RunReport
 from .websocket_client import WebSocketDialogue
+
+# pytest asks for the version of Twisted around each test, which reads its metadata from the disk each time.
+importlib.metadata.version = cache(importlib.metadata.version)
 
 # How long an example takes tells of the machine's load.
 hypothesis.settings.register_profile("suite", deadline=None)

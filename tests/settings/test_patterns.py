@@ -1,5 +1,6 @@
 """Address patterns: what they match, whether two overlap, whether one covers the other."""
 
+from functools import cache
 from itertools import product
 
 import pytest
@@ -73,6 +74,7 @@ ADDRESSES = [".".join(words) for length in range(1, 7) for words in product("abz
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
 
 
+@cache
 def matched(pattern):
     read = Pattern(pattern)
     return {address for address in ADDRESSES if read.matches(address)}
