@@ -57,6 +57,9 @@ TOOLS = {
     "Chromium": Tool(
         ("chromium", "chromium-browser", "google-chrome"), install=debian("chromium"), given_by="console"
     ),
+    "RabbitMQ": Tool(
+        ("rabbitmq-server",), install=debian("rabbitmq-server"), given_by="tests/end_to_end/test_bridges.py"
+    ),
     "PostgreSQL": Tool(("postgres",), install=debian("postgresql"), given_by="tests/postgres_server.py"),
     "nats-server": Tool(
         ("nats-server",), install=".ci/run builds it with Go", given_by="tests/nats_cluster.py"
