@@ -307,6 +307,8 @@ def test_priorities_are_changed(server, client):
 def test_a_retry_may_keep_the_headers_of_the_origin(server, client):
     send(client, b"a")
     do(server, "dead-letter")
+    server.refused(400, "POST", "/api/v1/queues/DLQ/retry", {"keepOrigin": 1})
+    assert "running" not in [task["state"] for task in server.get("/api/v1/tasks")["data"]]
     assert counts(do(server, "retry", queue="DLQ", keepOrigin=True)) == ("completed", 1, 0, 0)
     (back,) = server.messages()
     assert back["headers"]["_AMQ_ORIG_QUEUE"] == "q" and back["headers"]["_AMQ_ORIG_MESSAGE_ID"]
