@@ -899,7 +899,7 @@ class AddressServices(QueueServices):
         self.disk = MemoryLimit()  # shut while the disk is full
         #: goes up when the queues of a wildcard address change: all bindings are then stale
         self.generation = 0
-        self.notifications = Notifications(configuration, self.clock)
+        self.notifications = Notifications(lambda: self.configuration, self.clock)
 
     def write_gathered(self) -> None:
         """Append what was gathered for pages: it comes before what follows."""

@@ -149,10 +149,11 @@ class Notifications:
     is_observed: Callable[[], bool]  # somebody may get messages of events
     send_message: Callable[[Event], bool]  # sends that of an event; False where no queue took it
 
-    def __init__(self, configuration: BrokerConfiguration, clock: Clock) -> None:
-        self.configuration = configuration
+    def __init__(self, configuration: Callable[[], BrokerConfiguration], clock: Clock) -> None:
+        """``configuration`` is that of the broker, which a reload replaces."""
+        self._configuration = configuration
         self._clock = clock
-        self.address = configuration.management_notification_address
+        self.address = configuration().management_notification_address
         self._by_type: dict[str, deque[Event]] = {}
         self._last_dropped = 0  # id of the latest event that is not listed any more
         self.listeners: dict[Callable[[Event], None], None] = {}
@@ -178,7 +179,7 @@ class Notifications:
 
     def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
         """A message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
-        if self.is_observed() and not self.configuration.suppress_session_notifications:
+        if self.is_observed() and not self._configuration().suppress_session_notifications:
             self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
 
     def _event(
@@ -202,7 +203,7 @@ class Notifications:
 
     def observe(self, address: AddressBase, hooks: Hooks) -> Hooks:
         """The hooks of an address, with messages per delivered or expired message where the configuration asks."""
-        kinds = self.configuration.notified
+        kinds = self._configuration().notified
         if not kinds or address.name == self.address:
             return hooks
         delivered = self._notify_delivered if "MESSAGE_DELIVERED" in kinds else None

@@ -276,7 +276,7 @@ def apply(
     ignored = describe_ignored(new.ignored)  # None where each has a warning of its own
     if ignored is not None and (starting or new.ignored != old.ignored):
         log.info("%s", ignored)
-    broker.configuration = broker.notifications.configuration = new
+    broker.configuration = new
     broker.memory.set_limits(new.global_max_size, new.global_max_messages)
     broker.transaction_bytes.limit = new.global_max_transaction_size
     broker.subscription_memory.limit = new.global_max_subscription_size
