@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
+from stompring.broker.clock import cancel
 from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
 from stompring.session.destination import Authorizer
 
@@ -160,8 +161,7 @@ class EventStream:
 
     def _wake(self) -> None:
         timer, self._timer = self._timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
+        cancel(timer)
         sleep, self._sleep = self._sleep, None
         if sleep is not None:
             sleep.callback(None)

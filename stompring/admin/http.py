@@ -25,6 +25,7 @@ from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from stompring.broker.clock import cancel
 from stompring.broker.limits import UNCOUNTED, UnfinishedFrames
 from stompring.errors import LimitReached, Refused
 from stompring.security.certificates import peer_subject
@@ -156,7 +157,8 @@ class AdminChannel(HTTPChannel):
         """Answer 503 and close a connection above the limits that has not requested health in time."""
         if self._closing or self.exceeded is None:
             return
-        self._request_timer = _cancel(self._request_timer)
+        cancel(self._request_timer)
+        self._request_timer = None
         if self.connection_limit is not None:
             self.connection_limit.closed(self)
         self._refuse(self.exceeded)
@@ -210,7 +212,8 @@ class AdminChannel(HTTPChannel):
         if self._closing:
             return
         self.hold(0)
-        self._request_timer = _cancel(self._request_timer)
+        cancel(self._request_timer)
+        self._request_timer = None
         super().allContentReceived()  # type: ignore[no-untyped-call]
 
     def requestDone(self, request: Any) -> None:
@@ -260,7 +263,8 @@ class AdminChannel(HTTPChannel):
 
     def resumeProducing(self) -> None:
         """The buffer of the transport is empty."""
-        self._answer_timer = _cancel(self._answer_timer)
+        cancel(self._answer_timer)
+        self._answer_timer = None
         super().resumeProducing()  # type: ignore[no-untyped-call]
 
     def _answer_timed_out(self) -> None:
@@ -274,9 +278,12 @@ class AdminChannel(HTTPChannel):
 
     def connectionLost(self, reason: Failure = CLOSED) -> None:
         """Stop the timers and release the connection."""
-        self._request_timer = _cancel(self._request_timer)
-        self._answer_timer = _cancel(self._answer_timer)
-        self._abort_timer = _cancel(self._abort_timer)
+        cancel(self._request_timer)
+        self._request_timer = None
+        cancel(self._answer_timer)
+        self._answer_timer = None
+        cancel(self._abort_timer)
+        self._abort_timer = None
         if self.connection_limit is not None:
             self.connection_limit.closed(self)
             if self._holds and self.connection_limit.unfinished is not None:
@@ -291,12 +298,6 @@ class AdminChannel(HTTPChannel):
     def _count_rejection(self, limit: str, text: str) -> None:
         if self.connection_limit is not None:
             self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
-
-
-def _cancel(timer: IDelayedCall | None) -> IDelayedCall | None:
-    if timer is not None and timer.active():
-        timer.cancel()
-    return None
 
 
 class HttpConnectionLimit:

@@ -13,7 +13,7 @@ from operator import add
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stompring.broker.address import Address
-from stompring.broker.clock import Timer
+from stompring.broker.clock import Timer, cancel
 from stompring.broker.history import RATE_PERIOD, History, HistoryMemory
 from stompring.broker.message import AddressBase
 from stompring.broker.queue import Queue
@@ -137,8 +137,7 @@ class Sampler:
 
     def stop(self) -> None:
         """Sample nothing any more."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
         self._round = None
         self._broker.directory.on_queue_deleted = None

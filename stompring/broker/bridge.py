@@ -18,7 +18,7 @@ from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, 
 from stompring.stomp.frames import header_line, recode
 
 from .address import Policies, as_address, transformer_for
-from .clock import Timer
+from .clock import Timer, cancel
 from .directory import Services, services_of
 from .message import NO_CHANGES, HeaderChanges, Matches, Message, Transformer, copied_traits
 from .queue import Consumer, Queue, as_queue
@@ -531,8 +531,7 @@ class BridgeWorker:
         self._timer = clock.call_at(clock.refresh() + delay, call)
 
     def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
 

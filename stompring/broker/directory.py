@@ -37,7 +37,7 @@ from stompring.settings.model import (
 )
 
 from .address import Address, AddressServices, Policies, Store
-from .clock import Reactor, Timer
+from .clock import Reactor, Timer, cancel
 from .last_value import LastValueQueue
 from .lifetime import expiry_time
 from .limits import ByteQuota
@@ -485,8 +485,7 @@ class AutoDelete:
             self._check_timer = self._broker.clock.steady.call_at(due, self._check)
 
     def _cancel_check(self) -> None:
-        if self._check_timer is not None and self._check_timer.active():
-            self._check_timer.cancel()
+        cancel(self._check_timer)
         self._check_timer = None
 
     def _check(self) -> None:

@@ -10,7 +10,7 @@ from itertools import count
 
 from stompring.settings.model import AddressSettings
 
-from .clock import Background, Clock, Timer
+from .clock import Background, Clock, Timer, cancel
 from .message import Message
 from .reference import Reference
 
@@ -71,8 +71,7 @@ class TimerQueue:
 
     def stop(self) -> None:
         """No timer is left behind."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
     def _first(self) -> list[Entry]:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from stompring.errors import LimitReached
 
-from .clock import Clock, Timer
+from .clock import Clock, Timer, cancel
 
 #: The part of a global limit by which small addresses may exceed it before they page: 1/8.
 OVERDRAFT = 8
@@ -306,8 +306,7 @@ class LogLimit:
     def stop(self) -> None:
         """Report what was suppressed, and set no timer any more."""
         for kind, interval in self._intervals.items():
-            if interval.timer is not None and interval.timer.active():
-                interval.timer.cancel()
+            cancel(interval.timer)
             _report(kind, interval)
         self._intervals.clear()
 
@@ -428,8 +427,7 @@ class RejectionLog:
     def stop(self) -> None:
         """Tell what was not told yet, and set no timer any more."""
         for timer in self._timers.values():
-            if timer.active():
-                timer.cancel()
+            cancel(timer)
         for limit, more in self._more.items():
             if more:
                 log.warning("rejected %d more times by %s", more, limit)

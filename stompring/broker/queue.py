@@ -26,7 +26,18 @@ from mypy_extensions import mypyc_attr
 from stompring.errors import Refused
 from stompring.settings.match import is_internal
 
-from .clock import DELIVERIES, DELIVERIES_BETWEEN, NOTICED, Due, FromNow, Reactor, Recurrence, Timer, Work
+from .clock import (
+    DELIVERIES,
+    DELIVERIES_BETWEEN,
+    NOTICED,
+    Due,
+    FromNow,
+    Reactor,
+    Recurrence,
+    Timer,
+    Work,
+    cancel,
+)
 from .history import History
 from .lifetime import TimerQueue, is_expired, redelivery_delay
 from .message import (
@@ -794,8 +805,7 @@ class Dispatcher:
 
     def cancel_timer(self) -> None:
         """Cancel delay-before-dispatch."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
     # ---- pending lists

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from stompring.settings.model import AddressSettings, SlowConsumerPolicy
 
 from .address import AddressServices
-from .clock import Timer
+from .clock import Timer, cancel
 from .limits import QUIET
 from .queue import Consumer, Queue
 
@@ -127,8 +127,7 @@ class SlowConsumers:
 
     def stop(self) -> None:
         """Look at nothing any more."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
         self._watched.clear()
 

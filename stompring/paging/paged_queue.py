@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from stompring.broker.address import as_address, leave_if_empty
-from stompring.broker.clock import Clock, Timer
+from stompring.broker.clock import Clock, Timer, cancel
 from stompring.broker.last_value import LastValueQueue
 from stompring.broker.lifetime import is_expired
 from stompring.broker.message import AddressBase, Message, Traits
@@ -675,8 +675,7 @@ class PageTimes:
     # ---- the timer
 
     def _cancel(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel(self._timer)
         self._timer = None
 
     def _arm(self, when: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stompring.broker import publish
 from stompring.broker.address import Address
-from stompring.broker.clock import Timer
+from stompring.broker.clock import Timer, cancel
 from stompring.broker.message import POLICY
 from stompring.broker.queue import Queue, as_queue
 from stompring.broker.reference import PENDING, Reference
@@ -253,8 +253,7 @@ class PolicyTimer:
         """Cancel the call. No effect after the call."""
         timer, self._timer = self._timer, None
         self._all.discard(self)
-        if timer is not None and timer.active():
-            timer.cancel()
+        cancel(timer)
 
 
 class AddressView:
