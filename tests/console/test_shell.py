@@ -54,6 +54,25 @@ def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(co
     heading(page, "Queues")
 
 
+def test_a_new_page_takes_the_focus_before_a_key_can_reach_it(console):
+    page = console.go("#/queues/none")
+    console.allow("404")
+    shown(page, "does not exist")
+    focused = page.evaluate(
+        """() => new Promise(resolve => {
+            new MutationObserver((changes, observer) => {  // called as soon as the page is in the document
+                const field = document.querySelector("main [data-search]");
+                if (!field) return;
+                observer.disconnect();
+                field.focus();
+                setTimeout(() => resolve(document.activeElement === field), 500);
+            }).observe(document.getElementById("content"), {childList: true, subtree: true});
+            location.hash = "#/queues";
+        })"""
+    )
+    assert focused
+
+
 def test_slow_typing_loses_nothing_and_the_address_of_the_page_fills_the_field(console):
     page = console.go("#/queues?search=first")
     field = page.get_by_label("Search queues by name")

@@ -12,7 +12,7 @@ import { remember, remembered, useStore } from "./store.js";
 import { ErrorBox, Loading, Empty } from "./ui/badge.js";
 import { Overlays } from "./ui/dialog.js";
 import { clock, duration } from "./ui/format.js";
-import { html, render, useEffect, useErrorBoundary, useState } from "./ui/html.js";
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useState } from "./ui/html.js";
 
 /** @typedef {import("./routes.js").Route} Route */
 
@@ -123,8 +123,9 @@ function PageOf({ route, params, query }) {
   useEffect(() => {
     document.title = `${name ? `${name} · ` : ""}${route.title} · ${brokerName}`;
   }, [route, name, brokerName]);
-  useEffect(() => {
-    // The new page is announced, and the keyboard goes on from its top.
+  useLayoutEffect(() => {
+    // The new page is announced, and the keyboard goes on from its top. At once: later, the focus would be taken from
+    // a field that the user has chosen meanwhile.
     if (module && arrived) document.getElementById("content")?.focus({ preventScroll: true });
     if (module) {
       arrived = true;
