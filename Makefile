@@ -143,7 +143,7 @@ audit: $(VENV)/.installed-check $(VENV)/.installed-audit
 	$(BIN)/pip-audit --skip-editable
 
 kills: $(VENV)/.installed-test
-	$(BIN)/python -m tests.pipeline.lake.kill_campaign $(KILLS_OPTIONS)
+	$(BIN)/python -m tests.pipeline.lake.kill_campaign
 	STOMPRING_LONG=1 $(BIN)/python -m pytest tests/pipeline/stomp/test_killed.py
 
 format: $(VENV)/.installed-check
@@ -160,7 +160,7 @@ scaling: $(VENV)/.installed
 bench-docs: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.document
 
-# Parameters: STOMPRING_KILLS, STOMPRING_SEED, STOMPRING_AREAS; see docs/testing.md.
+# Environment: FAULTS, SEED, AREAS; see docs/testing.md.
 crash: $(VENV)/.installed
 	$(BIN)/python -m tests.crash
 

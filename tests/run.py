@@ -48,7 +48,7 @@ SOCKETS = (
 LONG = {"STOMPRING_LONG": "1", "STOMPRING_EXAMPLES": "4", "STOMPRING_FUZZ_SECONDS": "60"}
 
 #: `make test-long`: short campaigns, their lengths are those of `make crash failover` divided by ten.
-CAMPAIGNS = (("tests.crash", {"STOMPRING_KILLS": "50"}), ("tests.failover", {"FAULTS": "20"}))
+CAMPAIGNS = (("tests.crash", {"FAULTS": "50"}), ("tests.failover", {"FAULTS": "20"}))
 
 REACTOR = re.compile(r"^(?:from|import) twisted\.trial", re.M)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
+from ..campaigns import BrokenPromise
 from ..management import Management
 from ..stomp_client import StompClient
 from . import topology
@@ -30,10 +31,6 @@ SMALL_FILES = {"journal-file-size": "4K", "journal-compact-min-files": 10}
 
 #: Messages of groups that are sent to each area before that: more than is kept in memory for one owner.
 GROUPED = 400
-
-
-class BrokenPromise(AssertionError):
-    """The broker did not keep what it had promised."""
 
 
 @dataclass

@@ -11,10 +11,10 @@ from random import Random
 
 from benchmarks import load
 
+from ..campaigns import BrokenPromise
 from ..crash import topology
 from ..crash.administrator import Administrator
 from ..crash.audit import NOTICE
-from ..crash.campaign import BrokenPromise
 from ..crash.context import Context, login_headers
 from ..crash.ledger import now
 from ..crash.promises import Promises

@@ -29,6 +29,15 @@ class Report:
     writers: int = 0
     entries: int = 0
 
+    def add(self, other):
+        """What another campaign has found out."""
+        self.outcomes += other.outcomes
+        for what, number in other.counts.items():
+            self.counts[what] = self.counts.get(what, 0) + number
+        self.elapsed += other.elapsed
+        self.writers += other.writers
+        self.entries += other.entries
+
     def of_kind(self, kind):
         """Counts and times to ready of one kind of fault, of all where it is empty."""
         some = [outcome for outcome in self.outcomes if kind in ("", outcome.kind)]

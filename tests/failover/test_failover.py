@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from ..campaigns import BrokenPromise
 from ..nats_cluster import installed
 from . import clock, network
-from .campaign import BrokenPromise, FailoverCampaign
+from .campaign import FailoverCampaign
 from .probes import PROFILES
 from .world import World
 
