@@ -25,7 +25,6 @@ REFERENCE = 0.006
 #: Modules with cases that take longer and have not become cheaper yet. This list may only shrink.
 EXPENSIVE: frozenset[str] = frozenset(
     {
-        "tests/crash/test_damaged_files.py",  # 5.7 s beside other tests
         "tests/crash/test_kills.py",  # 4.8 s alone, 11 s beside other tests: brokers work until they are killed
         "tests/store/test_crash_model.py",  # 5.9 s beside other tests
     }

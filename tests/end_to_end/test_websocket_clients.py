@@ -31,7 +31,7 @@ class Doors(NamedTuple):
     urls: tuple[str, str]
 
 
-@pytest.fixture(params=["binary", "text"])
+@pytest.fixture
 def doors(request, lasting):
     port = free_port()
     encoder = f"webSocketEncoderType={request.param}"
@@ -58,6 +58,7 @@ def heard(lines, broker):
     shutil.which("node") is None or not STOMPJS.exists() or not WS.exists(),
     reason="node is not installed with its STOMP client: npm ci in tests/end_to_end/clients",
 )
+@pytest.mark.parametrize("doors", ["binary", pytest.param("text", marks=pytest.mark.long)], indirect=True)
 def test_stompjs_in_node(doors):
     with subprocess.Popen(
         ["node", "websocket.js", "node", *doors.urls],
@@ -74,6 +75,7 @@ def test_stompjs_in_node(doors):
 
 
 @needs_chromium
+@pytest.mark.parametrize("doors", ["text", pytest.param("binary", marks=pytest.mark.long)], indirect=True)
 def test_stompjs_on_a_page(doors, tmp_path):
     script = f"talk({{ Client: StompJs.Client, urls: {list(doors.urls)}, prefix: 'page', tell }});"
     with Page(tmp_path, [STOMPJS, CLIENTS / "websocket_talk.js"], script) as page:

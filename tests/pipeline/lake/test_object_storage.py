@@ -72,7 +72,7 @@ def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, t
     """As when an owner was stopped for long, and both are at work at the same batches; some messages are copies."""
     if not fetched_jars():
         pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.session.settings({}) does")
-    data = write_files(tmp_path / "data", broker_files(journal_file_size=900))
+    data = write_files(tmp_path / "data", broker_files(journal_file_size=2000))
     end = max(int(path.stem) for path in data.rglob("*.journal"))
     write_segment(data, end + 1, [-5001, 5002])
     write_segment(data, end + 2, [-5001, -5002, 5003])
@@ -83,7 +83,7 @@ def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, t
         found = []
         try:
             for batch in Ingest(
-                spark, DataFiles(str(data)), lake, Limit(files=4), task_bytes=1 << 30
+                spark, DataFiles(str(data)), lake, Limit(files=7), task_bytes=1 << 30
             ).batches():
                 found.append(batch.number)
         except Busy as fault:
