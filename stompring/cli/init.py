@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import re
 import secrets
 import shlex
-import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 from xml.sax.saxutils import escape  # nosec B406 - it writes XML and parses none
 
 import click
@@ -41,8 +39,7 @@ DAYS = 825
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(NamedTuple):
     """What is to be created. ``certificate`` and ``key`` are files of the user; ``tls`` without them: self-signed."""
 
     directory: Path
@@ -210,32 +207,27 @@ def create(instance: Instance, user: str, password: str) -> None:
 
     directory = instance.directory
     directory.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))  # mode 0700
-    try:
-        etc = building / "etc"
-        etc.mkdir(mode=0o700)
-        (building / "data").mkdir(mode=0o700)
-        if instance.tls and instance.certificate is None:
-            _write_certificate(etc / "tls", instance)
-        _write(etc / "broker.xml", _document(instance), 0o640)
-        with edit_users(etc / "users.properties") as users:
-            users.put(user, password)
-        with edit_roles(etc / "roles.properties") as roles:
-            roles.grant("admins", user)
-        for file in (etc / "users.properties", etc / "roles.properties"):
-            file.chmod(0o600)
-        _write(building / "stompring.service", "".join(f"{line}\n" for line in _unit_lines(instance)), 0o644)
-        list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
-        _check_absent(directory)
-        building.replace(directory)  # which may be there, and empty
-    except ConfigurationError as fault:
-        shutil.rmtree(building, ignore_errors=True)
-        raise CommandFailed(
-            str(fault).replace(str(building), str(directory)) + "; nothing was created"
-        ) from None
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+    # the temporary directory has mode 0700
+    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as name:
+        building = Path(name)
+        try:
+            etc = building / "etc"
+            etc.mkdir(mode=0o700)
+            (building / "data").mkdir(mode=0o700)
+            if instance.tls and instance.certificate is None:
+                _write_certificate(etc / "tls", instance)
+            _write(etc / "broker.xml", _document(instance), 0o640)
+            with edit_users(etc / "users.properties") as users:
+                users.put(user, password)
+            with edit_roles(etc / "roles.properties") as roles:
+                roles.grant("admins", user)
+            unit = "".join(f"{line}\n" for line in _unit_lines(instance))
+            _write(building / "stompring.service", unit, 0o644)
+            list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
+            _check_absent(directory)
+            building.replace(directory)  # which may be there, and empty
+        except ConfigurationError as fault:
+            raise CommandFailed(str(fault).replace(name, str(directory)) + "; nothing was created") from None
 
 
 def _check_absent(directory: Path) -> None:
@@ -248,10 +240,8 @@ def _check_absent(directory: Path) -> None:
 
 
 def _write(file: Path, text: str | bytes, mode: int) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as stream:
-        stream.write(text.encode() if isinstance(text, str) else text)
-        os.fchmod(stream.fileno(), mode)  # whatever the umask
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    file.chmod(mode)
 
 
 def _write_certificate(directory: Path, instance: Instance) -> None:
