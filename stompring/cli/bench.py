@@ -249,9 +249,8 @@ def bench(
 def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts) -> dict[str, Any]:
     """One run, as a row of the report. Raises `CommandFailed`, and `WaitInterrupted` at SIGINT."""
     run = secrets.randbits(64)
-    with clients(
-        ([_consume] * case.consumers + [_produce] * case.producers), (endpoint, plan, case, run)
-    ) as pipes:
+    kinds = [_consume] * case.consumers + [_produce] * case.producers
+    with clients(kinds, (endpoint, plan, case, run)) as pipes:
         consuming, producing = pipes[: case.consumers], pipes[case.consumers :]
         list(_answers(pipes, interrupts, START, SILENT))
         begin = time.monotonic() + 0.1 + plan.warmup

@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import os
+import re
 import signal
 import subprocess  # nosec B404
 import sys
@@ -106,13 +107,12 @@ def _error_text(fault: Exception) -> str | None:
 
 def _task_error(text: str) -> str:
     """Of what Spark says when a task fails, the line of the exception that the task raised."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "Traceback (most recent call last):" in text:
-        tail = text.rpartition("Traceback (most recent call last):")[2].splitlines()
-        raised = [line for line in tail if line and not line[0].isspace()]
-        if raised:
-            return raised[0]
-    return lines[0].removeprefix("An exception was thrown from the Python worker. ")
+    _, traceback, tail = text.rpartition("Traceback (most recent call last):")
+    if traceback and (raised := re.search(r"^\S.*", tail, re.MULTILINE)):
+        return raised[0]
+    return (
+        text.strip().splitlines()[0].strip().removeprefix("An exception was thrown from the Python worker. ")
+    )
 
 
 @click.group(cls=_Commands)
@@ -464,16 +464,11 @@ def ingest(
     with target.locked(lease):
         target.admit(name, files)  # a refusal need not wait for Spark
         with spark.session() as session:
-            run = _Run(
-                Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name), as_json
-            )
+            work = Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
+            run = _Run(work, as_json)
             if follow:
-                run.follow(
-                    Maintenance(target, compact_files or None, None if no_vacuum else vacuum_hours),
-                    interval,
-                    attempts,
-                    metrics,
-                )
+                upkeep = Maintenance(target, compact_files or None, None if no_vacuum else vacuum_hours)
+                run.follow(upkeep, interval, attempts, metrics)
             else:
                 run.run()
 
@@ -696,11 +691,8 @@ def history(
     from stompring.pipeline.lake.delta import commits, iso_time
 
     selected = list(found.tables.values()) if table == "all" else [found.tables[table]]
-    for one in sorted(
-        [commit for each in selected for commit in commits(each).values()],
-        key=lambda one: (one.time, one.table, one.version),
-        reverse=True,
-    )[:limit]:
+    every = [commit for each in selected for commit in commits(each).values()]
+    for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
         document = {**one._asdict(), "time": iso_time(one.time)}
         del document["end"]
         if as_json:
@@ -739,9 +731,6 @@ def restore(
         return
     for name, each in versions.items():
         click.echo(f"{name}: restored to version {each}")
-
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -952,11 +941,8 @@ def sql(
             for text in json_rows(frame):
                 click.echo(text)
         else:
-            _show(
-                frame.columns,
-                (list(map(plain_value, row)) for row in as_utc(frame).toLocalIterator()),
-                format_,
-            )
+            rows = (list(map(plain_value, row)) for row in as_utc(frame).toLocalIterator())
+            _show(frame.columns, rows, format_)
 
 
 def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
@@ -964,10 +950,9 @@ def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
     if format_ == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
-        for row in rows:
-            writer.writerow([_plain_value(value) for value in row])
+        writer.writerows(map(_plain_value, row) for row in rows)
         return
-    shown = [[_cell_text(value) for value in row] for row in rows]
+    shown = [list(map(_cell_text, row)) for row in rows]
     lines = ["-" * max(map(len, column)) for column in zip(columns, *shown, strict=True)]
     for line in aligned([columns, lines, *shown]):
         click.echo(line)

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -603,10 +604,10 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
 
 #: What has a line for each queue, and by what queues are chosen for it.
 WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
-    "depth": lambda one: one.most,
-    "added": lambda one: one.added,
-    "replaced": lambda one: one.replaced,
-    "consumers": lambda one: one.consumers,
+    "depth": attrgetter("most"),
+    "added": attrgetter("added"),
+    "replaced": attrgetter("replaced"),
+    "consumers": attrgetter("consumers"),
 }
 
 #: Events that there are only of queues that somebody reads.
@@ -705,7 +706,7 @@ def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _
     """
     samples = numpy_columns(selected.samples.select("broker", "time").distinct().orderBy("time"))
     first = int(samples["time"][0]) if len(samples["time"]) else 0
-    inside = samples["time"] >= (first if begin is None else begin)
+    inside = samples["time"] >= (begin or first)
     times, names = samples["time"][inside], samples["broker"][inside]
     each = {broker: times[rows] for broker, rows in groups(names)}
     gaps = np.concatenate([np.zeros(0), *map(np.diff, each.values())])

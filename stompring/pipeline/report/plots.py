@@ -290,9 +290,9 @@ def queue_lines(values: Sequence[tuple[str, Any]], remainder: Any = None, count:
         Line(label, each, name if label != name else "")
         for label, (name, each) in zip(legend_labels(names), values, strict=True)
     ]
-    if remainder is None:
-        return lines
-    return [*lines, Line(f"{count} other" if count == 1 else f"{count} others", remainder, others=True)]
+    if remainder is not None:
+        lines.append(Line(f"{count} other" if count == 1 else f"{count} others", remainder, others=True))
+    return lines
 
 
 def _line_summary(chart: Chart, line: Line) -> list[str]:
@@ -351,8 +351,7 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
     if axis.percent:
         axes.set_ylim(0, 102)
         return ""
-    most = [float(np.nanmax(each)) for each in values if np.isfinite(each).any()]
-    some = [each for each in most if each > 0]
+    some = [float(np.nanmax(each)) for each in values if (each > 0).any()]
     if some and (max(some) > LOG_SCALE_RATIO * min(some) or axis.text is span_text):
         least = min(float(each[each > 0].min()) for each in values if (each > 0).any())
         if axis.text is span_text:
@@ -381,13 +380,12 @@ def _embedded_svg(svg: str, name: str, title: str) -> str:
     """The SVG of matplotlib as an element of a page: without prologue, with a title, ids that no other plot has, and
     the colours of the page."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    # a style would be that of the whole page
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = svg.replace(INK_COLOUR, "currentColor").replace(GRID_COLOUR, "var(--grid)")
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would be the style of the whole page
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)  # hundredths of a point
     svg = re.sub(r"\s*\n\s*", "\n", svg)

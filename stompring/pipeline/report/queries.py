@@ -39,12 +39,16 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
 #: Steps that people can read at the axis of a plot.
-READABLE_STEPS = (
-    *(millis * SECOND // 1000 for millis in (10, 20, 50, 100, 200, 500)),
-    *(seconds * SECOND for seconds in (1, 2, 5, 10, 15, 30)),
-    *(minutes * MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
-    *(hours * HOUR for hours in (1, 2, 3, 6, 12)),
-    *(days * DAY for days in (1, 2, 7, 14, 28, 91, 364)),
+READABLE_STEPS = tuple(
+    count * unit
+    for unit, counts in (
+        (SECOND // 1000, (10, 20, 50, 100, 200, 500)),
+        (SECOND, (1, 2, 5, 10, 15, 30)),
+        (MINUTE, (1, 2, 5, 10, 15, 30)),
+        (HOUR, (1, 2, 3, 6, 12)),
+        (DAY, (1, 2, 7, 14, 28, 91, 364)),
+    )
+    for count in counts
 )
 
 
