@@ -75,7 +75,8 @@ class Case(NamedTuple):
     persistent: bool
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Plan:
     """What all runs have in common. ``count`` is of each producer, None: until ``duration`` is over."""
 
     destination: str

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from ipaddress import ip_address
+from itertools import dropwhile
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -145,8 +146,8 @@ def init(
         stomp_port or (STOMP_TLS if encrypted else STOMP),
         http_port,
         encrypted,
-        None if cert is None else cert.absolute(),
-        None if key is None else key.absolute(),
+        cert and cert.absolute(),
+        key and key.absolute(),
         service_user or _default_service_user(),
     )
     if instance.stomp_port == http_port and (host == http_host or "0.0.0.0" in (host, http_host)):  # nosec B104
@@ -170,7 +171,7 @@ def init(
             "password": shown,
             "broker": instance.broker_url,
             "server": instance.server_url,
-            "ca": None if instance.trusted is None else str(instance.trusted),
+            "ca": instance.trusted and str(instance.trusted),
             "next": next_commands(instance, user),
         }
         click.echo(json.dumps(report, indent=2))
@@ -248,8 +249,12 @@ def _write_certificate(directory: Path, instance: Instance) -> None:
     from stompring.security.certificates import self_signed
 
     names = [socket.gethostname(), instance.host, instance.http_host, "localhost", "127.0.0.1", "::1"]
-    usable = [name for name in dict.fromkeys(names) if name not in ("0.0.0.0", "::")]  # nosec B104
-    certificate, key = self_signed([name for name in usable if _HOST.fullmatch(name) or ":" in name], DAYS)
+    usable = [
+        name
+        for name in dict.fromkeys(names)
+        if name not in ("0.0.0.0", "::") and (_HOST.fullmatch(name) or ":" in name)  # nosec B104
+    ]
+    certificate, key = self_signed(usable, DAYS)
     directory.mkdir(mode=0o755)
     _write(directory / "broker.pem", certificate, 0o644)
     _write(directory / "broker.key", key, 0o600)
@@ -313,18 +318,13 @@ def _unit_lines(instance: Instance) -> Iterator[str]:
     }
     if str(directory).startswith(("/home/", "/root/", "/run/user/")):
         replaced["ProtectHome"] = "no"
-    comment = True
-    for line in shipped_file("config", "stompring.service").read_text(encoding="utf-8").splitlines():
-        comment = comment and line.startswith("#")
-        if comment:
-            continue
-        name, equals, _ = line.partition("=")
-        if equals and name in replaced:
-            value = replaced[name]
-            if value is not None:
-                yield f"{name}={value}"
-        else:
+    unit = shipped_file("config", "stompring.service").read_text(encoding="utf-8")
+    for line in dropwhile(lambda line: line.startswith("#"), unit.splitlines()):
+        name = line.partition("=")[0]
+        if name not in replaced:
             yield line
+        elif replaced[name] is not None:
+            yield f"{name}={replaced[name]}"
         if line.startswith("ProtectSystem="):
             yield f"ReadWritePaths={quoted}"
 

@@ -162,7 +162,7 @@ def warm_in_background() -> None:
     """After a short command: make the archive where there is none and none has failed, with the lowest priority."""
     from stompring.pipeline.session import ClassArchive
 
-    if "PYSPARK_GATEWAY_PORT" in os.environ or "JAVA_HOME" not in os.environ:
+    if is_submitted() or "JAVA_HOME" not in os.environ:
         return  # Java was started by spark-submit
     archive = ClassArchive(Path(os.environ["JAVA_HOME"]))
     if archive.path is None or archive.exists() or archive.has_failed():

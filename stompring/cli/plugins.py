@@ -212,7 +212,7 @@ def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
     parameters = entry.parameters
     return {
         "name": entry.name,
-        "path": None if entry.path is None else str(entry.path),
+        "path": entry.path and str(entry.path),
         "shipped": entry.shipped,
         "distribution": entry.distribution,
         "version": entry.version,
@@ -221,7 +221,7 @@ def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
         "summary": entry.summary,
         "parameters": None if parameters is None else [_parameter_fields(one) for one in parameters.values()],
         "fault": entry.fault,
-        "shadowedBy": None if entry.shadowed_by is None else entry.shadowed_by.origin,
+        "shadowedBy": entry.shadowed_by and entry.shadowed_by.origin,
         "plugins": [_plugin_fields(listing, plugin) for plugin in listing.plugins_of(entry)],
     }
 

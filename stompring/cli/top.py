@@ -123,7 +123,8 @@ def columns_of(view: View) -> tuple[Column, ...]:
     return (*columns[:2], Column("trend", "TREND", str, rank=2), *columns[2:])
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Reading:
     """What one look at the broker found."""
 
     ready: bool

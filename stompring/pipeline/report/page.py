@@ -164,13 +164,9 @@ def queues_plot(
 ) -> list[Plot]:
     """One of the `Series`, over a divisor: of the queues that have most of it, and of the rest together."""
     ranked = greatest_queues(found.traffic, WEIGHTS[kind])
-    shown = plotted(ranked)
+    shown = [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in plotted(ranked)]
     rest = getattr(found.remainder, kind)
-    lines = queue_lines(
-        [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in shown],
-        None if rest is None else rest / divisor,
-        len(ranked) - len(shown),
-    )
+    lines = queue_lines(shown, None if rest is None else rest / divisor, len(ranked) - len(shown))
     return [over_time(name, title, found.grid, lines, Axis(label))] if ranked else []
 
 
@@ -1150,13 +1146,15 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
             "sentences": sentences(found),
             "compared": comparison_note(found),
         }
-    return environment.get_template("report.html").render(
-        told,
-        made=made.strftime("%Y-%m-%d %H:%M"),
-        asked=_request_text(request),
-        sections=parts,
-        plots=plots,
-        scripts=scripts(parts) if plots != "static" and parts else None,
+    return str(
+        environment.get_template("report.html").render(
+            told,
+            made=made.strftime("%Y-%m-%d %H:%M"),
+            asked=_request_text(request),
+            sections=parts,
+            plots=plots,
+            scripts=scripts(parts) if plots != "static" and parts else None,
+        )
     )
 
 

@@ -195,9 +195,7 @@ def brokers_of(tables: Lake) -> list[str]:
     return sorted(found - {None}) or [UNNAMED_BROKER]
 
 
-def select_rows(
-    tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (UNNAMED_BROKER,)
-) -> Lake:
+def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str]) -> Lake:
     """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`.
 
     ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
@@ -372,7 +370,7 @@ class Series(NamedTuple):
     depth: Any
     added: Any
     replaced: Any
-    consumers: Any = None  # the most in each step
+    consumers: Any  # the most in each step
 
 
 class SampleTimes(NamedTuple):
