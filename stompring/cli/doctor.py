@@ -244,16 +244,16 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
     assert configuration.file is not None
     faults = 0
     certificates: list[tuple[str, str, str | None]] = []
-    checks: Sequence[Callable[[], object]] = (
-        lambda: check_queues(configuration),
-        lambda: certificates.extend(read_certificates(configuration)),
-        lambda: read_security_files(configuration),
-        lambda: check_replicated_log(configuration),
-        lambda: check_data(configuration, data),
+    checks: Sequence[Callable[[BrokerConfiguration], object]] = (
+        check_queues,
+        lambda each: certificates.extend(read_certificates(each)),
+        read_security_files,
+        check_replicated_log,
+        lambda each: check_data(each, data),
     )
     for check in checks:
         try:
-            check()
+            check(configuration)
         except ConfigurationError as fault:
             faults += 1
             yield Finding("configuration", ERROR, str(fault), "correct it, then run: stompring check-config")

@@ -75,21 +75,16 @@ class _Commands(click.Group):
 
 def _error_text(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
-    from stompring.errors import StoreError
-    from stompring.pipeline import backlog, options, session, workers
+    from stompring.pipeline import session, workers
     from stompring.pipeline.lake import delta, duckdb_query, lake, selection, views
     from stompring.store.datadir import Busy
 
     expected = (
-        OSError,
-        StoreError,
+        *workers.EXPECTED,
         Busy,
-        backlog.DataLoss,
-        backlog.DirectoryReplaced,
         delta.VersionNotFound,
         duckdb_query.QueryError,
         lake.LakeNotFound,
-        options.OptionError,
         selection.InvalidCondition,
         session.ConnectorNotFound,
         session.JavaNotFound,

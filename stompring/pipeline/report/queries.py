@@ -253,19 +253,10 @@ def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers:
 
 def with_sample_times(frame: Any, sampled: Mapping[str, SampleTimes]) -> Any:
     """With the `SampleTimes` of the broker of each row: ``first_sample``, ``last_sample``, ``tail_sample``; or null."""
-    unknown = F.lit(None).cast("bigint")
-    return frame.withColumns(
-        {
-            f"{name}_sample": F.coalesce(
-                unknown,
-                *(
-                    F.when(F.col("broker") == broker, getattr(times, name))
-                    for broker, times in sampled.items()
-                ),
-            )
-            for name in SampleTimes._fields
-        }
-    )
+    for name in SampleTimes._fields:
+        known = (F.when(F.col("broker") == broker, getattr(times, name)) for broker, times in sampled.items())
+        frame = frame.withColumn(f"{name}_sample", F.coalesce(F.lit(None).cast("bigint"), *known))
+    return frame
 
 
 def _queues(messages: Any, samples: Any, addresses: Sequence[str]) -> list[str]:
