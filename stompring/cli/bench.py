@@ -410,7 +410,7 @@ class Producer:
         return Counts(self._sent - warm, self._sent, started, ended, busy, rounded(self._times))
 
     def _send_until(self, end: float, count: int | None) -> None:
-        """Send until a time or a number: at most ``rate`` messages per second, each at its time, or all at once."""
+        """Send until a time or a number of messages: at the rate of the plan, or as fast as possible."""
         rate, due = self._plan.rate, time.monotonic()
         left = sys.maxsize if count is None else count
         while left > 0 and due < end:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -164,15 +164,10 @@ def examine(config: str | None, data: str | None) -> Findings:
     if directories is not None:
         yield from disk(configuration, directories)
     yield from clock(directories)
-    running = directories is not None and _is_running(directories)
+    running = False
+    with suppress(OSError):
+        running = directories is not None and is_locked(directories.root)
     yield from ports(configuration, running)
-
-
-def _is_running(directories: DataDirectory) -> bool:
-    try:
-        return is_locked(directories.root)
-    except OSError:
-        return False
 
 
 # ---- software
@@ -486,7 +481,7 @@ def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Find
     disks: dict[int, Path] = {}
     for directory in (directories.journal, directories.paging, directories.retention):
         if directory is not None:
-            existing = _existing(directory)
+            existing = next(each for each in (directory, *directory.parents) if each.is_dir())
             disks.setdefault(existing.stat().st_dev, existing)
     for existing in disks.values():
         yield from _space(configuration, existing)
@@ -506,12 +501,6 @@ def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Find
                 "use a local disk: locks and syncs are unreliable there",
             )
         yield from speed(existing, sync_times)
-
-
-def _existing(directory: Path) -> Path:
-    while not directory.is_dir() and directory != directory.parent:
-        directory = directory.parent
-    return directory
 
 
 def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
@@ -637,12 +626,9 @@ def clock(directories: DataDirectory | None) -> Findings:
 
 def _times_of_files(directories: DataDirectory) -> Iterator[float]:
     for directory in (directories.root, directories.journal):
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    yield entry.stat(follow_symlinks=False).st_mtime
-        except OSError:
-            continue
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                yield entry.stat(follow_symlinks=False).st_mtime
 
 
 # ---- ports

@@ -292,13 +292,8 @@ def top(
     """
     selected = next(each for each in VIEWS.values() if each.path == view)
     remote.timeout = REQUEST_TIMEOUT
-    screen = Screen(
-        remote,
-        selected,
-        (sort or next(iter(selected.sorts.values()))),
-        search,
-        symbols_of(getattr(sys.stdout, "encoding", None)),
-    )
+    order = sort or next(iter(selected.sorts.values()))
+    screen = Screen(remote, selected, order, search, symbols_of(getattr(sys.stdout, "encoding", None)))
     interval = max(interval, 0.1)
     try:
         if remote.json:

@@ -117,10 +117,9 @@ class Flow(NamedTuple):
         return np.maximum(1, self.depth + self.came.sum(axis=1))
 
     def busy(self) -> Flow:
-        """Without the buckets in which nothing happens to any ring."""
+        """Without the buckets in which nothing happens to any ring. It has no ``emptied`` yet."""
         some = ((self.came > 0) | (self.went > 0)).any(axis=0)
-        emptied = None if self.emptied is None else self.emptied[:, some]
-        return Flow(self.came[:, some], self.went[:, some], self.depth, emptied)
+        return self._replace(came=self.came[:, some], went=self.went[:, some])
 
     def with_sizes(self, sizes: Any) -> Flow:
         """The same, and when rings of the sizes that they have were ``emptied``."""
@@ -248,10 +247,8 @@ def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequen
     came[at], went[at] = found["came"], found["went"]
     # What waited when the period began. Where nothing is known of that time the rings begin empty.
     before = rows.where(F.col("queue").isin(list(index)) & (F.col("time") < grid.start))
-    depth = np.zeros(len(rings), np.int64)
-    for queue, messages in aggregated(before, ["queue"], "max_by(messages, time)").collect():
-        depth[index[queue]] = messages
-    return Flow(came, went, depth).busy()
+    waiting = dict(aggregated(before, ["queue"], "max_by(messages, time)").collect())
+    return Flow(came, went, np.array([waiting.get(queue, 0) for queue in index])).busy()
 
 
 #: Points of a curve.
@@ -382,11 +379,11 @@ def coverage(
     traffic: Sequence[QueueTraffic], counted: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Coverage:
     """``counted`` has the events of the same time as `QueueTraffic.counted`, by queue."""
-    known = {one.queue: one for one in traffic}
+    known = {one.queue: one.counted for one in traffic}
     found = []
     for queue in sorted({*known, *counted}):
         covered = counted.get(queue, 0)
-        came = max(known[queue].counted if queue in known else 0, covered)
+        came = max(known.get(queue, 0), covered)
         if came:
             found.append(QueueCoverage(addresses.get(queue, ""), queue, came, covered))
     return Coverage(found)

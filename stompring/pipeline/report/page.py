@@ -959,20 +959,15 @@ def change_text(before: int, now: int) -> str:
     return f"{'+' if part > 0 else MINUS}{text}{NBSP}%"
 
 
-#: The section that tells more, and markup.
-Sentence = tuple[str, Any]
-
-
-def sentence(anchor: str, text: str, *values: Any) -> Sentence:
-    """With the section that tells more. Values are escaped where they are no markup."""
-    return anchor, markupsafe.Markup(text).format(*values)
+#: The section that tells more, and a text with its values; values are escaped if they are not markup.
+Sentence = tuple[Any, ...]
 
 
 def sentences(found: Findings) -> Iterator[Sentence]:
     """The biggest findings."""
     yield from _coverage_sentence(found)
     for deepest in greatest_queues(found.traffic, WEIGHTS["depth"])[:1]:
-        yield sentence(
+        yield (
             "depth",
             "The deepest queue was {}: at most {:,} messages, {:,} at the end.",
             name_markup(deepest.queue),
@@ -981,7 +976,7 @@ def sentences(found: Findings) -> Iterator[Sentence]:
         )
     high = peak(found)
     if high is not None:
-        yield sentence(
+        yield (
             "rates",
             "The highest rate was at {} UTC: {} into all queues, the mean of {}.",
             date_text(high[1])[:16],
@@ -990,7 +985,7 @@ def sentences(found: Findings) -> Iterator[Sentence]:
         )
     for slow in slowest(found.latencies)[:1]:
         ages = found.latencies[slow]
-        yield sentence(
+        yield (
             "latency",
             "The slowest queue was {}: one in a hundred messages was acknowledged later than {} "
             "after it was sent; half of them within {}.",
@@ -1004,7 +999,7 @@ def sentences(found: Findings) -> Iterator[Sentence]:
     yield from _hot(found)
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
-        yield sentence(
+        yield (
             "address-sizes",
             "{} had messages only on disk {} of the time; with a max-size-bytes of {:,} ({}) all of them would "
             "have been in memory {} of the time.",
@@ -1038,12 +1033,12 @@ def comparison_note(found: Findings) -> str:
 def _coverage_sentence(found: Findings) -> Iterator[Sentence]:
     known = found.coverage
     if known is None:
-        yield sentence(
+        yield (
             "coverage",
             "There are no samples of this period: the number of messages that are not in the lake is unknown.",
         )
     elif known.missing:
-        yield sentence(
+        yield (
             "coverage",
             "{} of the messages that entered queues are not in the lake ({:,} of {:,}), because they were not "
             "retained: times, redeliveries and dead letters cover the others.",
@@ -1060,7 +1055,7 @@ def _number_of(some: Sequence[object], noun: str) -> str:
 def _unread(found: Findings) -> Iterator[Sentence]:
     unread = found.unread
     if unread:
-        yield sentence(
+        yield (
             "unread",
             "{} had no consumer in the period; {} received most messages, {:,}.",
             _number_of(unread, "queue"),
@@ -1074,7 +1069,7 @@ def _growing(found: Findings) -> Iterator[Sentence]:
     growing = [each for each in growing if each[0] > 0]
     if growing:
         rate, queue = max(growing)
-        yield sentence(
+        yield (
             "drain",
             "{} grew at the end of the period; most of all {}, by {}.",
             _number_of(growing, "queue"),
@@ -1086,10 +1081,10 @@ def _growing(found: Findings) -> Iterator[Sentence]:
 def _rings(found: Findings) -> Iterator[Sentence]:
     lost = greatest_queues(found.traffic, WEIGHTS["replaced"])
     if not lost:
-        yield sentence("rings", "No ring replaced a message.")
+        yield ("rings", "No ring replaced a message.")
         return
     first, ages = lost[0], found.evicted.get(lost[0].queue)
-    yield sentence(
+    yield (
         "rings",
         "{} replaced {:,} messages; {} replaced most, {:,}{}.",
         _number_of(lost, "ring"),
@@ -1099,7 +1094,7 @@ def _rings(found: Findings) -> Iterator[Sentence]:
         "" if ages is None else f", half of which were older than {span_text(ages.percentiles[0])}",
     )
     for one in [one for one in found.rings if one.modelled][:1]:
-        yield sentence(
+        yield (
             "ring-sizes",
             "A ring-size of {:,} instead of {:,} would have kept {} of the messages that {} replaced.",
             one.size,
@@ -1116,7 +1111,7 @@ def _hot(found: Findings) -> Iterator[Sentence]:
     ):
         counts = {queue: kinds[event] for queue, kinds in found.counts.items() if kinds.get(event)}
         for first in greatest(counts, counts.__getitem__)[:1]:
-            yield sentence("hot-spots", text, sum(counts.values()), name_markup(first), counts[first])
+            yield ("hot-spots", text, sum(counts.values()), name_markup(first), counts[first])
 
 
 #: Kinds of plots: pictures, plots that answer to a pointer, or both.
@@ -1143,7 +1138,10 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
                 "length": span_text((found.end - found.begin) / 1e6),
             },
             "numbers": numbers(found),
-            "sentences": sentences(found),
+            "sentences": [
+                (anchor, markupsafe.Markup(text).format(*values))
+                for anchor, text, *values in sentences(found)
+            ],
             "compared": comparison_note(found),
         }
     return str(
