@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import multiprocessing
 import os
 import re
@@ -13,15 +13,16 @@ import struct
 import sys
 import time
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from itertools import product
+from dataclasses import dataclass, field
+from itertools import accumulate, product
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -30,7 +31,7 @@ from stompring.stomp.client import ack, frame
 
 from .endpoint import Interrupts, WaitInterrupted, failure, stomp_broker
 from .options import JSON, command, header_pair, option
-from .output import CommandFailed, Interrupted, Parsed, ProgressLine
+from .output import CommandFailed, Interrupted, Parsed, ProgressLine, echo_json
 
 #: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
 STAMP = struct.Struct("<qQ")
@@ -40,8 +41,8 @@ ACKS = ("auto", "client", "client-individual")
 #: Destinations of which each consumer receives every message.
 TOPICS = ("/topic/", "topic/")
 
-#: Bytes that a producer writes at once.
-BATCH = 1 << 16
+#: Bytes and messages that a producer writes at once.
+BATCH, MOST_AT_ONCE = 1 << 16, 500
 
 #: Seconds without a message after which what is missing does not come any more: where a consumer cannot know how many
 #: are missing, and where it can.
@@ -49,6 +50,9 @@ IDLE, STALLED = 2.0, 10.0
 
 #: Seconds that all clients may take to connect and subscribe.
 START = 60.0
+
+#: Errors of clients that take too long, for their number and the seconds.
+SILENT, LATE = "a client does not answer for {1:g} s", "{0} clients do not finish within {1:g} s"
 
 #: Clients of one run: each is a process.
 MAX_CLIENTS = 256
@@ -59,8 +63,7 @@ SATURATED = 0.9
 _fork = multiprocessing.get_context("fork")
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """One run. ``receipts``: every n-th message asks for one, 0: none. ``window``: messages without one at any time."""
 
     producers: int
@@ -203,8 +206,7 @@ def bench(
       stompring bench --broker stomp://rabbit:61613 --user guest --json
       stompring bench --ceiling --size 100,16k
     """
-    fixed = tuple(map(header_pair, headers))
-    plan = Plan(destination, max(duration, 0.1), count, warmup, rate, fixed)
+    plan = Plan(destination, max(duration, 0.1), count, warmup, rate, tuple(map(header_pair, headers)))
     cases = [
         Case(*values[:6], persistent=values[6] == "yes")
         for values in product(producers, consumers, sizes, acks, receipts, windows, persistent)
@@ -232,12 +234,12 @@ def bench(
     except WaitInterrupted:
         progress.clear()
         if as_json:
-            click.echo(json.dumps(report, indent=2))
+            echo_json(report)
         raise Interrupted(f"interrupted: {len(report)} of {len(cases)} runs are complete") from None
     finally:
         progress.clear()
     if as_json:
-        click.echo(json.dumps(report, indent=2))
+        echo_json(report)
     elif any(row["driverBusy"] >= SATURATED for row in report):
         click.echo("* a client used a whole processor: the driver was the limit, not the broker", err=True)
 
@@ -251,8 +253,7 @@ def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts)
     kinds = [_consume] * case.consumers + [_produce] * case.producers
     with clients(kinds, (endpoint, plan, case, run)) as pipes:
         consuming, producing = pipes[: case.consumers], pipes[case.consumers :]
-        for pipe in pipes:
-            _answer(pipe, interrupts, START)
+        list(_answers(pipes, interrupts, START, SILENT))
         begin = time.monotonic() + 0.1 + plan.warmup
         for pipe in pipes:
             pipe.send(begin)
@@ -261,14 +262,15 @@ def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts)
         for each in _answers(producing, interrupts, patience):
             sent.add(each)
         if not producing:
-            _sleep(begin + plan.duration - time.monotonic(), interrupts)
+            with interrupts.waiting():
+                time.sleep(max(0.0, begin + plan.duration - time.monotonic()))
         copies = case.consumers if plan.destination.startswith(TOPICS) else 1
         for pipe in consuming:
             pipe.send(sent.total if producing else None)
         for each in _answers(consuming, interrupts, patience + 60):
             received.add(each)
     return {
-        **asdict(case),
+        **case._asdict(),
         "rate": plan.rate,
         "sent": sent.messages,
         "received": received.messages,
@@ -331,45 +333,30 @@ def _client(work: Work, pipe: Pipe, others: Sequence[Pipe], arguments: tuple[Any
     os._exit(0)
 
 
-def _answer(pipe: Pipe, interrupts: Interrupts, patience: float) -> Any:
-    """What a client sends next. Raises `CommandFailed`, and `WaitInterrupted`."""
-    deadline = time.monotonic() + patience
-    while True:
-        with interrupts.waiting():
-            ready = pipe.poll(0.5)
-        if ready:
-            break
-        if time.monotonic() > deadline:
-            raise CommandFailed(f"a client does not answer for {patience:g} s")
-    try:
-        answer = pipe.recv()
-    except EOFError:
-        raise CommandFailed("a client process ended unexpectedly") from None
-    if isinstance(answer, tuple):
-        text, code = answer
-        raise CommandFailed(text, code)
-    return answer
+def _answers(
+    pipes: Iterable[Pipe], interrupts: Interrupts, patience: float, late: str = LATE
+) -> Iterator[Any]:
+    """What each client sends next, as it comes: an error of any of them ends the run at once.
 
-
-def _answers(pipes: Iterable[Pipe], interrupts: Interrupts, patience: float) -> Iterator[Counts]:
-    """The results of all clients, as they come: an error of any of them ends the run at once."""
+    Raises `CommandFailed`, with the text ``late`` if they take too long, and `WaitInterrupted`.
+    """
     left = list(pipes)
     deadline = time.monotonic() + patience
     while left:
         with interrupts.waiting():
             ready = wait(left, 0.5)
         if not ready and time.monotonic() > deadline:
-            raise CommandFailed(f"{len(left)} clients do not finish within {patience:g} s")
+            raise CommandFailed(late.format(len(left), patience))
         for pipe in ready:
             assert isinstance(pipe, Pipe)
-            yield _answer(pipe, interrupts, 1.0)
+            try:
+                answer = pipe.recv()
+            except EOFError:
+                raise CommandFailed("a client process ended unexpectedly") from None
+            if isinstance(answer, tuple):
+                raise CommandFailed(*answer)
             left.remove(pipe)
-
-
-def _sleep(seconds: float, interrupts: Interrupts) -> None:
-    if seconds > 0:
-        with interrupts.waiting():
-            time.sleep(seconds)
+            yield answer
 
 
 # ---- the clients
@@ -391,45 +378,29 @@ class Producer:
         self._plan = plan
         self._case = case
         self._run = run
-        fields = [("destination", plan.destination), *plan.headers]
+        self._fields = [("destination", plan.destination), *plan.headers]
         if case.persistent:
-            fields.append(("persistent", "true"))
-        self._fields = fields
-        body = bytes(case.size)
-        whole = frame("SEND", fields, body)
+            self._fields.append(("persistent", "true"))
+        whole = frame("SEND", self._fields, bytes(case.size))
         end = len(whole) - 2  # NUL and LF
         self._before = whole[: end - case.size]
         self._after = whole[end - case.size + STAMP.size :]
+        most = case.window if case.receipts else MOST_AT_ONCE
+        self._batch = max(1, min(BATCH // (len(self._before) + case.size), MOST_AT_ONCE, most))
         self._unconfirmed: list[tuple[int, int]] = []  # messages up to a receipt, and ns of its request
         self._confirmed = self._sent = 0
         self._times = array("q")
 
     def run(self, begin: float) -> Counts:
         """Warm up, measure, and wait for the last receipts."""
-        plan, case = self._plan, self._case
-        batch = max(
-            1, min(BATCH // (len(self._before) + case.size), 500, case.window if case.receipts else 500)
-        )
-        if plan.warmup and plan.rate is None:
-            while time.monotonic() < begin:
-                self._send(batch)
-        elif plan.warmup:
-            self._paced(begin, None)
+        plan = self._plan
+        if plan.warmup:
+            self._send_until(begin, None)
         time.sleep(max(0.0, begin - time.monotonic()))
         warm, cpu = self._sent, time.process_time()
         self._times = array("q")
         started = time.monotonic()
-        end = started + plan.duration
-        if plan.rate is not None:
-            self._paced(end if plan.count is None else None, plan.count)
-        elif plan.count is None:
-            while time.monotonic() < end:
-                self._send(batch)
-        else:
-            left = plan.count
-            while left > 0:
-                self._send(min(batch, left))
-                left -= batch
+        self._send_until(started + plan.duration if plan.count is None else math.inf, plan.count)
         self._connection.await_receipts()
         self._settle()
         ended = time.monotonic()
@@ -438,20 +409,21 @@ class Producer:
         self._connection.ask("SEND", self._fields, STAMP.pack(time.monotonic_ns(), 0) + bytes(8))
         return Counts(self._sent - warm, self._sent, started, ended, busy, rounded(self._times))
 
-    def _paced(self, end: float | None, count: int | None) -> None:
-        """At most ``rate`` messages per second, each at its time."""
-        assert self._plan.rate is not None
-        interval, due, sent = 1 / self._plan.rate, time.monotonic(), 0
-        while (end is None or due < end) and (count is None or sent < count):
+    def _send_until(self, end: float, count: int | None) -> None:
+        """Send until a time or a number of messages: at the rate of the plan, or as fast as possible."""
+        rate, due = self._plan.rate, time.monotonic()
+        left = sys.maxsize if count is None else count
+        while left > 0 and due < end:
             now = time.monotonic()
             if due > now:
                 self._connection.receive(due - now)
                 self._settle()
                 continue
-            several = min(1 + int((now - due) / interval), 500, count - sent if count is not None else 500)
+            several = self._batch if rate is None else min(1 + int((now - due) * rate), MOST_AT_ONCE)
+            several = min(several, left)
             self._send(several)
-            sent += several
-            due += several * interval
+            left -= several
+            due = time.monotonic() if rate is None else due + several / rate
 
     def _send(self, number: int) -> None:
         connection, every = self._connection, self._case.receipts
@@ -489,8 +461,7 @@ class Producer:
 
 def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -> None:
     with Connection(endpoint) as connection:
-        fields = [("id", "0"), ("destination", plan.destination), ("ack", case.ack)]
-        connection.ask("SUBSCRIBE", fields)
+        connection.ask("SUBSCRIBE", [("id", "0"), ("destination", plan.destination), ("ack", case.ack)])
         pipe.send(None)
         # on a queue with several consumers none of them knows its share
         alone = case.consumers == 1 or plan.destination.startswith(TOPICS)
@@ -554,27 +525,20 @@ def _settle(connection: Connection, mode: str, messages: Sequence[tuple[Any, byt
 
 def rounded(times: Iterable[int]) -> Counter[int]:
     """How often each time occurs, with a precision of 1 %."""
-    counted: Counter[int] = Counter()
-    for value in times:
-        shift = max(0, value.bit_length() - 7)
-        counted[value >> shift << shift] += 1
-    return counted
+    return Counter(value >> (shift := max(0, value.bit_length() - 7)) << shift for value in times)
 
 
 def percentiles(times: Mapping[int, int]) -> dict[str, float] | None:
     """p50, p95, p99 and max in milliseconds; None without any."""
-    total = sum(times.values())
-    if not total:
+    if not times:
         return None
-    wanted = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
-    found: dict[str, float] = {}
-    seen = 0
-    for value in sorted(times):
-        seen += times[value]
-        for name, share in wanted.items():
-            if name not in found and seen >= share * total:
-                found[name] = round(max(value, 0) / 1e6, 4)
-    return {name: found[name] for name in wanted}
+    values = sorted(times)
+    reached = list(accumulate(times[value] for value in values))
+    found = {}
+    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
+        value = values[bisect_left(reached, share * reached[-1])]
+        found[name] = round(max(value, 0) / 1e6, 4)
+    return found
 
 
 # ---- the report
@@ -641,12 +605,12 @@ def ceiling_of(size: int, seconds: float) -> dict[str, Any]:
             try:
                 with clients([work], (endpoint, plan, case, 0)) as (pipe,):
                     interrupts = Interrupts()
-                    _answer(pipe, interrupts, START)
+                    list(_answers([pipe], interrupts, START, SILENT))
                     pipe.send(time.monotonic())
                     if work is _consume:
                         time.sleep(seconds)
                         pipe.send(0)
-                    counts: Counts = _answer(pipe, interrupts, START + seconds)
+                    (counts,) = _answers([pipe], interrupts, START + seconds, SILENT)
             finally:
                 server.kill()
                 server.join()
@@ -687,7 +651,7 @@ def _supply(listener: socket.socket, size: int) -> None:
 def _show_ceiling(sizes: Iterable[int], seconds: float, as_json: bool) -> None:
     rows = [ceiling_of(size, min(seconds, 10.0)) for size in sizes]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo_json(rows)
         return
     for row in rows:
         click.echo(

@@ -16,8 +16,9 @@ import stat
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -126,20 +127,16 @@ def doctor(
         report = {"findings": [asdict(each) for each in findings], **counts}
         click.echo(json.dumps(report, indent=2))
     else:
-        for finding in findings:
-            _print(finding)
+        for each in findings:
+            label = each.level.ljust(7)
+            if is_terminal():
+                label = click.style(label, fg={OK: "green", WARNING: "yellow", ERROR: "red"}[each.level])
+            click.echo(f"{label}  {each.check.ljust(13)}  {one_line(each.text)}")
+            if each.action is not None:
+                click.echo(f"{' ' * 24}{one_line(each.action)}")
         click.echo(f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[ERROR]} errors")
     if counts[ERROR]:
         raise Exit(FAILED)
-
-
-def _print(finding: Finding) -> None:
-    label = finding.level.ljust(7)
-    if is_terminal():
-        label = click.style(label, fg={OK: "green", WARNING: "yellow", ERROR: "red"}[finding.level])
-    click.echo(f"{label}  {finding.check.ljust(13)}  {one_line(finding.text)}")
-    if finding.action is not None:
-        click.echo(f"{' ' * 24}{one_line(finding.action)}")
 
 
 def examine(config: str | None, data: str | None) -> Findings:
@@ -167,15 +164,10 @@ def examine(config: str | None, data: str | None) -> Findings:
     if directories is not None:
         yield from disk(configuration, directories)
     yield from clock(directories)
-    running = directories is not None and _is_running(directories)
+    running = False
+    with suppress(OSError):
+        running = directories is not None and is_locked(directories.root)
     yield from ports(configuration, running)
-
-
-def _is_running(directories: DataDirectory) -> bool:
-    try:
-        return is_locked(directories.root)
-    except OSError:
-        return False
 
 
 # ---- software
@@ -190,13 +182,12 @@ def software() -> Findings:
     except importlib.metadata.PackageNotFoundError:
         yield Finding("libraries", WARNING, "stompring is not installed: no list of its libraries")
         return
-    needed: dict[str, list[str]] = {}
+    needed: defaultdict[str, list[str]] = defaultdict(list)  # by extra, "" for none
     for line in requirements:
-        found = re.match(r"([A-Za-z0-9._-]+)", line)
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
-        if found is not None and found[1] != "stompring":
-            needed.setdefault(extra[1] if extra else "", []).append(found[1])
-    own = needed.get("", [])
+        ((name, extra),) = re.findall(r"^([\w.-]+)(?:.*extra == ['\"]([\w-]+))?", line)
+        if name != "stompring":
+            needed[extra].append(name)
+    own = needed[""]
     have = {name: _version(name) for names in needed.values() for name in names}
     missing = [name for name in own if have[name] is None]
     if missing:
@@ -206,7 +197,7 @@ def software() -> Findings:
     else:
         yield Finding("libraries", OK, ", ".join(f"{name} {have[name]}" for name in sorted(own)))
     for optional in ("client", "ha", "plugins", "spark"):
-        absent = [name for name in needed.get(optional, []) if have[name] is None]
+        absent = [name for name in needed[optional] if have[name] is None]
         text = (
             f"not installed (missing: {', '.join(absent)}); pip install 'stompring[{optional}]'"
             if absent
@@ -247,24 +238,22 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
     """Plugins, certificates, users and roles, data directory, as a start reads them."""
     assert configuration.file is not None
     faults = 0
-
-    file = configuration.file
     certificates: list[tuple[str, str, str | None]] = []
-    checks: Sequence[Callable[[], object]] = (
-        lambda: check_queues(configuration),
-        lambda: certificates.extend(read_certificates(configuration)),
-        lambda: read_security_files(configuration),
-        lambda: check_replicated_log(configuration),
-        lambda: check_data(configuration, data),
+    checks: Sequence[Callable[[BrokerConfiguration], object]] = (
+        check_queues,
+        lambda each: certificates.extend(read_certificates(each)),
+        read_security_files,
+        check_replicated_log,
+        lambda each: check_data(each, data),
     )
     for check in checks:
         try:
-            check()
+            check(configuration)
         except ConfigurationError as fault:
             faults += 1
             yield Finding("configuration", ERROR, str(fault), "correct it, then run: stompring check-config")
     if not faults:
-        yield Finding("configuration", OK, file)
+        yield Finding("configuration", OK, configuration.file)
     for each in configuration.warnings:
         yield Finding("configuration", WARNING, str(each))
     ignored = describe_ignored(configuration.ignored)
@@ -286,24 +275,23 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
 
 def secrets(configuration: BrokerConfiguration) -> Findings:
     """Who may read or change the files of the configuration."""
-    assert configuration.file is not None
-    found = [(configuration.file, False)]
+    files: list[tuple[str | None, bool]] = [(configuration.file, False)]
     if configuration.security_enabled:
-        for file in (configuration.users_file, configuration.certificate_users_file):
-            found += [(file, True)] if file is not None else []
-        found += [(configuration.roles_file, False)] if configuration.roles_file is not None else []
-    found += [(file, True) for file in _key_files(configuration)]
+        files += [
+            (configuration.users_file, True),
+            (configuration.certificate_users_file, True),
+            (configuration.roles_file, False),
+        ]
+    files += [(file, True) for file in _key_files(configuration)]
     log = configuration.replicated_log
     if log is not None:
-        found += [(file, True) for file in (log.credentials, log.key) if file is not None]
-    faults = 0
-    for file, secret in dict.fromkeys(found):
-        for finding in _permissions(Path(file), secret):
-            faults += 1
-            yield finding
+        files += [(log.credentials, True), (log.key, True)]
+    known = dict.fromkeys((Path(file), secret) for file, secret in files if file is not None)
+    faults = [finding for file, secret in known for finding in _permissions(file, secret)]
+    yield from faults
     if not faults:
-        files = counted(len(dict.fromkeys(found)), "file")
-        yield Finding("permissions", OK, f"{files} checked: only the owner reads secrets")
+        text = f"{counted(len(known), 'file')} checked: only the owner reads secrets"
+        yield Finding("permissions", OK, text)
 
 
 def _key_files(configuration: BrokerConfiguration) -> Iterator[str]:
@@ -461,9 +449,10 @@ NO_LIMITS = frozenset(
 
 def limits_off(configuration: BrokerConfiguration) -> Findings:
     """The limits that are off: settings with a type like "byteLimit" or "countOrNoLimit" and the value -1."""
-    ways: list[tuple[str, list[str]]] = [("core", _off(configuration, BrokerConfiguration))]
-    if "max-disk-usage" not in ways[0][1] or configuration.min_disk_free >= 0:  # one of them is enough
-        ways[0][1][:] = [each for each in ways[0][1] if each not in ("max-disk-usage", "min-disk-free")]
+    core = _off(configuration, BrokerConfiguration)
+    if "max-disk-usage" not in core or configuration.min_disk_free >= 0:  # one of them is enough
+        core = [each for each in core if each not in ("max-disk-usage", "min-disk-free")]
+    ways = [("core", core)]
     for acceptor in configuration.stomp_acceptors:
         off = _off(acceptor, StompAcceptor, parameters=True)
         ways.append(
@@ -489,15 +478,12 @@ def _off(thing: object, kind: type, *, parameters: bool = False) -> list[str]:
 
 def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Findings:
     """Space, kind and speed of the disks of journal and pages."""
-    seen: set[int] = set()
+    disks: dict[int, Path] = {}
     for directory in (directories.journal, directories.paging, directories.retention):
-        existing = None if directory is None else _existing(directory)
-        if existing is None:
-            continue
-        device = existing.stat().st_dev
-        if device in seen:
-            continue
-        seen.add(device)
+        if directory is not None:
+            existing = next(each for each in (directory, *directory.parents) if each.is_dir())
+            disks.setdefault(existing.stat().st_dev, existing)
+    for existing in disks.values():
         yield from _space(configuration, existing)
         kind = filesystem(existing)
         if kind in _IN_MEMORY:
@@ -515,12 +501,6 @@ def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Find
                 "use a local disk: locks and syncs are unreliable there",
             )
         yield from speed(existing, sync_times)
-
-
-def _existing(directory: Path) -> Path:
-    while not directory.is_dir() and directory != directory.parent:
-        directory = directory.parent
-    return directory
 
 
 def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
@@ -574,18 +554,15 @@ def sync_times(directory: Path) -> list[float]:
 def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
     """The kind of file system that a path is on; None where that cannot be found."""
     try:
-        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        text = mounts.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
     best, kind = "", None
     resolved = f"{path.resolve()}/"
-    for line in lines:
-        parts = line.split(" ")
-        if len(parts) < 3:
-            continue
-        mount = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), parts[1]).rstrip("/") + "/"
+    for escaped, name in re.findall(r"^\S+ (\S+) (\S+)", text, re.MULTILINE):
+        mount = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), escaped).rstrip("/") + "/"
         if resolved.startswith(mount) and len(mount) >= len(best):
-            best, kind = mount, parts[2]
+            best, kind = mount, name
     return kind
 
 
@@ -649,12 +626,9 @@ def clock(directories: DataDirectory | None) -> Findings:
 
 def _times_of_files(directories: DataDirectory) -> Iterator[float]:
     for directory in (directories.root, directories.journal):
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    yield entry.stat(follow_symlinks=False).st_mtime
-        except OSError:
-            continue
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                yield entry.stat(follow_symlinks=False).st_mtime
 
 
 # ---- ports

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import re
 import secrets
 import shlex
-import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import dropwhile
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 from xml.sax.saxutils import escape  # nosec B406 - it writes XML and parses none
 
 import click
@@ -41,8 +40,7 @@ DAYS = 825
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(NamedTuple):
     """What is to be created. ``certificate`` and ``key`` are files of the user; ``tls`` without them: self-signed."""
 
     directory: Path
@@ -148,8 +146,8 @@ def init(
         stomp_port or (STOMP_TLS if encrypted else STOMP),
         http_port,
         encrypted,
-        None if cert is None else cert.absolute(),
-        None if key is None else key.absolute(),
+        cert and cert.absolute(),
+        key and key.absolute(),
         service_user or _default_service_user(),
     )
     if instance.stomp_port == http_port and (host == http_host or "0.0.0.0" in (host, http_host)):  # nosec B104
@@ -173,7 +171,7 @@ def init(
             "password": shown,
             "broker": instance.broker_url,
             "server": instance.server_url,
-            "ca": None if instance.trusted is None else str(instance.trusted),
+            "ca": instance.trusted and str(instance.trusted),
             "next": next_commands(instance, user),
         }
         click.echo(json.dumps(report, indent=2))
@@ -210,32 +208,27 @@ def create(instance: Instance, user: str, password: str) -> None:
 
     directory = instance.directory
     directory.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))  # mode 0700
-    try:
-        etc = building / "etc"
-        etc.mkdir(mode=0o700)
-        (building / "data").mkdir(mode=0o700)
-        if instance.tls and instance.certificate is None:
-            _write_certificate(etc / "tls", instance)
-        _write(etc / "broker.xml", _document(instance), 0o640)
-        with edit_users(etc / "users.properties") as users:
-            users.put(user, password)
-        with edit_roles(etc / "roles.properties") as roles:
-            roles.grant("admins", user)
-        for file in (etc / "users.properties", etc / "roles.properties"):
-            file.chmod(0o600)
-        _write(building / "stompring.service", "".join(f"{line}\n" for line in _unit_lines(instance)), 0o644)
-        list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
-        _check_absent(directory)
-        building.replace(directory)  # which may be there, and empty
-    except ConfigurationError as fault:
-        shutil.rmtree(building, ignore_errors=True)
-        raise CommandFailed(
-            str(fault).replace(str(building), str(directory)) + "; nothing was created"
-        ) from None
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+    # the temporary directory has mode 0700
+    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as name:
+        building = Path(name)
+        try:
+            etc = building / "etc"
+            etc.mkdir(mode=0o700)
+            (building / "data").mkdir(mode=0o700)
+            if instance.tls and instance.certificate is None:
+                _write_certificate(etc / "tls", instance)
+            _write(etc / "broker.xml", _document(instance), 0o640)
+            with edit_users(etc / "users.properties") as users:
+                users.put(user, password)
+            with edit_roles(etc / "roles.properties") as roles:
+                roles.grant("admins", user)
+            unit = "".join(f"{line}\n" for line in _unit_lines(instance))
+            _write(building / "stompring.service", unit, 0o644)
+            list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
+            _check_absent(directory)
+            building.replace(directory)  # which may be there, and empty
+        except ConfigurationError as fault:
+            raise CommandFailed(str(fault).replace(name, str(directory)) + "; nothing was created") from None
 
 
 def _check_absent(directory: Path) -> None:
@@ -248,18 +241,20 @@ def _check_absent(directory: Path) -> None:
 
 
 def _write(file: Path, text: str | bytes, mode: int) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as stream:
-        stream.write(text.encode() if isinstance(text, str) else text)
-        os.fchmod(stream.fileno(), mode)  # whatever the umask
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    file.chmod(mode)
 
 
 def _write_certificate(directory: Path, instance: Instance) -> None:
     from stompring.security.certificates import self_signed
 
     names = [socket.gethostname(), instance.host, instance.http_host, "localhost", "127.0.0.1", "::1"]
-    usable = [name for name in dict.fromkeys(names) if name not in ("0.0.0.0", "::")]  # nosec B104
-    certificate, key = self_signed([name for name in usable if _HOST.fullmatch(name) or ":" in name], DAYS)
+    usable = [
+        name
+        for name in dict.fromkeys(names)
+        if name not in ("0.0.0.0", "::") and (_HOST.fullmatch(name) or ":" in name)  # nosec B104
+    ]
+    certificate, key = self_signed(usable, DAYS)
     directory.mkdir(mode=0o755)
     _write(directory / "broker.pem", certificate, 0o644)
     _write(directory / "broker.key", key, 0o600)
@@ -323,18 +318,13 @@ def _unit_lines(instance: Instance) -> Iterator[str]:
     }
     if str(directory).startswith(("/home/", "/root/", "/run/user/")):
         replaced["ProtectHome"] = "no"
-    comment = True
-    for line in shipped_file("config", "stompring.service").read_text(encoding="utf-8").splitlines():
-        comment = comment and line.startswith("#")
-        if comment:
-            continue
-        name, equals, _ = line.partition("=")
-        if equals and name in replaced:
-            value = replaced[name]
-            if value is not None:
-                yield f"{name}={value}"
-        else:
+    unit = shipped_file("config", "stompring.service").read_text(encoding="utf-8")
+    for line in dropwhile(lambda line: line.startswith("#"), unit.splitlines()):
+        name = line.partition("=")[0]
+        if name not in replaced:
             yield line
+        elif replaced[name] is not None:
+            yield f"{name}={replaced[name]}"
         if line.startswith("ProtectSystem="):
             yield f"ReadWritePaths={quoted}"
 

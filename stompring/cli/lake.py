@@ -6,11 +6,13 @@ import csv
 import json
 import logging
 import os
+import re
 import signal
 import subprocess  # nosec B404
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
     from stompring.pipeline.lake.lake import Lake, Maintenance
     from stompring.pipeline.lake.replay import Replay
-    from stompring.pipeline.lake.views import View, ViewDefinition
+    from stompring.pipeline.lake.views import ViewDefinition
 
 
 #: What the extra brings, by the names under which it is imported.
@@ -73,49 +75,39 @@ class _Commands(click.Group):
 
 def _error_text(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
-    from stompring.errors import StoreError
-    from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
-    from stompring.pipeline.lake import delta
-    from stompring.pipeline.lake.delta import VersionNotFound
-    from stompring.pipeline.lake.duckdb_query import QueryError
-    from stompring.pipeline.lake.lake import LakeNotFound
-    from stompring.pipeline.lake.selection import InvalidCondition
-    from stompring.pipeline.lake.views import InvalidSchema, ViewError
-    from stompring.pipeline.options import OptionError
-    from stompring.pipeline.session import ConnectorNotFound, JavaNotFound, is_spark_error
-    from stompring.pipeline.workers import worker_message
+    from stompring.pipeline import session, workers
+    from stompring.pipeline.lake import delta, duckdb_query, lake, selection, views
     from stompring.store.datadir import Busy
 
-    ours = (
-        JavaNotFound,
-        ConnectorNotFound,
-        LakeNotFound,
-        VersionNotFound,
-        InvalidCondition,
-        OptionError,
-        DataLoss,
-        DirectoryReplaced,
+    expected = (
+        *workers.EXPECTED,
         Busy,
+        delta.VersionNotFound,
+        duckdb_query.QueryError,
+        lake.LakeNotFound,
+        selection.InvalidCondition,
+        session.ConnectorNotFound,
+        session.JavaNotFound,
+        views.InvalidSchema,
+        views.ViewError,
     )
-    of_views = (QueryError, InvalidSchema, ViewError)
-    if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
+    if isinstance(fault, expected):
         return str(fault)
     if delta.is_delta_error(fault):
         return f"cannot read or write a table of the lake: {fault}"
-    if is_spark_error(fault):
-        return worker_message(str(fault)) or _task_error(str(fault))
+    if session.is_spark_error(fault):
+        return workers.worker_message(str(fault)) or _task_error(str(fault))
     return None
 
 
 def _task_error(text: str) -> str:
     """Of what Spark says when a task fails, the line of the exception that the task raised."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "Traceback (most recent call last):" in text:
-        tail = text.rpartition("Traceback (most recent call last):")[2].splitlines()
-        raised = [line for line in tail if line and not line[0].isspace()]
-        if raised:
-            return raised[0]
-    return lines[0].removeprefix("An exception was thrown from the Python worker. ")
+    _, traceback, tail = text.rpartition("Traceback (most recent call last):")
+    if traceback and (raised := re.search(r"^\S.*", tail, re.MULTILINE)):
+        return raised[0]
+    return (
+        text.strip().splitlines()[0].strip().removeprefix("An exception was thrown from the Python worker. ")
+    )
 
 
 @click.group(cls=_Commands)
@@ -152,8 +144,7 @@ def warm(remove: bool = option("Delete the archive instead of creating it.")) ->
     with tempfile.TemporaryDirectory(prefix="stompring-java-") as directory:
         archive = ClassArchive(find_java(Path(directory)))
         if remove:
-            gone = archive.remove()
-            click.echo(f"removed {archive.path}" if gone else "no archive to remove")
+            click.echo(f"removed {archive.path}" if archive.remove() else "no archive to remove")
             return
         try:
             size = archive.create()
@@ -166,7 +157,7 @@ def warm_in_background() -> None:
     """After a short command: make the archive where there is none and none has failed, with the lowest priority."""
     from stompring.pipeline.session import ClassArchive
 
-    if "PYSPARK_GATEWAY_PORT" in os.environ or "JAVA_HOME" not in os.environ:
+    if is_submitted() or "JAVA_HOME" not in os.environ:
         return  # Java was started by spark-submit
     archive = ClassArchive(Path(os.environ["JAVA_HOME"]))
     if archive.path is None or archive.exists() or archive.has_failed():
@@ -177,13 +168,9 @@ def warm_in_background() -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=_lower_priority,
+        preexec_fn=lambda: os.nice(19),
     )
     click.echo(f"creating {archive.path} so that Spark starts faster (stompring lake warm --help)", err=True)
-
-
-def _lower_priority() -> None:
-    os.nice(19)
 
 
 LAKE = option("PLACE", "Directory of the lake, or a URL such as s3://BUCKET/PATH.")
@@ -280,31 +267,34 @@ PATTERN = option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
-    """The messages of a period of time and of some addresses."""
+class Period(NamedTuple):
+    """The messages of a period of time (epoch ms) and of some addresses."""
 
+    begin: int | None
+    end: int | None
+    addresses: tuple[str, ...]
+
+
+@provided
+def period_options(
     since: str | None = option(
         "TIME",
         "Begin of the period: 2026-07-01T12:00:00Z (UTC without an offset), or milliseconds since the epoch.",
-    )
-    until: str | None = option("TIME", "End of the period, exclusive.")
-    address: tuple[str, ...] = PATTERN
+    ),
+    until: str | None = option("TIME", "End of the period, exclusive."),
+    address: tuple[str, ...] = PATTERN,
+) -> Period:
+    """The period that the options mean. Raises `click.BadParameter`."""
+    from stompring.pipeline.options import OptionError, read_time
 
-    def range(self) -> tuple[int | None, int | None]:
-        """Begin and end, epoch ms. Raises `click.BadParameter`."""
-        from stompring.pipeline.options import OptionError, read_time
+    with bad_value("--since", OptionError):
+        begin = read_time("since", since)
+    with bad_value("--until", OptionError):
+        end = read_time("until", until)
+    if begin is not None and end is not None and begin >= end:
+        raise click.BadParameter("must be later than --since", param_hint="--until")
+    return Period(begin, end, patterns(address))
 
-        found = []
-        for name, text in (("since", self.since), ("until", self.until)):
-            with bad_value(f"--{name}", OptionError):
-                found.append(read_time(name, text))
-        if found[0] is not None and found[1] is not None and found[0] >= found[1]:
-            raise click.BadParameter("must be later than --since", param_hint="--until")
-        return found[0], found[1]
-
-
-period_options = provided(Period)
 
 BROKER = option("NAME", "Broker of a lake with several brokers, by the name of 'lake ingest --as'.")
 
@@ -361,9 +351,10 @@ def _require_connector(spark: Any) -> None:
 
     from stompring.pipeline.session import ConnectorNotFound, hadoop_version, packages, spark_home
 
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     try:
-        spark._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", hadoop)
+        spark._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            "s3a", spark.sparkContext._jsc.hadoopConfiguration()
+        )
     except Py4JJavaError:
         names = ",".join(packages(hadoop_version(spark_home())))
         words = "--packages " if is_submitted() else "--conf spark.jars.packages="
@@ -486,19 +477,19 @@ def _serve_metrics(metrics: IngestMetrics, host: str, port: int) -> None:
 
 
 class _Run:
-    """Batches until there is nothing more, or until it is told to stop."""
+    """Batches until there is nothing more, or until a signal."""
 
     def __init__(self, work: Ingest, as_json: bool) -> None:
         self._work = work
         self._json = as_json
         self._stop = Event()
-        self._rows: dict[str, int] = {}
+        self._rows: Counter[str] = Counter()
         self._bytes = self._batches = 0
         self._line = Progress()
         self.following: ContinuousIngest | None = None
 
     def follow(self, upkeep: Maintenance, interval: float, attempts: int, metrics: IngestMetrics) -> None:
-        """Go on with what comes."""
+        """Ingest new batches until a signal."""
         from stompring.pipeline.lake.ingest import ContinuousIngest
 
         self.following = ContinuousIngest(
@@ -506,91 +497,82 @@ class _Run:
         )
         notify_systemd("READY=1\nSTATUS=ingesting")
         try:
-            self._run(self.following.run)
+            with self._reported():
+                self.following.run()
         finally:
             notify_systemd("STOPPING=1")
 
     def run(self) -> None:
-        """All there is."""
-
-        def all_of_it() -> None:
+        """Ingest the batches that there are."""
+        with self._reported():
             before = time.monotonic()
             for batch in self._work.batches(until=self._stop.is_set):
                 self._done(batch, time.monotonic() - before)
                 before = time.monotonic()
 
-        self._run(all_of_it)
-
-    def _run(self, call: Callable[[], None]) -> None:
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Show the progress until a signal or the end, and then what was ingested."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
         began = time.monotonic()
         try:
             with self._line.watching(self._progress_line):
-                call()
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        seconds, following = time.monotonic() - began, self.following
         if self._json:
-            self._print_json(time.monotonic() - began)
+            left = {} if following is None else {"left": following.left, "lag": following.lag}
+            document = {"rows": self._rows, "batches": self._batches, "bytes": self._bytes}
+            echo_json({**document, "seconds": round(seconds, 3), **left})
             return
-        ingested = (
-            ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "no new rows"
-        )
-        behind = "" if self.following is None else f"; {self._lag()} left"
+        behind = "" if following is None else f"; {_lag(following)} left"
         click.echo(
-            f"ingested {ingested} in {time.monotonic() - began:.1f} s "
+            f"ingested {_counts(self._rows) or 'no new rows'} in {seconds:.1f} s "
             f"({self._batches:,} batches, {self._bytes / 1e6:,.1f} MB{behind})"
         )
-
-    def _print_json(self, seconds: float) -> None:
-        document = {"rows": self._rows, "batches": self._batches, "bytes": self._bytes}
-        left = {} if self.following is None else {"left": self.following.left, "lag": self.following.lag}
-        echo_json({**document, "seconds": round(seconds, 3), **left})
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self._line.show("stopping after this batch; a second signal stops at once")
         self._stop.set()
         signal.signal(number, signal.SIG_DFL)
 
-    def _lag(self) -> str:
-        following = self.following
-        assert following is not None
-        return f"{following.left / 1e6:,.1f} MB, {following.lag:,.0f} s"
-
     def _progress_line(self) -> str | None:
-        batch = self._work.batch_progress
+        batch, following = self._work.batch_progress, self.following
         if batch is None:
             return None
         share = f"{batch.read / 1e6:,.1f} of {batch.bytes / 1e6:,.1f} MB, {batch.rows:,} rows"
-        behind = f", {self._lag()} behind" if self.following is not None and self.following.left else ""
+        behind = f", {_lag(following)} behind" if following is not None and following.left else ""
         return f"batch {batch.number}: {share}{behind}"
 
     def _done(self, batch: Batch, seconds: float) -> None:
-        self._show_batch(batch, seconds)
-        self._work.lake.views.refresh()
-
-    def _show_batch(self, batch: Batch, seconds: float) -> None:
-        for name, count in batch.rows.items():
-            self._rows[name] = self._rows.get(name, 0) + count
+        self._rows.update(batch.rows)
         self._bytes += batch.bytes
         self._batches += 1
         rate = batch.rows.get("messages", 0) / max(seconds, 1e-3)
-        if self.following is not None:
-            left, lag = self.following.left, self.following.lag
-        else:
-            left, lag = self._work.left(), 0.0
+        following = self.following
+        left, lag = (self._work.left(), 0.0) if following is None else (following.left, following.lag)
         more = f", {left / 1e6:,.1f} MB left" if left else ""
         more += f", {lag:,.0f} s behind" if lag else ""
-        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(batch.rows.items()))
         faults = f", {len(batch.faults)} unreadable places" if batch.faults else ""
         text = (
-            f"batch {batch.number}: {batch.bytes / 1e6:,.1f} MB, {counts or 'no rows'} in {seconds:.1f} s "
-            f"({rate:,.0f} messages/s){faults}{more}"
+            f"batch {batch.number}: {batch.bytes / 1e6:,.1f} MB, {_counts(batch.rows) or 'no rows'} in "
+            f"{seconds:.1f} s ({rate:,.0f} messages/s){faults}{more}"
         )
         self._line.show(text)
         notify_systemd(f"STATUS={text}")
+        self._work.lake.views.refresh()
+
+
+def _counts(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(rows.items()))
+
+
+def _lag(following: ContinuousIngest) -> str:
+    return f"{following.left / 1e6:,.1f} MB, {following.lag:,.0f} s"
 
 
 def notify_systemd(state: str) -> None:
@@ -628,7 +610,9 @@ def compact(
     def compacted(kind: str, name: str, made: int, gone: int) -> None:
         done[kind][name] = {"removed": gone, "added": made}
         if not as_json:
-            _show_compacted(f"view {name}" if kind == "views" else name, made, gone)
+            label = f"view {name}" if kind == "views" else name
+            text = f"compacted {gone:,} files into {made:,}" if gone else "nothing to compact"
+            click.echo(f"{label}: {text}")
 
     with found.rewriting():
         for name, table in found.tables.items():
@@ -637,10 +621,6 @@ def compact(
         compacted("views", view.name, *view.compact(target_size))
     if as_json:
         echo_json(done)
-
-
-def _show_compacted(name: str, made: int, gone: int) -> None:
-    click.echo(f"{name}: compacted {gone:,} files into {made:,}" if gone else f"{name}: nothing to compact")
 
 
 @command(lake)
@@ -665,8 +645,12 @@ def vacuum(
 
     def deleted(kind: str, name: str, gone: list[str]) -> None:
         done[kind][name] = gone
-        if not as_json:
-            _show_deleted(f"view {name}" if kind == "views" else name, gone, dry_run)
+        if as_json:
+            return
+        for path in gone if dry_run else ():
+            click.echo(f"  {path}")
+        label = f"view {name}" if kind == "views" else name
+        click.echo(f"{label}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
 
     with found.locked():  # the files of a batch that is under way are named by no commit yet
         if not dry_run:
@@ -677,12 +661,6 @@ def vacuum(
             deleted("views", view.name, view.vacuum(hours, dry_run=dry_run))
     if as_json:
         echo_json({"dryRun": dry_run, **done})
-
-
-def _show_deleted(name: str, gone: list[str], dry_run: bool) -> None:
-    for path in gone if dry_run else ():
-        click.echo(f"  {path}")
-    click.echo(f"{name}: {len(gone):,} files {'would be ' if dry_run else ''}deleted")
 
 
 @command(lake)
@@ -710,16 +688,8 @@ def history(
     selected = list(found.tables.values()) if table == "all" else [found.tables[table]]
     every = [commit for each in selected for commit in commits(each).values()]
     for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
-        document = {
-            "table": one.table,
-            "version": one.version,
-            "time": iso_time(one.time),
-            "operation": one.operation,
-            "batch": one.batch,
-            "rows": one.rows,
-            "broker": one.broker,
-            "restored": one.restored,
-        }
+        document = {**one._asdict(), "time": iso_time(one.time)}
+        del document["end"]
         if as_json:
             click.echo(json.dumps(document))
             continue
@@ -756,9 +726,6 @@ def restore(
         return
     for name, each in versions.items():
         click.echo(f"{name}: restored to version {each}")
-
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -838,6 +805,8 @@ def view(
       stompring lake view orders --lake lake --address 'orders.#' --infer
       stompring lake view orders --lake lake --drop
     """
+    from stompring.pipeline.lake.views import ViewError
+
     known = found.views
     if refresh or drop:
         if (refresh and drop) or address or where or columns != NO_COLUMNS or materialize:
@@ -845,8 +814,13 @@ def view(
         if drop:
             known.drop(name)
             click.echo(f"dropped {name}")
-        else:
-            _refresh(known.get(name))
+            return
+        one = known.get(name)
+        if not one.definition.materialized:
+            raise ViewError(f"view {name} is not materialized: it has no table to refresh")
+        done = one.refresh()
+        whole = ", rebuilt" if done.whole else ""
+        click.echo(f"{name}: added {done.rows:,} rows{whole}, {done.bad:,} of them not decoded (column _bad)")
         return
     if not address:
         raise click.UsageError("--address is required: the addresses of the view")
@@ -876,18 +850,6 @@ def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
     if seen.bad:
         click.echo(f"{seen.bad:,} of {seen.bodies:,} bodies are not JSON objects", err=True)
     return fields
-
-
-def _refresh(view: View) -> None:
-    from stompring.pipeline.lake.views import ViewError
-
-    if not view.definition.materialized:
-        raise ViewError(f"view {view.name} is not materialized: it has no table to refresh")
-    done = view.refresh()
-    whole = ", rebuilt" if done.whole else ""
-    click.echo(
-        f"{view.name}: added {done.rows:,} rows{whole}, {done.bad:,} of them not decoded (column _bad)"
-    )
 
 
 @command(lake)
@@ -952,40 +914,30 @@ def sql(
     """
     versions = as_at.versions(found)
     if engine == "duckdb":
+        from stompring.pipeline.lake import duckdb_query
+
         if spark.master is not None or spark.conf:
             raise click.UsageError("--master and --conf require --engine spark")
-        _by_duckdb(found, query, format_, limit, versions)
+        with duckdb_query.query(found, query, limit, versions) as result:
+            if format_ == "json":
+                for document in result.objects():
+                    click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+            else:
+                _show(result.columns, result.rows(), format_)
         return
+    from stompring.pipeline.session import as_utc, json_rows, plain_value
+
     with spark.session(found) as session:
         found.register(session, versions)
         frame = session.sql(query)
         if limit is not None:
             frame = frame.limit(limit)
-        _by_spark(frame, format_)
-
-
-def _by_spark(frame: Any, format_: str) -> None:
-    from stompring.pipeline.session import as_utc, json_rows, plain_value
-
-    if format_ == "json":
-        for row in json_rows(frame):
-            click.echo(row)
-        return
-    rows = (list(map(plain_value, row)) for row in as_utc(frame).toLocalIterator())
-    _show(frame.columns, rows, format_)
-
-
-def _by_duckdb(
-    lake: Lake, text: str, format_: str, limit: int | None, versions: Mapping[str, int] | None
-) -> None:
-    from stompring.pipeline.lake.duckdb_query import query
-
-    with query(lake, text, limit, versions) as result:
         if format_ == "json":
-            for document in result.objects():
-                click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
-            return
-        _show(result.columns, result.rows(), format_)
+            for text in json_rows(frame):
+                click.echo(text)
+        else:
+            rows = (list(map(plain_value, row)) for row in as_utc(frame).toLocalIterator())
+            _show(frame.columns, rows, format_)
 
 
 def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
@@ -993,32 +945,28 @@ def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
     if format_ == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
-        for row in rows:
-            writer.writerow([_plain_value(value) for value in row])
+        writer.writerows(map(_plain_value, row) for row in rows)
         return
-    shown = [[_cell_text(value) for value in row] for row in rows]
-    heads, *lines = aligned([columns, *shown])
-    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
-    for line in (heads, "  ".join("-" * width for width in widths), *lines):
+    shown = [list(map(_cell_text, row)) for row in rows]
+    lines = ["-" * max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    for line in aligned([columns, lines, *shown]):
         click.echo(line)
     click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
 
 
 def _plain_value(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
-        return _value_text(value)
+        return value.decode("utf-8", "backslashreplace")
     return json.dumps(value, default=_value_text) if isinstance(value, (dict, list)) else value
 
 
 def _value_text(value: Any) -> str:
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    return str(value)
+    return str(_plain_value(value))
 
 
 def _cell_text(value: Any) -> str:
     """On one line, so that no message draws on a terminal."""
-    text = "" if value is None else str(_plain_value(value))
+    text = "" if value is None else _value_text(value)
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
@@ -1122,7 +1070,6 @@ def replay(
     from stompring.pipeline.stomp.connection import Endpoint, parse_address
     from stompring.pipeline.stomp.options import SinkOptions
 
-    begin, end = period.range()
     if to is None and not dry_run:
         raise click.UsageError("--to HOST:PORT is required: the target broker")
     with bad_value("--to", ValueError):
@@ -1131,35 +1078,46 @@ def replay(
         raise click.UsageError("--ca-file requires TLS: --to ssl://HOST:PORT")
     name_of_broker = broker_of(found, broker)
     versions = as_at.versions(found)
-    choice = MessageSelection(where, begin, end, patterns(period.address))
-    at = None if versions is None else versions["messages"]
-    plan = ReplayPlan(choice, f"{host}:{port}", destination, name, parts=parts, broker=name_of_broker, at=at)
+    plan = ReplayPlan(
+        MessageSelection(where, *period),
+        f"{host}:{port}",
+        destination,
+        name,
+        parts=parts,
+        broker=name_of_broker,
+        at=None if versions is None else versions["messages"],
+    )
     with spark.session() as session:
         work = Replay(session, found, plan)
         if dry_run:
             _show_plan(work, as_json)
             return
-        if work.complete is not None and as_json:
-            echo_json({"sent": 0, "earlier": work.complete, "seconds": 0.0})
-            return
         if work.complete is not None:
-            click.echo(
-                f"replay is already complete: {work.complete:,} messages sent; --name NAME sends them again"
-            )
+            if as_json:
+                echo_json({"sent": 0, "earlier": work.complete, "seconds": 0.0})
+            else:
+                click.echo(
+                    f"replay is already complete: {work.complete:,} messages sent; --name NAME sends them again"
+                )
             return
         if work.resumed:
             click.echo(f"resuming after {work.sent():,} messages already sent", err=True)
-        endpoint = Endpoint(
-            host,
-            port,
-            user=user,
-            password_file=password_file,
-            tls=tls,
-            ca_file=ca_file and ca_file.absolute(),
-        )
         began = time.monotonic()
         with Progress(terminal=False, pause=PROGRESS_INTERVAL).watching(_sent(work)):
-            sent, before = work.run(SinkOptions(endpoint, destination), rate)
+            sent, before = work.run(
+                SinkOptions(
+                    Endpoint(
+                        host,
+                        port,
+                        user=user,
+                        password_file=password_file,
+                        tls=tls,
+                        ca_file=ca_file and ca_file.absolute(),
+                    ),
+                    destination,
+                ),
+                rate,
+            )
     seconds = time.monotonic() - began
     if as_json:
         echo_json({"sent": sent, "earlier": before, "seconds": round(seconds, 3)})
@@ -1173,17 +1131,16 @@ def replay(
 def _show_plan(work: Replay, as_json: bool) -> None:
     rows = work.summary()
     if as_json:
-        addresses = [
+        echo_json(
             {
-                "address": row.address,
-                "messages": row.messages,
-                "bytes": row.bytes or 0,
-                "first": str(row.first),
-                "last": str(row.last),
+                "dryRun": True,
+                "messages": sum(row.messages for row in rows),
+                "addresses": [
+                    {**row.asDict(), "bytes": row.bytes or 0, "first": str(row.first), "last": str(row.last)}
+                    for row in rows
+                ],
             }
-            for row in rows
-        ]
-        echo_json({"dryRun": True, "messages": sum(row.messages for row in rows), "addresses": addresses})
+        )
         return
     for row in rows:
         click.echo(
@@ -1245,7 +1202,7 @@ def report(
       stompring lake report --lake lake --out report.html
       stompring lake report --lake lake --out july.html --since 2026-07-01 --until 2026-08-01
     """
-    begin, end = period.range()
+    times = [None if at is None else datetime.fromtimestamp(at / 1000, UTC) for at in period[:2]]
     if broker is not None:
         broker_of(found, broker)
     versions = as_at.versions(found)
@@ -1254,14 +1211,11 @@ def report(
     with spark.session(found) as session:
         from stompring.pipeline import report as reports
 
-        frames = found.frames(session, versions=versions)
-        tables = reports.Lake(frames["messages"], frames["events"], frames["samples"])
-        times = reports.Period(_as_datetime(begin), _as_datetime(end))
         something = reports.write_report(
-            tables,
+            reports.Lake(**found.frames(session, versions=versions)),
             out,
-            times,
-            patterns(period.address),
+            reports.Period(*times),
+            period.addresses,
             keep=keep,
             unpaged=unpaged,
             brokers=() if broker is None else (broker,),
@@ -1272,7 +1226,3 @@ def report(
     if not something:
         click.echo("the lake has no data for this selection", err=True)
     click.echo(f"wrote {out}")
-
-
-def _as_datetime(time: int | None) -> datetime | None:
-    return None if time is None else datetime.fromtimestamp(time / 1000, UTC)

@@ -8,11 +8,10 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from stompring.settings.model import BrokerConfiguration, PluginConfiguration
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """An address-setting that names a broker-plugin."""
 
     match: str
@@ -39,12 +37,11 @@ class Use:
     enabled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """All policies, and what one broker.xml does with them."""
 
     file: str
-    configuration: BrokerConfiguration | None  # of that file; None where it is not there
+    plugins: Sequence[PluginConfiguration] | None  # the broker-plugins of the file; None if there is no file
     folders: Sequence[Path]
     entries: Sequence[Entry]
     uses: Mapping[str, Sequence[Use]]  # by the names of broker-plugins
@@ -53,17 +50,13 @@ class Listing:
         """The broker-plugins that this policy is for."""
         if entry.shadowed_by is not None:
             return []
-        return [plugin for plugin in self._plugins if _policy_name(plugin) == entry.name]
+        return [plugin for plugin in self.plugins or () if _policy_name(plugin) == entry.name]
 
     @property
     def missing(self) -> list[PluginConfiguration]:
         """The broker-plugins whose policy is not there."""
         known = {entry.name for entry in self.entries}
-        return [plugin for plugin in self._plugins if _policy_name(plugin) not in known]
-
-    @property
-    def _plugins(self) -> Sequence[PluginConfiguration]:
-        return () if self.configuration is None else self.configuration.plugins
+        return [plugin for plugin in self.plugins or () if _policy_name(plugin) not in known]
 
 
 @click.group()
@@ -102,7 +95,7 @@ def list_plugins(
       stompring plugins list --parameters --json
     """
     listing = _listing(config, parameters)
-    if listing.configuration is None:
+    if listing.plugins is None:
         click.echo(
             f"no {output.DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
             "name a broker.xml with --config FILE",
@@ -121,11 +114,12 @@ def _listing(config: str | None, parameters: bool) -> Listing:
     from stompring.settings.broker_xml import read_broker_xml
 
     file = config if config is not None else output.DEFAULT
-    without = config is None and not Path(file).exists()
-    configuration = None if without else read_broker_xml(file)
+    plugins, uses = None, {}
+    if config is not None or Path(file).exists():
+        configuration = read_broker_xml(file)
+        plugins, uses = configuration.plugins, _uses(configuration)
     sources = PluginSources(file)
-    uses = {} if configuration is None else _uses(configuration)
-    listing = Listing(file, configuration, sources.folders, catalogue(sources), uses)
+    listing = Listing(file, plugins, sources.folders, catalogue(sources), uses)
     for entry in listing.entries if parameters else ():
         if listing.plugins_of(entry):
             load_details(entry, sources.load)
@@ -153,11 +147,17 @@ def _policy_name(plugin: PluginConfiguration) -> str:
 
 def lines(listing: Listing) -> Iterator[str]:
     """The listing as text."""
+    from stompring.settings.document import with_suggestion
+
     for entry in listing.entries:
         yield from _entry(listing, entry)
         yield ""
+    names = {entry.name for entry in listing.entries}
     for plugin in listing.missing:
-        yield _missing(listing, plugin)
+        text = (
+            f"{listing.file}:{plugin.line}: broker-plugin '{plugin.name}': policy '{plugin.policy}' not found"
+        )
+        yield with_suggestion(text, _policy_name(plugin), names)
         yield from _used(listing, plugin)
         yield ""
     if listing.folders:
@@ -182,16 +182,8 @@ def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
     for plugin in named:
         yield f"  {listing.file}:{plugin.line}: broker-plugin '{plugin.name}'"
         yield from _used(listing, plugin)
-    if listing.configuration is not None and not named:
+    if listing.plugins is not None and not named:
         yield f"  not named in {listing.file}"
-
-
-def _missing(listing: Listing, plugin: PluginConfiguration) -> str:
-    from stompring.settings.document import with_suggestion
-
-    where = f"{listing.file}:{plugin.line}"
-    text = f"{where}: broker-plugin '{plugin.name}': policy '{plugin.policy}' not found"
-    return with_suggestion(text, _policy_name(plugin), {entry.name for entry in listing.entries})
 
 
 def _used(listing: Listing, plugin: PluginConfiguration) -> Iterator[str]:
@@ -209,7 +201,7 @@ def _used(listing: Listing, plugin: PluginConfiguration) -> Iterator[str]:
 def fields(listing: Listing) -> dict[str, Any]:
     """The listing as an object of JSON."""
     return {
-        "config": None if listing.configuration is None else listing.file,
+        "config": None if listing.plugins is None else listing.file,
         "folders": [str(folder) for folder in listing.folders],
         "policies": [_entry_fields(listing, entry) for entry in listing.entries],
         "missing": [_plugin_fields(listing, plugin) for plugin in listing.missing],
@@ -220,7 +212,7 @@ def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
     parameters = entry.parameters
     return {
         "name": entry.name,
-        "path": None if entry.path is None else str(entry.path),
+        "path": entry.path and str(entry.path),
         "shipped": entry.shipped,
         "distribution": entry.distribution,
         "version": entry.version,
@@ -229,7 +221,7 @@ def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
         "summary": entry.summary,
         "parameters": None if parameters is None else [_parameter_fields(one) for one in parameters.values()],
         "fault": entry.fault,
-        "shadowedBy": None if entry.shadowed_by is None else entry.shadowed_by.origin,
+        "shadowedBy": entry.shadowed_by and entry.shadowed_by.origin,
         "plugins": [_plugin_fields(listing, plugin) for plugin in listing.plugins_of(entry)],
     }
 
@@ -247,7 +239,7 @@ def _parameter_fields(one: Parameter) -> dict[str, Any]:
 
 
 def _plugin_fields(listing: Listing, plugin: PluginConfiguration) -> dict[str, Any]:
-    uses = [asdict(use) for use in listing.uses[plugin.name]]
+    uses = [use._asdict() for use in listing.uses[plugin.name]]
     return {"name": plugin.name, "policy": plugin.policy, "line": plugin.line, "uses": uses}
 
 
@@ -294,21 +286,20 @@ def new(
       stompring plugins new keep_newest --package --folder ~/src
     """
     module = name.replace("-", "_")
+    install, distribution = "", None
     if package:
-        texts = _package(name, module)
-        target = Path(folder or ".") / f"stompring-{name.replace('_', '-')}"
+        distribution = f"stompring-{name.replace('_', '-')}"
+        tested = target = Path(folder or ".") / distribution
         if os.path.lexists(target):
             raise click.ClickException(f"{target} exists already")
-        _write(target, texts, as_json)
         # pip takes a bare name for that of a package in its index
         install = f"python -m pip install {target if target.is_absolute() else f'./{target}'}"
     else:
         target = Path(folder) if folder is not None else _plugin_folder(config)
+        tested = target / f"test_{module}.py"
         _refuse_known_module(module, target)
-        texts = _module(name, module)
-        _write(target, texts, as_json)
-        install = ""
-    tested = target if package else target / f"test_{module}.py"
+    texts = _texts(name, module, distribution)
+    _write(target, texts, as_json)
     xml = _filled("broker.xml", {"name": name})
     if as_json:
         commands = {"install": install or None, "test": f"python -m pytest {tested}"}
@@ -349,31 +340,27 @@ def _refuse_known_module(module: str, target: Path) -> None:
         raise click.ClickException(f"a module {module} exists already, at {spec.origin}; choose another name")
 
 
-def _module(name: str, module: str) -> dict[Path, str]:
-    values = {"name": name, "module": module, "kind": _class_name(name)}
-    return {
-        Path(f"{module}.py"): _filled("policy.py", values),
-        Path(f"test_{module}.py"): _filled("test_policy.py", values),
-    }
-
-
-def _package(name: str, module: str) -> dict[Path, str]:
+def _texts(name: str, module: str, distribution: str | None) -> dict[Path, str]:
+    """The texts of the files of a policy by path: of a project with this name, or of a module and its test."""
     from stompring.policy.load import ENTRY_POINT_GROUP
 
     values = {
         "name": name,
-        "module": f"stompring_{module}",
+        "module": module if distribution is None else f"stompring_{module}",
         "kind": _class_name(name),
-        "distribution": f"stompring-{name.replace('_', '-')}",
+        "distribution": distribution or "",
         "group": ENTRY_POINT_GROUP,
         "xml": _filled("broker.xml", {"name": name}),
     }
+    policy, test = _filled("policy.py", values), _filled("test_policy.py", values)
+    if distribution is None:
+        return {Path(f"{module}.py"): policy, Path(f"test_{module}.py"): test}
     return {
         Path("pyproject.toml"): _filled("pyproject.toml", values),
         Path("README.md"): _filled("README.md", values),
-        Path(values["module"], "__init__.py"): _filled("policy.py", values),
+        Path(values["module"], "__init__.py"): policy,
         Path(values["module"], "py.typed"): "",
-        Path("tests", f"test_{module}.py"): _filled("test_policy.py", values),
+        Path("tests", f"test_{module}.py"): test,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -51,8 +52,7 @@ REQUEST_TIMEOUT = 5.0
 HEAD_LINES, FOOT_LINES = 7, 2
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A table: its list in the API, the field that names a row, that of the trend, and fields to sort by, by key."""
 
     path: str
@@ -123,7 +123,7 @@ def columns_of(view: View) -> tuple[Column, ...]:
     return (*columns[:2], Column("trend", "TREND", str, rank=2), *columns[2:])
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What one look at the broker found."""
 
@@ -150,8 +150,8 @@ class Screen:
     fault: str | None = None
     trends: dict[str, deque[float | None]] = field(default_factory=dict)
 
-    def look(self, size: int) -> None:
-        """Ask the broker. A lost connection is shown, and tried again with the next look."""
+    def look(self, size: int) -> Reading:
+        """Ask the broker, and return its last answer. A lost connection is shown; the next look tries again."""
         try:
             self.reading = self._read(max(1, min(size, 1000)))
             self.fault = None
@@ -159,6 +159,7 @@ class Screen:
             if self.reading is None or fault.exit_code != UNREACHABLE:
                 raise
             self.fault = fault.message
+        return self.reading
 
     def _read(self, size: int) -> Reading:
         from .status import readiness, reasons
@@ -291,9 +292,8 @@ def top(
     """
     selected = next(each for each in VIEWS.values() if each.path == view)
     remote.timeout = REQUEST_TIMEOUT
-    encoding = getattr(sys.stdout, "encoding", None)
     order = sort or next(iter(selected.sorts.values()))
-    screen = Screen(remote, selected, order, search, symbols_of(encoding))
+    screen = Screen(remote, selected, order, search, symbols_of(getattr(sys.stdout, "encoding", None)))
     interval = max(interval, 0.1)
     try:
         if remote.json:
@@ -303,9 +303,9 @@ def top(
                     return
                 time.sleep(interval)
         elif once:
-            screen.look(1000)
-            assert screen.reading is not None
-            print_table(screen.reading.rows, [each for each in columns_of(selected) if each.field != "trend"])
+            print_table(
+                screen.look(1000).rows, [each for each in columns_of(selected) if each.field != "trend"]
+            )
         elif not is_terminal() or not sys.stdin.isatty():
             raise click.UsageError("top needs a terminal; use --once or --json without one")
         else:
@@ -315,9 +315,7 @@ def top(
 
 
 def _as_json(screen: Screen) -> dict[str, Any]:
-    screen.look(1000)
-    reading = screen.reading
-    assert reading is not None
+    reading = screen.look(1000)
     rows = [{name: value for name, value in row.items() if name != "trend"} for row in reading.rows]
     return {
         "time": int(time.time() * 1000),
@@ -349,6 +347,10 @@ def _run(screen: Screen, interval: float) -> None:
                 following = time.monotonic() + interval
 
 
+#: A key of the text that a terminal sent: an escape sequence, or one character.
+_KEYS = re.compile(r"\x1b[\[O][^@-~]*[@-~]?|.", re.DOTALL)
+
+
 @contextmanager
 def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
     """Keys without echo, and a change of the window's size as an empty list at once. SIGTERM restores the terminal."""
@@ -370,7 +372,7 @@ def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
         if descriptor not in ready:
             return []
         data = os.read(descriptor, 1024)
-        return split_keys(data.decode("utf-8", "replace")) if data else ["q"]
+        return _KEYS.findall(data.decode("utf-8", "replace")) or ["q"]
 
     # the interpreter writes to the pipe at once, also where a signal comes just before the wait begins
     waker = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -385,19 +387,3 @@ def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
         signal.set_wakeup_fd(waker)
         os.close(woken)
         os.close(wake)
-
-
-def split_keys(text: str) -> list[str]:
-    """Keys of what a terminal sent: an escape sequence is one key."""
-    found: list[str] = []
-    at = 0
-    while at < len(text):
-        end = at + 1
-        if text[at] == "\x1b" and text[end : end + 1] in ("[", "O"):
-            end += 1
-            while end < len(text) and not ("@" <= text[end] <= "~"):
-                end += 1
-            end += 1
-        found.append(text[at:end])
-        at = end
-    return found

@@ -427,15 +427,15 @@ class VersionNotFound(ValueError):
 
 
 class Commit(NamedTuple):
-    """A version of a table. ``time`` is in epoch ms; of an ingest: its batch, broker and rows, where it tells them."""
+    """A version of a table. ``time`` is in epoch ms; of an ingest: its batch, rows and broker, where it tells them."""
 
     table: str
     version: int
     time: int
     operation: str
     batch: int | None = None
-    broker: str | None = None
     rows: int | None = None
+    broker: str | None = None
     restored: int | None = None  # the version that a restore brought back
     end: Positions | None = None  # how far the data directory was ingested then
 
@@ -451,7 +451,7 @@ def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
     if BATCH_KEY in entry:
         end = load_positions(json.loads(entry[END_KEY]))
         batch, rows = int(entry[BATCH_KEY]), int(entry[ROWS_KEY])
-        return Commit(*common, "ingest", batch, entry[BROKER_KEY], rows, end=end)
+        return Commit(*common, "ingest", batch, rows, entry[BROKER_KEY], end=end)
     operation = str(entry.get("operation", ""))
     restored = int(entry["operationParameters"]["version"]) if operation == "RESTORE" else None
     return Commit(*common, _OPERATIONS.get(operation, operation.lower()), restored=restored)

@@ -27,16 +27,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from typing import Any, TypeVar
+from itertools import compress
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from .plots import MAX_LINES
 from .queries import (
-    COUNTERS,
     END_EVENTS,
     HOUR,
     STEPPED_EVENTS,
@@ -66,34 +65,35 @@ from .queries import (
 
 T = TypeVar("T")
 
-#: Of a queue, or of a queue and a consumer.
-Name = TypeVar("Name", str, tuple[str, str])
+#: Of a queue, or of a queue and a consumer or a step.
+Name = TypeVar("Name", str, tuple[str, str], tuple[str, int])
 
 
 def weighted_quantile(values: Any, weights: Any, shares: Sequence[float]) -> list[int]:
     """For each share of the weight (0 to 1) the least value that so much of it does not exceed, as whole bytes."""
-    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
+    values, reached = _cumulative(values, weights)
     least = np.asarray(shares) * reached[-1] * (1 - 1e-12)  # sums of weights are not exact
     at = np.minimum(np.searchsorted(reached, least), len(values) - 1)
-    return [int(np.ceil(value)) for value in values[order][at]]
+    return [int(value) for value in np.ceil(values[at])]
 
 
 def share_within(values: Any, weights: Any, limits: Any) -> Any:
     """For each limit the share of the weight (0 to 1) where values do not exceed it."""
-    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
+    values, reached = _cumulative(values, weights)
+    return np.append(0.0, reached)[np.searchsorted(values, limits, side="right")] / reached[-1]
+
+
+def _cumulative(values: Any, weights: Any) -> tuple[Any, Any]:
+    """The values in order, and the weight of the values up to each."""
     order = np.argsort(values, kind="stable")
-    reached = np.concatenate(([0.0], np.cumsum(weights[order])))
-    return reached[np.searchsorted(values[order], np.asarray(limits), side="right")] / reached[-1]
+    return np.asarray(values, float)[order], np.cumsum(np.asarray(weights, float)[order])
 
 
 #: Sizes tried in one go; the least one that is good enough is found in a few of them.
 SIZES_PER_ROUND = 33
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(NamedTuple):
     """Messages that came to some rings and went from them: a row for each ring, a column for each bucket.
 
     ``depth`` has how many waited in each ring at the beginning. ``emptied`` tells in which buckets consumers left
@@ -117,36 +117,30 @@ class Flow:
         return np.maximum(1, self.depth + self.came.sum(axis=1))
 
     def busy(self) -> Flow:
-        """Without the buckets in which nothing happens to any ring."""
+        """Without the buckets in which nothing happens to any ring. It has no ``emptied`` yet."""
         some = ((self.came > 0) | (self.went > 0)).any(axis=0)
-        emptied = None if self.emptied is None else self.emptied[:, some]
-        return Flow(self.came[:, some], self.went[:, some], self.depth, emptied)
+        return self._replace(came=self.came[:, some], went=self.went[:, some])
 
     def with_sizes(self, sizes: Any) -> Flow:
         """The same, and when rings of the sizes that they have were ``emptied``."""
         levels = np.empty(self.came.shape, bool)
-        _run(replace(self, emptied=None), np.asarray(sizes, np.int64)[:, None], levels)
-        return replace(self, emptied=levels & (self.went > 0))
+        evicted(self._replace(emptied=None), np.asarray(sizes)[:, None], levels)
+        return self._replace(emptied=levels & (self.went > 0))
 
 
-def evicted(flow: Flow, sizes: Any) -> Any:
-    """How many messages each ring evicts with each of its sizes: a row of ``sizes`` for each ring, all >= 1."""
-    return _run(flow, np.asarray(sizes, np.int64))
+def evicted(flow: Flow, sizes: Any, empty: Any = None) -> Any:
+    """How many messages each ring evicts with each of its sizes: a row of ``sizes`` for each ring, all >= 1.
 
-
-def _run(flow: Flow, sizes: Any, empty: Any = None) -> Any:
-    """The same; ``empty`` takes for each bucket whether nothing was left at its end, with the first of the sizes."""
+    ``empty`` takes for each bucket whether the ring was empty at its end, with the first of the sizes.
+    """
+    sizes = np.asarray(sizes, np.int64)
     peak, net = flow.peak.T[:, :, None], (flow.came - flow.went).T[:, :, None]
     level = np.minimum(np.asarray(flow.depth, np.int64)[:, None], sizes)
-    total, over = np.zeros_like(level), np.empty_like(level)
-    for at in range(len(peak)):  # in place: there are many buckets, and few rings
-        np.add(level, peak[at], out=over)
-        np.subtract(over, sizes, out=over)
-        np.maximum(over, 0, out=over)
-        np.add(total, over, out=total)
-        np.subtract(level, over, out=level)
-        np.add(level, net[at], out=level)
-        np.maximum(level, 0, out=level)
+    total = np.zeros_like(level)
+    for at in range(len(peak)):
+        over = np.maximum(level + peak[at] - sizes, 0)
+        total += over
+        level = np.maximum(level - over + net[at], 0)
         if flow.emptied is not None:
             level[flow.emptied[:, at]] = 0
         if empty is not None:
@@ -156,30 +150,22 @@ def _run(flow: Flow, sizes: Any, empty: Any = None) -> Any:
 
 def least_sizes(flow: Flow, sizes: Any, allowed: Any) -> Any:
     """The least size for each ring, from ``sizes`` on, with which it evicts no more than ``allowed``."""
-    low = np.asarray(sizes, np.int64)
-    allowed = np.asarray(allowed, np.int64)
-    good = evicted(flow, low[:, None])[:, 0] <= allowed
+    low, allowed = np.asarray(sizes, np.int64), np.asarray(allowed, np.int64)[:, None]
+    good = evicted(flow, low[:, None])[:, 0] <= allowed[:, 0]
     high = np.where(good, low, np.maximum(low, flow.most))
+    rings = np.arange(len(low))
     while (high - low > 1).any():
         tried = np.stack([candidates(a, b, SIZES_PER_ROUND) for a, b in zip(low, high, strict=True)])
-        enough = evicted(flow, tried) <= allowed[:, None]
-        # The more room, the less is evicted: candidates go up, and so from some one on all are enough.
-        first = np.argmax(enough, axis=1)
-        rows = np.arange(len(low))
-        low, high = (
-            np.where(high - low > 1, np.where(first > 0, tried[rows, np.maximum(first - 1, 0)], low), low),
-            np.where(high - low > 1, tried[rows, first], high),
-        )
+        # The larger the ring, the less it evicts: from the first size that is enough, all sizes are.
+        first = np.argmax(evicted(flow, tried) <= allowed, axis=1)
+        low, high = tried[rings, np.maximum(first - 1, 0)], tried[rings, first]
     return high
 
 
 def candidates(low: int, high: int, count: int) -> Any:
     """``count`` sizes from ``low`` to ``high``, both included, each about as many times the one before."""
-    if high > 4 * low:
-        found = np.geomspace(low, high, count)
-    else:
-        found = np.linspace(low, high, count)
-    found = np.rint(found).astype(np.int64)
+    spaced = np.geomspace if high > 4 * low else np.linspace
+    found = np.rint(spaced(low, high, count)).astype(np.int64)
     found[0], found[-1] = low, high
     return found
 
@@ -188,8 +174,7 @@ def candidates(low: int, high: int, count: int) -> Any:
 BUCKETS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryDemand:
+class MemoryDemand(NamedTuple):
     """One address: ``bytes`` for so many ``seconds`` each, and for how long of that it had messages in pages.
 
     ``average`` is the size of a message, by which the ones in pages are counted; 0 where none was ever in memory, and
@@ -206,8 +191,7 @@ class MemoryDemand:
 def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[MemoryDemand]:
     """Some addresses, one or more. ``rows`` are samples, or those of `counter_changes`."""
     selected = rows.where(F.col("address").isin(list(addresses)))
-    inside = "sum(greatest(messages - paged, 0))"
-    average = f"coalesce(try_divide(sum(size), {inside}), 0) AS average"
+    average = "coalesce(try_divide(sum(size), sum(greatest(messages - paged, 0))), 0) AS average"
     averages = dict(aggregated(selected, ["address"], average).collect())
     # A queue is as it was in its last sample until the next one: what an address holds changes by what its queues do.
     names = ("size", "paged")
@@ -227,37 +211,32 @@ def memory_demand(rows: Any, addresses: Sequence[str], grid: Grid) -> list[Memor
         starts = np.maximum(found["step"][positions], 0)  # what was before is there when it begins
         seconds = np.diff(np.append(starts, grid.count)) * grid.seconds
         size, paged = (np.cumsum(found[name][positions]) for name in names)
+        average = averages[address]
         paging = float(seconds[paged > 0].sum())
-        demand = size + paged * averages[address]
-        answer.append(MemoryDemand(address, demand, seconds, paging, averages[address]))
+        answer.append(MemoryDemand(address, size + paged * average, seconds, paging, average))
     return answer
 
 
 #: What makes room in a ring.
 DEPARTURE_EVENTS = ("acknowledged", "expired", "killed")
 
-#: Events are taken where they have this share of what the counters say came, or more.
+#: The flow of a ring is that of its events if they have this share of the added messages; else it is from its samples.
 MIN_EVENT_SHARE = 0.98
-
-
-def is_durable(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -> bool:
-    """Whether the events of a queue have what went through it; else its samples must do."""
-    return counts.get(queue.queue, {}).get("added", 0) >= MIN_EVENT_SHARE * queue.added
 
 
 def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequence[bool], grid: Grid) -> Flow:
     """The flow of some rings, one of them or more. ``rows`` are those of `counter_changes`."""
-    by_events = [ring.queue for ring, good in zip(rings, durable, strict=True) if good]
-    by_samples = [ring.queue for ring, good in zip(rings, durable, strict=True) if not good]
     index = {ring.queue: at for at, ring in enumerate(rings)}
+    by_events = list(compress(index, durable))
     counted = aggregated(
         grid.with_step(events.where(F.col("queue").isin(by_events))),
         ("queue", "step"),
         "count_if(event = 'added') AS came",
         f"count_if(event IN {DEPARTURE_EVENTS}) AS went",
     )
+    by_samples = rows.where(F.col("queue").isin([queue for queue in index if queue not in by_events]))
     sampled = aggregated(
-        grid.with_step(rows.where(F.col("queue").isin(by_samples))).where("step >= 0"),
+        grid.with_step(by_samples).where("step >= 0"),
         ("queue", "step"),
         "sum(added) AS came",
         f"sum({' + '.join(DEPARTURE_EVENTS)}) AS went",
@@ -268,18 +247,15 @@ def flows(events: Any, rows: Any, rings: Sequence[QueueTraffic], durable: Sequen
     came[at], went[at] = found["came"], found["went"]
     # What waited when the period began. Where nothing is known of that time the rings begin empty.
     before = rows.where(F.col("queue").isin(list(index)) & (F.col("time") < grid.start))
-    depth = np.zeros(len(rings), np.int64)
-    for queue, messages in aggregated(before, ["queue"], "max_by(messages, time)").collect():
-        depth[index[queue]] = messages
-    return Flow(came, went, depth).busy()
+    waiting = dict(aggregated(before, ["queue"], "max_by(messages, time)").collect())
+    return Flow(came, went, np.array([waiting.get(queue, 0) for queue in index])).busy()
 
 
 #: Points of a curve.
 POINTS = 41
 
 
-@dataclass(frozen=True, slots=True)
-class RingAdvice:
+class RingAdvice(NamedTuple):
     """One ring. ``modelled`` is what the model says that it threw away with the size it has: the nearer to what it
     really did (``ring.replaced``), the better is the advice. 0: the model sees no reason for advice.
 
@@ -312,14 +288,11 @@ def ring_advice(
     enough = least_sizes(flow, now, np.zeros_like(modelled))
     sizes = np.stack([candidates(int(a), int(b), POINTS) for a, b in zip(now, enough, strict=True)])
     retained = 1 - evicted(flow, sizes) / np.maximum(modelled, 1)[:, None]
-    rows = zip(
-        rings, durable, modelled.tolist(), size.tolist(), enough.tolist(), sizes, retained, strict=True
-    )
-    return [RingAdvice(*row) for row in rows]
+    numbers = (modelled.tolist(), size.tolist(), enough.tolist())
+    return list(map(RingAdvice, rings, durable, *numbers, sizes, retained))
 
 
-@dataclass(frozen=True, slots=True)
-class AddressAdvice:
+class AddressAdvice(NamedTuple):
     """One address that paged. ``size`` bytes would have been enough for the share of time that was asked for, and
     ``enough`` for all of it; ``unpaged`` has the share for each of ``sizes``.
     """
@@ -362,35 +335,7 @@ class Comparison:
     figures: Mapping[str, int] | None
 
 
-def compared_figures(selected: Lake, period: Period, sent_first: int) -> Comparison:
-    """``selected`` are the rows of that ``period``; ``sent_first`` is when the first message of the lake was sent."""
-    begin, end = period.begin, period.end
-    assert begin is not None and end is not None
-    (sampled,) = selected.samples.agg(F.min("time")).first()
-    first = min(filter(None, (sampled, sent_first)), default=0)
-    if not 0 < first <= begin + (end - begin) * START_TOLERANCE:
-        return Comparison(begin, end, first, None)
-    counters = counter_changes(selected.samples, begin, sampled or 0).where(F.col("time") >= begin)
-    went = aggregated(counters, (), *sums(*COUNTERS)).fillna(0).first()
-    counts = dict(selected.events.groupBy("event").count().collect())
-    sent, durable = aggregated(
-        selected.messages, (), f"count_if(sent >= {begin})", f"count_if(sent >= {begin} AND durable)"
-    ).first()
-    names = [rows.select("queue") for rows in (selected.samples, selected.events, selected.messages)]
-    figures = {
-        "in": went.added,
-        "out": sum(went[name] for name in COUNTERS[1:]),
-        "sent": sent,
-        "durable": durable,
-        "queues": reduce(DataFrame.union, names).distinct().count(),
-        "replaced": went.replaced,
-        **{event: counts.get(event, 0) for event in STEPPED_EVENTS},
-    }
-    return Comparison(begin, end, first, figures)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCoverage:
+class QueueCoverage(NamedTuple):
     """One queue: how many messages came after the first sample of the period and up to the last, and of how many of
     them there is an event.
 
@@ -409,8 +354,7 @@ class QueueCoverage:
         return self.came - self.covered
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(NamedTuple):
     """All queues; a queue to which nothing came is not among them."""
 
     queues: Sequence[QueueCoverage]
@@ -435,11 +379,11 @@ def coverage(
     traffic: Sequence[QueueTraffic], counted: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Coverage:
     """``counted`` has the events of the same time as `QueueTraffic.counted`, by queue."""
-    known = {one.queue: one for one in traffic}
+    known = {one.queue: one.counted for one in traffic}
     found = []
     for queue in sorted({*known, *counted}):
         covered = counted.get(queue, 0)
-        came = max(known[queue].counted if queue in known else 0, covered)
+        came = max(known.get(queue, 0), covered)
         if came:
             found.append(QueueCoverage(addresses.get(queue, ""), queue, came, covered))
     return Coverage(found)
@@ -483,8 +427,7 @@ class Sent:
     user: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
+class Others(NamedTuple):
     """The queues that have no line of their own in a plot, all of them together."""
 
     depth: Any = None
@@ -520,7 +463,7 @@ class Findings:
     rings: Sequence[RingAdvice]
     addresses: Sequence[AddressAdvice]
     brokers: Sequence[str] = (UNNAMED_BROKER,)
-    remainder: Others = field(default_factory=Others)
+    remainder: Others = Others()
     coverage: Coverage | None = None  # None: there are no samples to compare with
     comparison: Comparison | None = None
     consumer_counts: Sequence[ConsumerCount] = ()
@@ -547,8 +490,9 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
     progress("reading the period")
     brokers = list(request.brokers) or brokers_of(tables)
     selected = select_rows(tables, request.period, request.addresses, brokers)
-    sent, rows, within = _sent(selected.messages, request.period)
-    times = _times(selected, request.period, within)
+    since, until = request.period.begin, request.period.end
+    sent, rows, sent_times, sent_first = _sent(selected.messages, since)
+    times = _times(selected, since, sent_times)
     if times is None:
         return None
     begin, end = times.begin, times.end
@@ -559,19 +503,20 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
     fine = Grid.fine(begin, end, BUCKETS)
     with ExitStack() as opened:
         progress("reading samples")
-        changed = counter_changes(selected.samples, request.period.begin, times.first)
+        early = present_from_start(since, times.first)
+        changed = counter_changes(selected.samples, early)
         traffic = Traffic(changed, grid, times.by_broker)
-        opened.callback(traffic.close)
-        queues = traffic.queues(present_from_start(request.period.begin, times.first))
+        opened.callback(traffic.cached.unpersist)
+        queues = traffic.queues(early)
         progress("counting events")
         facts = EventCounts(selected.events, grid, times.by_broker)
-        opened.callback(facts.close)
+        opened.callback(facts.cached.unpersist)
         counts = facts.counts()
         consumer_counts, consumer_total, known = facts.consumers()
         progress("latencies")
         ended = [queue for queue, kinds in counts.items() if kinds.keys() & {*END_EVENTS}]
         stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, consumer_counts)
-        opened.callback(stays.close)
+        opened.callback(stays.cached.unpersist)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
         slow = plotted(_notable(latencies))
         aged = plotted(greatest(ages, lambda queue: ages[queue].count))
@@ -583,29 +528,31 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         # A ring that nobody reads throws away whatever comes, however large it is.
         read = [one for one in queues if one.ring_size and has_consumer(one, counts)]
         rings = greatest_queues(read, WEIGHTS["replaced"])[:ADVISED_QUEUES]
-        durable = [is_durable(ring, counts) for ring in rings]
+        durable = [
+            counts.get(ring.queue, {}).get("added", 0) >= MIN_EVENT_SHARE * ring.added for ring in rings
+        ]
         advised = []
         if rings:
             flow = flows(selected.events, changed, rings, durable, fine)
             advised = ring_advice(rings, durable, flow, request.keep)
         progress("sizes of addresses")
-        read_back = set(facts.paged())
+        read_back = facts.paged()
         paged = {
             one.address: one.paged
             for one in sorted(queues, key=lambda one: one.paged)
             if one.paged or one.queue in read_back
         }
-        paging = greatest(paged, lambda address: paged[address])[:ADVISED_QUEUES]
+        paging = greatest(paged, paged.__getitem__)[:ADVISED_QUEUES]
         demands = memory_demand(selected.samples, paging, fine) if paging else []
         progress("lines of plots")
-        return Findings(
-            request=request,
-            begin=begin,
-            end=end,
-            sampled=times.sampled,
-            grid=grid,
-            hours=hours,
-            sent=sent,
+        found = Findings(
+            request,
+            begin,
+            end,
+            times.sampled,
+            grid,
+            hours,
+            sent,
             traffic=queues,
             totals=traffic.totals(),
             series=traffic.series(queue for names in shown.values() for queue in names),
@@ -636,21 +583,28 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
             coverage=coverage(queues, facts.counted(), addresses_of(sent, queues))
             if times.by_broker
             else None,
-            comparison=_comparison(tables, request, times, brokers, progress),
             consumer_counts=consumer_counts,
             consumer_total=consumer_total,
             consumer_acknowledged=known,
             stays=stays.consumers(),
             tail=max((one.tail_seconds for one in times.by_broker.values()), default=0.0),
         )
+        until = end if until is None else until
+        if request.compare and since is not None and since < until:
+            progress("previous period")
+            before = Grid(2 * since - until, until - since, 1)
+            period = Period(as_datetime(before.start), as_datetime(since))
+            earlier = select_rows(tables, period, request.addresses, brokers)
+            found = replace(found, comparison=_comparison(earlier, before, sent_first, opened))
+        return found
 
 
 #: What has a line for each queue, and by what queues are chosen for it.
 WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
-    "depth": lambda one: one.most,
-    "added": lambda one: one.added,
-    "replaced": lambda one: one.replaced,
-    "consumers": lambda one: one.consumers,
+    "depth": attrgetter("most"),
+    "added": attrgetter("added"),
+    "replaced": attrgetter("replaced"),
+    "consumers": attrgetter("consumers"),
 }
 
 #: Events that there are only of queues that somebody reads.
@@ -678,26 +632,42 @@ def _notable(latencies: Mapping[str, Durations]) -> list[str]:
     return list(dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large]))
 
 
+def headline(
+    sent: Sequence[Sent], traffic: Sequence[QueueTraffic], counts: Mapping[str, Mapping[str, int]]
+) -> dict[str, int]:
+    """The figures of the headline by name."""
+    return {
+        "in": sum(one.added for one in traffic),
+        "out": sum(one.out for one in traffic),
+        "sent": sum(one.count for one in sent),
+        "durable": sum(one.durable for one in sent),
+        "queues": len(addresses_of(sent, traffic).keys() | counts.keys()),
+        "replaced": sum(one.replaced for one in traffic),
+        **{event: sum(kinds.get(event, 0) for kinds in counts.values()) for event in STEPPED_EVENTS},
+    }
+
+
 def addresses_of(sent: Sequence[Sent], traffic: Sequence[QueueTraffic]) -> dict[str, str]:
     """The address of each queue of which it is known."""
     return {one.queue: one.address for one in sent} | {one.queue: one.address for one in traffic}
 
 
-def _comparison(
-    tables: Lake,
-    request: ReportRequest,
-    times: _Times,
-    brokers: Sequence[str],
-    progress: Callable[[str], None],
-) -> Comparison | None:
-    """With the period before, where one was asked for."""
-    begin, end = request.period.begin, request.period.end
-    end = times.end if end is None else end
-    if not request.compare or begin is None or end <= begin:
-        return None
-    before = Period(as_datetime(2 * begin - end), as_datetime(begin))
-    progress("previous period")
-    return compared_figures(select_rows(tables, before, request.addresses, brokers), before, times.sent_first)
+def _comparison(selected: Lake, grid: Grid, sent_first: int, opened: ExitStack) -> Comparison:
+    """The figures of the period before, which is the one step of ``grid``.
+
+    ``selected`` are the rows of that period, ``sent_first`` is when the first message of the lake was sent (µs).
+    """
+    (sampled,) = selected.samples.agg(F.min("time")).first()
+    first = min(filter(None, (sampled, sent_first)), default=0)
+    if not 0 < first <= grid.start + grid.step * START_TOLERANCE:
+        return Comparison(grid.start, grid.end, first, None)
+    sent, *_ = _sent(selected.messages, grid.start)
+    early = present_from_start(grid.start, sampled or 0)
+    traffic = Traffic(counter_changes(selected.samples, early), grid, {})
+    opened.callback(traffic.cached.unpersist)
+    facts = EventCounts(selected.events, grid, {})
+    opened.callback(facts.cached.unpersist)
+    return Comparison(grid.start, grid.end, first, headline(sent, traffic.queues(early), facts.counts()))
 
 
 def greatest(names: Iterable[Name], weight: Callable[[Name], float]) -> list[Name]:
@@ -713,10 +683,9 @@ def greatest_queues(
     return sorted(some, key=lambda one: (-weight(one), one.queue))
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
+class _Times(NamedTuple):
     """``first`` is the time of the first sample of all, be it before the period; 0 for none. ``spacing`` is that of
-    samples, 1 where there are too few. ``sent_first`` is when the first message of all was sent; 0 for none.
+    samples, 1 where there are too few.
     """
 
     begin: int
@@ -725,53 +694,43 @@ class _Times:
     sampled: tuple[int, int]
     spacing: int
     by_broker: Mapping[str, SampleTimes]
-    sent_first: int
 
 
-def _times(selected: Lake, period: Period, sent: _SentTimes) -> _Times | None:
-    """Of what there is in the period; None for nothing. ``sent`` is that of messages."""
-    begin = period.begin
-    found = [sent.inside] if sent.inside else []
-    low, high = selected.events.agg(F.min("time"), F.max("time")).first()
-    if low is not None:
-        found.append((low, high))
+def _times(selected: Lake, begin: int | None, sent: tuple[int, int] | None) -> _Times | None:
+    """The times of a period that begins at ``begin``; None if the lake has nothing of it.
+
+    ``sent`` are the times of its first and its last message.
+    """
     samples = numpy_columns(selected.samples.select("broker", "time").distinct().orderBy("time"))
     first = int(samples["time"][0]) if len(samples["time"]) else 0
-    inside = samples["time"] >= (first if begin is None else begin)
+    inside = samples["time"] >= (begin or first)
     times, names = samples["time"][inside], samples["broker"][inside]
     each = {broker: times[rows] for broker, rows in groups(names)}
     gaps = np.concatenate([np.zeros(0), *map(np.diff, each.values())])
-    sampled = (int(times[0]), int(times[-1])) if each else (0, 0)
-    if each:
-        found.append(sampled)
+    sampled = (int(times[0]), int(times[-1])) if each else None
+    happened = selected.events.agg(F.min("time"), F.max("time")).first()
+    found = [one for one in (sent, sampled, happened) if one and one[0] is not None]
     if not found:
         return None
     low = min(one for one, _ in found)
     if begin is not None and 0 < first < begin:
         low = begin  # what queues held then is known
     return _Times(
-        begin=low,
-        end=max(one for _, one in found),
-        first=first,
-        sampled=sampled,
+        low,
+        max(one for _, one in found),
+        first,
+        sampled or (0, 0),
         # Timers are late by a little: steps as long as samples are apart are still to be had.
-        spacing=max(1, int(np.median(gaps) * 0.9)) if len(gaps) else 1,
-        by_broker={broker: SampleTimes.of(some) for broker, some in each.items()},
-        sent_first=sent.first,
+        max(1, int(np.median(gaps) * 0.9)) if len(gaps) else 1,
+        {broker: SampleTimes.of(some) for broker, some in each.items()},
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _SentTimes:
-    """When the first message of the period was sent and the last one, and when the first of all; 0 for never."""
-
-    inside: tuple[int, int] | None
-    first: int
-
-
-def _sent(messages: Any, period: Period) -> tuple[list[Sent], int, _SentTimes]:
-    """What was sent in the period, how many messages there are with those before it, and the times of both."""
-    inside = "TRUE" if period.begin is None else f"sent >= {period.begin}"  # later ones were left out already
+def _sent(messages: Any, begin: int | None) -> tuple[list[Sent], int, tuple[int, int] | None, int]:
+    """What was sent in the period, how many messages there are with those before it, when the first and the last
+    message of the period were sent (None for no message), and when the first message of all was (0 for none).
+    """
+    inside = "TRUE" if begin is None else f"sent >= {begin}"  # later ones were left out already
     rows = (
         aggregated(
             messages,
@@ -789,5 +748,4 @@ def _sent(messages: Any, period: Period) -> tuple[list[Sent], int, _SentTimes]:
     found = [Sent(row.address, row.queue, row["count"], row.durable, row.user) for row in rows]
     some = [row for row in rows if row["count"]]
     times = (min(row.first for row in some), max(row.last for row in some)) if some else None
-    least = min((row.least for row in rows), default=0)
-    return found, sum(row.rows for row in rows), _SentTimes(times, least)
+    return found, sum(row.rows for row in rows), times, min((row.least for row in rows), default=0)

@@ -16,14 +16,10 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -42,6 +38,7 @@ from .findings import (
     gather,
     greatest,
     greatest_queues,
+    headline,
     plotted,
     slowest,
 )
@@ -79,8 +76,7 @@ from .queries import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A text, and a lesser one below it; ``whole`` is the name that the text is short for."""
 
     text: str
@@ -88,8 +84,7 @@ class Cell:
     whole: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows under headings; the first cell of each row is its heading. Those of ``words`` are no numbers."""
 
     title: str
@@ -99,8 +94,7 @@ class Table:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """A part of the page. ``lead`` says what is shown and where it is from, ``empty`` why there is nothing to show."""
 
     anchor: str
@@ -115,18 +109,18 @@ class Section:
 #: Rows of a table; the ones after them are counted.
 MAX_ROWS = 25
 
-#: Under each heading an attribute of the row, which is a whole number, or a function that makes its cell of the row;
+#: Under each heading an attribute of the row, or a function that makes its cell, which may be a whole number;
 #: under several headings a function that makes all of these cells.
 Columns = Mapping[str | tuple[str, ...], str | Callable[[Any], Any]]
 
 
-def truncated(table: Table, most: int = MAX_ROWS) -> Table:
+def truncated(table: Table) -> Table:
     """The table, with no more rows than anybody reads."""
-    remainder = len(table.rows) - most
+    remainder = len(table.rows) - MAX_ROWS
     if remainder <= 0:
         return table
-    note = f"{table.note} {remainder} more rows are not shown: the table has the first {most}.".strip()
-    return replace(table, rows=table.rows[:most], note=note)
+    note = f"{table.note} {remainder} more rows are not shown: the table has the first {MAX_ROWS}.".strip()
+    return table._replace(rows=table.rows[:MAX_ROWS], note=note)
 
 
 def listed(
@@ -142,12 +136,9 @@ def listed(
 
 def _cells(row: Any, columns: Columns) -> Iterator[Cell | str]:
     for heading, column in columns.items():
-        if isinstance(column, str):
-            yield whole_text(attrgetter(column)(row))
-        elif isinstance(heading, str):
-            yield column(row)
-        else:
-            yield from column(row)
+        found = attrgetter(column)(row) if isinstance(column, str) else column(row)
+        for cell in [found] if isinstance(heading, str) else found:
+            yield whole_text(cell) if isinstance(cell, int) else cell
 
 
 def name_cell(name: str, address: str = "") -> Cell:
@@ -173,13 +164,9 @@ def queues_plot(
 ) -> list[Plot]:
     """One of the `Series`, over a divisor: of the queues that have most of it, and of the rest together."""
     ranked = greatest_queues(found.traffic, WEIGHTS[kind])
-    shown = plotted(ranked)
+    shown = [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in plotted(ranked)]
     rest = getattr(found.remainder, kind)
-    lines = queue_lines(
-        [(one.queue, getattr(found.series[one.queue], kind) / divisor) for one in shown],
-        None if rest is None else rest / divisor,
-        len(ranked) - len(shown),
-    )
+    lines = queue_lines(shown, None if rest is None else rest / divisor, len(ranked) - len(shown))
     return [over_time(name, title, found.grid, lines, Axis(label))] if ranked else []
 
 
@@ -210,7 +197,6 @@ NO_SAMPLES = (
 def depth(found: Findings) -> Section:
     """Depth over time per queue."""
     deep = greatest_queues(found.traffic, WEIGHTS["depth"])
-    columns: Columns = {"queue": queue_cell, "at most": "most", "at the end": "depth"}
     return Section(
         "depth",
         "Depth over time",
@@ -221,7 +207,11 @@ def depth(found: Findings) -> Section:
             "From samples: all messages, durable or not.",
         ],
         queues_plot(found, "depth", "depth", "Messages in queues", "messages"),
-        listed("Queues that are not in the plot", deep[len(plotted(deep)) :], columns),
+        listed(
+            "Queues that are not in the plot",
+            deep[len(plotted(deep)) :],
+            {"queue": queue_cell, "at most": "most", "at the end": "depth"},
+        ),
         _empty_text(found, "No queue had a message in any sample of this period."),
     )
 
@@ -230,12 +220,6 @@ def rates(found: Findings) -> Section:
     """Rates in and out."""
     busy = greatest_queues(found.traffic, lambda one: one.added + one.out)
     seconds, lasted = step_durations(found), max((found.end - found.begin) / 1e6, 1.0)
-    columns: Columns = {
-        "queue": queue_cell,
-        "in": "added",
-        "in, mean": lambda one: rate_text(one.added / lasted),
-        **{name: name for name in COUNTERS[1:]},
-    }
     return Section(
         "rates",
         "Rates in and out",
@@ -251,7 +235,16 @@ def rates(found: Findings) -> Section:
         ]
         if busy
         else [],
-        listed("By queue", busy, columns),
+        listed(
+            "By queue",
+            busy,
+            {
+                "queue": queue_cell,
+                "in": "added",
+                "in, mean": lambda one: rate_text(one.added / lasted),
+                **{name: name for name in COUNTERS[1:]},
+            },
+        ),
         _empty_text(found, "No message entered or left a queue in this period."),
     )
 
@@ -275,11 +268,14 @@ def queues(found: Findings) -> Section:
     """The largest and slowest queues."""
     known = {one.queue: one for one in found.traffic}
     largest = greatest_queues(found.traffic, lambda one: one.size or one.most)
-    slow = [(queue, known.get(queue)) for queue in slowest(found.latencies)]
     columns: Columns = {
-        "queue": lambda row: name_cell(row[0], row[1].address if row[1] else ""),
-        ("most messages", "most memory", "most in pages"): lambda row: _sizes(row[1]),
-        ("p50", "p99", "longest"): lambda row: _times(found.latencies.get(row[0]), 0, 2),
+        "queue": lambda queue: queue_cell(known[queue]) if queue in known else name_cell(queue),
+        ("most messages", "most memory", "most in pages"): lambda queue: (
+            [known[queue].most, size_text(known[queue].size), known[queue].paged]
+            if queue in known
+            else [UNKNOWN] * 3
+        ),
+        ("p50", "p99", "longest"): lambda queue: _times(found.latencies.get(queue), 0, 2),
     }
     return Section(
         "queues",
@@ -289,17 +285,11 @@ def queues(found: Findings) -> Section:
             "send to acknowledge are those of durable messages."
         ],
         tables=[
-            *listed("Largest, by memory", [(one.queue, one) for one in largest[:15]], columns),
-            *listed("Slowest, by p99", slow[:15], columns),
+            *listed("Largest, by memory", [one.queue for one in largest[:15]], columns),
+            *listed("Slowest, by p99", slowest(found.latencies)[:15], columns),
         ],
         empty="No queue had a message in this period.",
     )
-
-
-def _sizes(one: QueueTraffic | None) -> list[str]:
-    if one is None:
-        return [UNKNOWN] * 3
-    return [whole_text(one.most), size_text(one.size), whole_text(one.paged)]
 
 
 def _times(ages: Durations | None, *wanted: int) -> list[str]:
@@ -365,6 +355,11 @@ def coverage_note(found: Findings) -> str:
 def latency(found: Findings) -> Section:
     """Time from send to acknowledge."""
     ages, step = found.latencies, span_text(found.hours.seconds)
+    addresses = addresses_of(found.sent, found.traffic)
+    columns: Columns = {
+        "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
+        **_ages_columns(ages),
+    }
     return Section(
         "latency",
         "Time from send to acknowledge",
@@ -375,7 +370,7 @@ def latency(found: Findings) -> Section:
             coverage_note(found),
         ],
         [*_latency_plots(found)] if ages else [],
-        [*_by_queue(found, ages), *_slowest_steps(found)],
+        [*listed("By queue", slowest(ages), columns), *_slowest_steps(found)],
         "No acknowledgement of a durable message is in the lake for this period.",
         _unknown(found, "acknowledged", ages),
     )
@@ -399,35 +394,26 @@ def _latency_plots(found: Findings) -> Iterator[Plot]:
 
 
 def _slowest_steps(found: Findings) -> list[Table]:
-    each = [
-        (ages.percentiles[2], queue, step, ages)
-        for queue, steps in found.latency_steps.items()
-        for step, ages in steps.items()
-    ]
-    each.sort(key=lambda one: (-one[0], one[1], one[2]))
-    columns: Columns = {
-        "queue": lambda row: name_cell(row[1]),
-        "from (UTC)": lambda row: date_text(found.hours.start + row[2] * found.hours.step)[:16],
-        "messages": lambda row: whole_text(row[3].count),
-        PERCENTILE_NAMES: lambda row: map(span_text, row[3].percentiles),
+    ages = {
+        (queue, step): each for queue, steps in found.latency_steps.items() for step, each in steps.items()
     }
-    title = f"The slowest steps of {span_text(found.hours.seconds)}, of the queues in the plots"
-    return listed(title, each[:10], columns, (0, 1))
-
-
-def _by_queue(found: Findings, ages: Mapping[str, Durations]) -> list[Table]:
-    addresses = addresses_of(found.sent, found.traffic)
-    columns: Columns = {
-        "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
-        **_ages_columns(ages),
-    }
-    return listed("By queue", slowest(ages), columns)
+    return listed(
+        f"The slowest steps of {span_text(found.hours.seconds)}, of the queues in the plots",
+        slowest(ages)[:10],
+        {
+            "queue": lambda key: name_cell(key[0]),
+            "from (UTC)": lambda key: date_text(found.hours.start + key[1] * found.hours.step)[:16],
+            "messages": lambda key: ages[key].count,
+            PERCENTILE_NAMES: lambda key: map(span_text, ages[key].percentiles),
+        },
+        (0, 1),
+    )
 
 
 def _ages_columns(ages: Mapping[Any, Durations]) -> Columns:
     """Of rows that are keys of ``ages``."""
     return {
-        "acknowledged": lambda key: whole_text(ages[key].count),
+        "acknowledged": lambda key: ages[key].count,
         (*PERCENTILE_NAMES, "longest"): lambda key: _times(ages[key], *range(len(PERCENTILES))),
     }
 
@@ -446,16 +432,17 @@ def evictions(found: Findings) -> Section:
     plots = queues_plot(found, "evicted", "replaced", "Messages replaced by rings", PER_STEP)
     if found.evicted:
         steps, others = found.evicted_steps, len(found.evicted) - len(found.evicted_steps)
-        title = "Median age of replaced messages"
-        plots.append(durations_plot(found, "evicted-age", title, steps, found.remainder.evicted, others, 0))
-    columns: Columns = {
-        "ring": queue_cell,
-        "ring-size": lambda one: whole_text(one.ring_size) if one.ring_size else "none now",
-        "replaced": "replaced",
-        "of all added": lambda one: share_text(one.replaced / one.added) if one.added else UNKNOWN,
-        ("age, median", "age, p90", "oldest"): lambda one: _times(found.evicted.get(one.queue), 0, 1),
-        "consumers, maximum": lambda one: NO_CONSUMER if one.queue in unread else whole_text(one.consumers),
-    }
+        plots.append(
+            durations_plot(
+                found,
+                "evicted-age",
+                "Median age of replaced messages",
+                steps,
+                found.remainder.evicted,
+                others,
+                0,
+            )
+        )
     return Section(
         "rings",
         "Messages replaced by rings",
@@ -465,7 +452,18 @@ def evictions(found: Findings) -> Section:
             coverage_note(found),
         ],
         plots,
-        listed("By ring", greatest_queues(found.traffic, WEIGHTS["replaced"]), columns),
+        listed(
+            "By ring",
+            greatest_queues(found.traffic, WEIGHTS["replaced"]),
+            {
+                "ring": queue_cell,
+                "ring-size": lambda one: one.ring_size or "none now",
+                "replaced": "replaced",
+                "of all added": lambda one: share_text(one.replaced / one.added) if one.added else UNKNOWN,
+                ("age, median", "age, p90", "oldest"): lambda one: _times(found.evicted.get(one.queue), 0, 1),
+                "consumers, maximum": lambda one: NO_CONSUMER if one.queue in unread else one.consumers,
+            },
+        ),
         f"No ring replaced a message: none of the {len(some)} rings was full."
         if some
         else "No ring replaced a message: no queue has a ring-size.",
@@ -477,26 +475,10 @@ def hot_spots(found: Findings) -> Section:
     """Redelivery and dead letters."""
     kinds, addresses = found.counts, addresses_of(found.sent, found.traffic)
 
-    def number(event: str) -> Callable[[str], str]:
-        return lambda queue: whole_text(kinds[queue].get(event, 0))
+    def number(event: str) -> Callable[[str], int]:
+        return lambda queue: kinds[queue].get(event, 0)
 
-    columns: Columns = {
-        "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
-        "redelivered": number("redelivered"),
-        "per 100 added": lambda queue: _part(
-            kinds[queue].get("redelivered", 0), kinds[queue].get("added", 0)
-        ),
-        "most deliveries": lambda queue: whole_text(found.deliveries.get(queue, 0)),
-        "dead letters": number("dead-lettered"),
-        "moved on expiry": number("moved"),
-    }
     hot = [queue for queue in kinds if any(map(kinds[queue].get, (*STEPPED_EVENTS, "moved")))]
-    single: Columns = {
-        "queue": lambda one: name_cell(one.queue),
-        "message number": lambda one: str(one.message_id),
-        "redelivered": "redelivered",
-        "deliveries": "deliveries",
-    }
     return Section(
         "hot-spots",
         "Redelivery and dead letters",
@@ -514,9 +496,27 @@ def hot_spots(found: Findings) -> Section:
             *listed(
                 "By queue",
                 greatest(hot, lambda queue: sum(kinds[queue].get(event, 0) for event in STEPPED_EVENTS)),
-                columns,
+                {
+                    "queue": lambda queue: name_cell(queue, addresses.get(queue, "")),
+                    "redelivered": number("redelivered"),
+                    "per 100 added": lambda queue: _part(
+                        kinds[queue].get("redelivered", 0), kinds[queue].get("added", 0)
+                    ),
+                    "most deliveries": lambda queue: found.deliveries.get(queue, 0),
+                    "dead letters": number("dead-lettered"),
+                    "moved on expiry": number("moved"),
+                },
             ),
-            *listed("Messages with most redeliveries", found.hottest, single),
+            *listed(
+                "Messages with most redeliveries",
+                found.hottest,
+                {
+                    "queue": lambda one: name_cell(one.queue),
+                    "message number": lambda one: str(one.message_id),
+                    "redelivered": "redelivered",
+                    "deliveries": "deliveries",
+                },
+            ),
         ],
         "No durable message was redelivered, and none went to a dead-letter or expiry address.",
     )
@@ -543,12 +543,6 @@ NOT_LOGGED_IN = "not logged in"
 
 def consumers(found: Findings) -> Section:
     """Consumers and users."""
-    stays: Columns = {
-        "queue": lambda pair: name_cell(pair[0]),
-        "consumer": lambda pair: name_cell(pair[1]),
-        **_ages_columns(found.stays),
-    }
-    title = "Time from send to acknowledge, by queue and consumer: the slowest by p99"
     after = []
     acknowledged = found.total("acknowledged")
     if acknowledged > found.consumer_acknowledged > 0:
@@ -564,7 +558,20 @@ def consumers(found: Findings) -> Section:
             coverage_note(found),
         ],
         queues_plot(found, "consumers-of", "consumers", "Consumers of queues", "consumers"),
-        [*_acknowledged(found), *listed(title, slowest(found.stays), stays, (0, 1)), *_users(found)],
+        [
+            *_acknowledged(found),
+            *listed(
+                "Time from send to acknowledge, by queue and consumer: the slowest by p99",
+                slowest(found.stays),
+                {
+                    "queue": lambda pair: name_cell(pair[0]),
+                    "consumer": lambda pair: name_cell(pair[1]),
+                    **_ages_columns(found.stays),
+                },
+                (0, 1),
+            ),
+            *_users(found),
+        ],
         "There are no consumers and no users in this period.",
         after,
     )
@@ -572,18 +579,22 @@ def consumers(found: Findings) -> Section:
 
 def _acknowledged(found: Findings) -> list[Table]:
     each = found.consumer_counts
-    columns: Columns = {
-        "consumer": lambda one: name_cell(one.consumer),
-        "queue": lambda one: name_cell(one.queue),
-        "acknowledged": "count",
-        "share of the queue": lambda one: share_text(one.count / found.counts[one.queue]["acknowledged"]),
-    }
-    tables = listed("Acknowledged by consumer", each, columns, (0, 1))
+    tables = listed(
+        "Acknowledged by consumer",
+        each,
+        {
+            "consumer": lambda one: name_cell(one.consumer),
+            "queue": lambda one: name_cell(one.queue),
+            "acknowledged": "count",
+            "share of the queue": lambda one: share_text(one.count / found.counts[one.queue]["acknowledged"]),
+        },
+        (0, 1),
+    )
     if found.consumer_total <= len(each):
         return tables
     more = whole_text(found.consumer_total - len(each))
     note = f"{more} more consumers acknowledged less than each of the first {len(each)}."
-    return [replace(table, note=f"{table.note} {note}".strip()) for table in tables]
+    return [table._replace(note=f"{table.note} {note}".strip()) for table in tables]
 
 
 def _users(found: Findings) -> list[Table]:
@@ -593,28 +604,22 @@ def _users(found: Findings) -> list[Table]:
             sent.setdefault(one.user, []).append(one)
     count = {user: sum(one.count for one in each) for user, each in sent.items()}
     total = sum(count.values())
-    columns: Columns = {
-        "user": lambda user: name_cell(user or NOT_LOGGED_IN),
-        "messages into queues": lambda user: whole_text(count[user]),
-        "of all": lambda user: share_text(count[user] / total),
-        "durable": lambda user: whole_text(sum(one.durable for one in sent[user])),
-        "queues": lambda user: whole_text(len({one.queue for one in sent[user]})),
-    }
-    note = "A message in several queues counts in each."
-    return listed("Sent by user", greatest(count, lambda user: count[user]), columns, note=note)
+    return listed(
+        "Sent by user",
+        greatest(count, count.__getitem__),
+        {
+            "user": lambda user: name_cell(user or NOT_LOGGED_IN),
+            "messages into queues": count.get,
+            "of all": lambda user: share_text(count[user] / total),
+            "durable": lambda user: sum(one.durable for one in sent[user]),
+            "queues": lambda user: len({one.queue for one in sent[user]}),
+        },
+        note="A message in several queues counts in each.",
+    )
 
 
 def unread(found: Findings) -> Section:
     """Queues without a consumer."""
-    columns: Columns = {
-        "queue": queue_cell,
-        "in": "added",
-        "at the beginning": "begin",
-        "at the end": "depth",
-        "growth": _growth,
-        "replaced": "replaced",
-        "consumers": lambda one: NO_CONSUMER,
-    }
     return Section(
         "unread",
         "Queues without consumers",
@@ -623,7 +628,20 @@ def unread(found: Findings) -> Section:
             "acknowledgement. Such a queue grows until a consumer reads it, or until a limit applies; a ring replaces "
             "its oldest messages.",
         ],
-        tables=listed("By queue", found.unread, columns, (0, 6)),
+        tables=listed(
+            "By queue",
+            found.unread,
+            {
+                "queue": queue_cell,
+                "in": "added",
+                "at the beginning": "begin",
+                "at the end": "depth",
+                "growth": _growth,
+                "replaced": "replaced",
+                "consumers": lambda one: NO_CONSUMER,
+            },
+            (0, 6),
+        ),
         empty=_empty_text(found, "Every queue with messages had a consumer."),
     )
 
@@ -631,15 +649,8 @@ def unread(found: Findings) -> Section:
 def drain(found: Findings) -> Section:
     """How long what waits will wait."""
     some = [one for one in found.traffic if one.depth]
-    some.sort(key=lambda one: (-_urgency(one), -one.depth, one.queue))
-    columns: Columns = {
-        "queue": queue_cell,
-        "messages at the end": "depth",
-        "growth in the period": _growth,
-        "in": lambda one: _rate(one.rate_in),
-        "out": lambda one: _rate(one.rate_out),
-        "empty in": drain_text,
-    }
+    # the queues that drain last first, and those of which that is unknown at the end
+    some.sort(key=lambda one: (1.0 if math.isnan(one.drain) else -one.drain, -one.depth, one.queue))
     return Section(
         "drain",
         "Time to drain",
@@ -648,13 +659,20 @@ def drain(found: Findings) -> Section:
             f"{span_text(found.tail)}. A queue with a higher rate in than out never becomes empty.",
             "From samples: all messages.",
         ],
-        tables=listed("By queue", some, columns),
+        tables=listed(
+            "By queue",
+            some,
+            {
+                "queue": queue_cell,
+                "messages at the end": "depth",
+                "growth in the period": _growth,
+                "in": lambda one: _rate(one.rate_in),
+                "out": lambda one: _rate(one.rate_out),
+                "empty in": drain_text,
+            },
+        ),
         empty=_empty_text(found, "No queue had a message at the end of the period."),
     )
-
-
-def _urgency(one: QueueTraffic) -> float:
-    return -1.0 if math.isnan(one.drain) else one.drain
 
 
 def drain_text(one: QueueTraffic) -> str:
@@ -679,13 +697,6 @@ def coverage(found: Findings) -> Section:
     """What the lake does not have."""
     known = found.coverage
     each = [] if known is None else sorted(known.queues, key=lambda one: (-one.missing, one.queue))
-    columns: Columns = {
-        "queue": queue_cell,
-        "added": "came",
-        "in the lake": "covered",
-        "not in the lake": "missing",
-        "share not in the lake": lambda one: share_text(one.missing / one.came),
-    }
     return Section(
         "coverage",
         "Coverage",
@@ -695,7 +706,17 @@ def coverage(found: Findings) -> Section:
             "otherwise. Figures from events cover these messages only. This section counts messages after the first "
             "sample of the period and up to the last one.",
         ],
-        tables=listed("By queue", each, columns),
+        tables=listed(
+            "By queue",
+            each,
+            {
+                "queue": queue_cell,
+                "added": "came",
+                "in the lake": "covered",
+                "not in the lake": "missing",
+                "share not in the lake": lambda one: share_text(one.missing / one.came),
+            },
+        ),
         empty="The number of messages that are not in the lake is unknown: there are no samples of this period."
         if known is None
         else "No message entered a queue between the first and the last sample of the period.",
@@ -710,25 +731,10 @@ def rings(found: Findings) -> Section:
     """Ring sizes."""
     keep = percent_text(found.request.keep)
     fine = span_text(max((found.end - found.begin) / 20_000 / 1e6, 1e-6))
-    columns: Columns = {
-        "ring": lambda one: queue_cell(one.ring),
-        "size now": "ring.ring_size",
-        "replaced": "ring.replaced",
-        "by the model": "modelled",
-        (f"size for {keep}", "memory", "size for all"): _advised_sizes,
-        "from": lambda one: "events" if one.by_events else "samples",
-    }
     note = "Memory is the size times the mean memory of a message of the queue."
     if len(found.rings) == ADVISED_QUEUES:
         note += f" There is advice for the {ADVISED_QUEUES} rings that replaced most."
-    without: Columns = {
-        "ring": queue_cell,
-        "size now": "ring_size",
-        "replaced": "replaced",
-        "advice": lambda one: f"none: {NO_CONSUMER}",
-    }
     unread = [one for one in found.unread if one.ring_size and one.replaced]
-    useless = "A ring without consumers replaces messages at any size."
     return Section(
         "ring-sizes",
         "Advice: ring-size",
@@ -748,40 +754,61 @@ def rings(found: Findings) -> Section:
             if one.modelled
         ],
         [
-            *listed("Sizes", found.rings, columns, (0, 7), note),
-            *listed("Rings without consumers", unread, without, (0, 3), useless),
+            *listed(
+                "Sizes",
+                found.rings,
+                {
+                    "ring": lambda one: queue_cell(one.ring),
+                    "size now": "ring.ring_size",
+                    "replaced": "ring.replaced",
+                    "by the model": "modelled",
+                    (f"size for {keep}", "memory", "size for all"): _advised_sizes,
+                    "from": lambda one: "events" if one.by_events else "samples",
+                },
+                (0, 7),
+                note,
+            ),
+            *listed(
+                "Rings without consumers",
+                unread,
+                {
+                    "ring": queue_cell,
+                    "size now": "ring_size",
+                    "replaced": "replaced",
+                    "advice": lambda one: f"none: {NO_CONSUMER}",
+                },
+                (0, 3),
+                "A ring without consumers replaces messages at any size.",
+            ),
         ],
         "No ring replaced a message, so no ring was too small.",
     )
 
 
-def _advised_sizes(one: RingAdvice) -> list[str]:
+def _advised_sizes(one: RingAdvice) -> list[Any]:
     if not one.modelled:
         return ["none", UNKNOWN, UNKNOWN]
-    memory = size_text(one.memory) if one.ring.average else "unknown"
-    return [whole_text(one.size), memory, whole_text(one.enough)]
+    return [one.size, size_text(one.memory) if one.ring.average else "unknown", one.enough]
 
 
 def _ring_plot(name: str, one: RingAdvice, keep: str) -> Plot:
-    line = Line("kept of the replaced messages", 100 * one.retained)
-    axes = Axis("ring-size (messages)"), Axis("% kept", percent=True)
     label = f"{keep}: ring-size {whole_text(one.size)}"
     if one.ring.average:
         label += f", about {size_text(one.memory)}"
-    return curve(name, one.ring.queue, one.sizes, line, axes, one.size, label)
+    return curve(
+        name,
+        one.ring.queue,
+        one.sizes,
+        Line("kept of the replaced messages", 100 * one.retained),
+        (Axis("ring-size (messages)"), Axis("% kept", percent=True)),
+        one.size,
+        label,
+    )
 
 
 def addresses(found: Findings) -> Section:
     """Limits of addresses."""
     share = percent_text(found.request.unpaged)
-    columns: Columns = {
-        "address": lambda one: name_cell(one.demand.address),
-        "on disk only, of the time": lambda one: share_text(one.paging),
-        "mean message": lambda one: size_text(one.demand.average),
-        f"bytes for {share}": "size",
-        "that is": lambda one: size_text(one.size),
-        "for all the time": lambda one: size_text(one.enough),
-    }
     return Section(
         "address-sizes",
         "Advice: max-size-bytes",
@@ -793,7 +820,18 @@ def addresses(found: Findings) -> Section:
             "in memory once: for topics the advice is an upper bound. Consumers are assumed to be unchanged.",
         ],
         [_address_plot(f"address-{at}", one, share) for at, one in enumerate(found.addresses[:MAX_CURVES])],
-        listed("Limits", found.addresses, columns),
+        listed(
+            "Limits",
+            found.addresses,
+            {
+                "address": lambda one: name_cell(one.demand.address),
+                "on disk only, of the time": lambda one: share_text(one.paging),
+                "mean message": lambda one: size_text(one.demand.average),
+                f"bytes for {share}": "size",
+                "that is": lambda one: size_text(one.size),
+                "for all the time": lambda one: size_text(one.enough),
+            },
+        ),
         "Addresses paged, but no sample has one of their messages in memory: their size is unknown."
         if any(one.paged for one in found.traffic)
         else "No address paged in this period.",
@@ -801,14 +839,18 @@ def addresses(found: Findings) -> Section:
 
 
 def _address_plot(name: str, one: AddressAdvice, share: str) -> Plot:
-    line = Line("time with all messages in memory", 100 * one.unpaged)
-    axes = Axis("max-size-bytes", size_text), Axis("% of the time", percent=True)
-    label = f"{share}: {whole_text(one.size)} bytes, {size_text(one.size)}"
-    return curve(name, one.demand.address, one.sizes, line, axes, one.size, label)
+    return curve(
+        name,
+        one.demand.address,
+        one.sizes,
+        Line("time with all messages in memory", 100 * one.unpaged),
+        (Axis("max-size-bytes", size_text), Axis("% of the time", percent=True)),
+        one.size,
+        f"{share}: {whole_text(one.size)} bytes, {size_text(one.size)}",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
+class Scripts(NamedTuple):
     """What goes into a page: scripts, in their order, and data as JSON that no HTML ends."""
 
     sources: Sequence[str]
@@ -825,7 +867,7 @@ def scripts(sections: Sequence[Section]) -> Scripts:
     """For all plots of the sections. It brings plotly's script, of 5 MB."""
     from plotly.offline import get_plotlyjs
 
-    own = files("stompring.pipeline.report").joinpath("templates/interactive.js").read_text(encoding="utf-8")
+    own = Path(__file__).with_name("templates").joinpath("interactive.js").read_text(encoding="utf-8")
     plots = [described(plot) for section in sections for plot in section.plots]
     data = json.dumps(plots, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return Scripts([get_plotlyjs(), own], data)
@@ -879,29 +921,6 @@ def _numbers(values: Any) -> list[float | None]:
 MINUS = "\u2212"
 
 
-@dataclass(frozen=True, slots=True)
-class HeadlineNumber:
-    """One of the headline: in short, with all its digits, and how it has changed since the period before."""
-
-    name: str
-    short: str
-    all: str
-    change: str = ""
-
-
-def figures(found: Findings) -> dict[str, int]:
-    """What is counted, by the names that `Comparison` has too."""
-    return {
-        "in": sum(one.added for one in found.traffic),
-        "out": sum(one.out for one in found.traffic),
-        "sent": sum(one.count for one in found.sent),
-        "durable": sum(one.durable for one in found.sent),
-        "queues": len(addresses_of(found.sent, found.traffic).keys() | found.counts.keys()),
-        "replaced": sum(one.replaced for one in found.traffic),
-        **{event: found.total(event) for event in STEPPED_EVENTS},
-    }
-
-
 HEADLINE = {
     "in": "messages added to queues",
     "out": "removed from queues",
@@ -914,20 +933,19 @@ HEADLINE = {
 }
 
 
-def numbers(found: Findings) -> Iterator[HeadlineNumber]:
-    """The headline."""
+def numbers(found: Findings) -> Iterator[tuple[str, str, str, str]]:
+    """The headline: of each number its name, it in short, all its digits, and its change since the period before."""
     before = None if found.comparison is None else found.comparison.figures
-    for name, number in figures(found).items():
+    for name, number in headline(found.sent, found.traffic, found.counts).items():
         change = "" if before is None else change_text(before[name], number)
-        yield HeadlineNumber(HEADLINE[name], count_text(number), whole_text(number), change)
+        yield HEADLINE[name], count_text(number), whole_text(number), change
     known, missing = found.coverage, "of messages not in the lake"
     if known is None:
-        yield HeadlineNumber(missing, "unknown", "there are no samples")
+        yield missing, "unknown", "there are no samples", ""
     else:
-        all_ = f"{whole_text(known.missing)} of {whole_text(known.came)}"
-        yield HeadlineNumber(missing, share_text(known.share), all_)
+        yield missing, share_text(known.share), f"{known.missing:,} of {known.came:,}", ""
     without = len(found.unread)
-    yield HeadlineNumber("queues without consumers", count_text(without), whole_text(without))
+    yield "queues without consumers", count_text(without), whole_text(without), ""
 
 
 def change_text(before: int, now: int) -> str:
@@ -941,29 +959,24 @@ def change_text(before: int, now: int) -> str:
     return f"{'+' if part > 0 else MINUS}{text}{NBSP}%"
 
 
-#: The section that tells more, and markup.
-Sentence = tuple[str, Any]
-
-
-def sentence(anchor: str, text: str, *values: Any) -> Sentence:
-    """With the section that tells more. Values are escaped where they are no markup."""
-    return anchor, markupsafe.Markup(text).format(*values)
+#: The section that tells more, and a text with its values; values are escaped if they are not markup.
+Sentence = tuple[Any, ...]
 
 
 def sentences(found: Findings) -> Iterator[Sentence]:
     """The biggest findings."""
     yield from _coverage_sentence(found)
     for deepest in greatest_queues(found.traffic, WEIGHTS["depth"])[:1]:
-        yield sentence(
+        yield (
             "depth",
-            "The deepest queue was {}: at most {} messages, {} at the end.",
+            "The deepest queue was {}: at most {:,} messages, {:,} at the end.",
             name_markup(deepest.queue),
-            whole_text(deepest.most),
-            whole_text(deepest.depth),
+            deepest.most,
+            deepest.depth,
         )
     high = peak(found)
     if high is not None:
-        yield sentence(
+        yield (
             "rates",
             "The highest rate was at {} UTC: {} into all queues, the mean of {}.",
             date_text(high[1])[:16],
@@ -972,7 +985,7 @@ def sentences(found: Findings) -> Iterator[Sentence]:
         )
     for slow in slowest(found.latencies)[:1]:
         ages = found.latencies[slow]
-        yield sentence(
+        yield (
             "latency",
             "The slowest queue was {}: one in a hundred messages was acknowledged later than {} "
             "after it was sent; half of them within {}.",
@@ -986,13 +999,13 @@ def sentences(found: Findings) -> Iterator[Sentence]:
     yield from _hot(found)
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
-        yield sentence(
+        yield (
             "address-sizes",
-            "{} had messages only on disk {} of the time; with a max-size-bytes of {} ({}) all of them would "
+            "{} had messages only on disk {} of the time; with a max-size-bytes of {:,} ({}) all of them would "
             "have been in memory {} of the time.",
             name_markup(one.demand.address),
             share_text(one.paging),
-            whole_text(one.size),
+            one.size,
             size_text(one.size),
             percent_text(found.request.unpaged),
         )
@@ -1020,18 +1033,18 @@ def comparison_note(found: Findings) -> str:
 def _coverage_sentence(found: Findings) -> Iterator[Sentence]:
     known = found.coverage
     if known is None:
-        yield sentence(
+        yield (
             "coverage",
             "There are no samples of this period: the number of messages that are not in the lake is unknown.",
         )
     elif known.missing:
-        yield sentence(
+        yield (
             "coverage",
-            "{} of the messages that entered queues are not in the lake ({} of {}), because they were not retained: "
-            "times, redeliveries and dead letters cover the others.",
+            "{} of the messages that entered queues are not in the lake ({:,} of {:,}), because they were not "
+            "retained: times, redeliveries and dead letters cover the others.",
             share_text(known.share),
-            whole_text(known.missing),
-            whole_text(known.came),
+            known.missing,
+            known.came,
         )
 
 
@@ -1042,49 +1055,50 @@ def _number_of(some: Sequence[object], noun: str) -> str:
 def _unread(found: Findings) -> Iterator[Sentence]:
     unread = found.unread
     if unread:
-        yield sentence(
+        yield (
             "unread",
-            "{} had no consumer in the period; {} received most messages, {}.",
+            "{} had no consumer in the period; {} received most messages, {:,}.",
             _number_of(unread, "queue"),
             name_markup(unread[0].queue),
-            whole_text(unread[0].added),
+            unread[0].added,
         )
 
 
 def _growing(found: Findings) -> Iterator[Sentence]:
-    growing = [one for one in found.traffic if one.depth and one.rate_in > one.rate_out]
+    growing = [(one.rate_in - one.rate_out, one.queue) for one in found.traffic if one.depth]
+    growing = [each for each in growing if each[0] > 0]
     if growing:
-        first = max(growing, key=lambda one: (one.rate_in - one.rate_out, one.queue))
-        yield sentence(
+        rate, queue = max(growing)
+        yield (
             "drain",
             "{} grew at the end of the period; most of all {}, by {}.",
             _number_of(growing, "queue"),
-            name_markup(first.queue),
-            rate_text(first.rate_in - first.rate_out),
+            name_markup(queue),
+            rate_text(rate),
         )
 
 
 def _rings(found: Findings) -> Iterator[Sentence]:
     lost = greatest_queues(found.traffic, WEIGHTS["replaced"])
     if not lost:
-        yield sentence("rings", "No ring replaced a message.")
+        yield ("rings", "No ring replaced a message.")
         return
     first, ages = lost[0], found.evicted.get(lost[0].queue)
-    yield sentence(
+    yield (
         "rings",
-        "{} replaced {} messages; {} replaced most, {}{}.",
+        "{} replaced {:,} messages; {} replaced most, {:,}{}.",
         _number_of(lost, "ring"),
-        whole_text(sum(one.replaced for one in lost)),
+        sum(one.replaced for one in lost),
         name_markup(first.queue),
-        whole_text(first.replaced),
+        first.replaced,
         "" if ages is None else f", half of which were older than {span_text(ages.percentiles[0])}",
     )
     for one in [one for one in found.rings if one.modelled][:1]:
-        yield sentence(
+        yield (
             "ring-sizes",
-            "A ring-size of {} instead of {} would have kept {} of the messages that {} replaced.",
-            whole_text(one.size),
-            whole_text(one.ring.ring_size),
+            "A ring-size of {:,} instead of {:,} would have kept {} of the messages that {} replaced.",
+            one.size,
+            one.ring.ring_size,
             percent_text(found.request.keep),
             name_markup(one.ring.queue),
         )
@@ -1092,18 +1106,12 @@ def _rings(found: Findings) -> Iterator[Sentence]:
 
 def _hot(found: Findings) -> Iterator[Sentence]:
     for event, text in (
-        ("redelivered", "{} redeliveries; most in {}, {}."),
-        ("dead-lettered", "{} messages went to a dead-letter address; most from {}, {}."),
+        ("redelivered", "{:,} redeliveries; most in {}, {:,}."),
+        ("dead-lettered", "{:,} messages went to a dead-letter address; most from {}, {:,}."),
     ):
         counts = {queue: kinds[event] for queue, kinds in found.counts.items() if kinds.get(event)}
-        for first in greatest(counts, lambda queue: counts[queue])[:1]:  # noqa: B023 - called at once
-            yield sentence(
-                "hot-spots",
-                text,
-                whole_text(sum(counts.values())),
-                name_markup(first),
-                whole_text(counts[first]),
-            )
+        for first in greatest(counts, counts.__getitem__)[:1]:
+            yield ("hot-spots", text, sum(counts.values()), name_markup(first), counts[first])
 
 
 #: Kinds of plots: pictures, plots that answer to a pointer, or both.
@@ -1120,14 +1128,20 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["trusted"] = markupsafe.Markup
     parts = [] if found is None else page_sections(found)
     told: dict[str, Any] = {"period": None}
     if found is not None:
         told = {
-            "period": _period(found),
+            "period": {
+                "begin": date_text(found.begin),
+                "end": date_text(found.end),
+                "length": span_text((found.end - found.begin) / 1e6),
+            },
             "numbers": numbers(found),
-            "sentences": sentences(found),
+            "sentences": [
+                (anchor, markupsafe.Markup(text).format(*values))
+                for anchor, text, *values in sentences(found)
+            ],
             "compared": comparison_note(found),
         }
     return str(
@@ -1160,28 +1174,23 @@ def page_sections(found: Findings) -> list[Section]:
     ]
 
 
-def _period(found: Findings) -> dict[str, Any]:
-    return {
-        "begin": date_text(found.begin),
-        "end": date_text(found.end),
-        "length": span_text((found.end - found.begin) / 1e6),
-    }
-
-
 def _request_text(request: ReportRequest) -> str:
     """What was asked for, in words."""
     since, until = request.period.begin, request.period.end
-    parts = [
-        "" if since is None else f"since {date_text(since)}",
-        "" if until is None else f"until {date_text(until)}",
-        f"of the addresses {', '.join(request.addresses)}" if request.addresses else "",
-        f"of the brokers {', '.join(request.brokers)}" if request.brokers else "",
-    ]
-    return ", ".join(filter(None, parts)) or "everything in the lake"
-
-
-def _silent(stage: str) -> None:
-    """Nobody wants to know."""
+    return (
+        ", ".join(
+            filter(
+                None,
+                [
+                    "" if since is None else f"since {date_text(since)}",
+                    "" if until is None else f"until {date_text(until)}",
+                    f"of the addresses {', '.join(request.addresses)}" if request.addresses else "",
+                    f"of the brokers {', '.join(request.brokers)}" if request.brokers else "",
+                ],
+            )
+        )
+        or "everything in the lake"
+    )
 
 
 def write_report(
@@ -1195,7 +1204,7 @@ def write_report(
     brokers: Sequence[str] = (),
     compare: bool = True,
     plots: str = "static",
-    progress: Callable[[str], None] = _silent,
+    progress: Callable[[str], None] = lambda part: None,
 ) -> bool:
     """Write the report on a lake to ``out``, an HTML file that needs no other; whether there was anything to report.
 
@@ -1220,23 +1229,12 @@ def write_report(
 
 
 def _replace(out: Path, text: str) -> None:
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", dir=out.parent, prefix=f".{out.name}.", delete=False
-    ) as file:
-        try:
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-            os.chmod(file.name, 0o666 & ~_umask())
-            os.replace(file.name, out)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(file.name)
-            raise
-
-
-def _umask() -> int:
-    """As a file has it that is simply opened: temporary ones are for their owner alone."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        os.replace(draft, out)
+    finally:
+        draft.unlink(missing_ok=True)

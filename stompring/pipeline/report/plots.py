@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -53,10 +53,10 @@ def shortened(name: str) -> str:
 def legend_labels(names: Sequence[str]) -> list[str]:
     """The same for the names of one legend: two that would look the same get numbers."""
     found = [shortened(name) for name in names]
-    twice = {text for text, count in Counter(found).items() if count > 1}
+    count = Counter(found)
     seen: Counter[str] = Counter()
     for at, text in enumerate(found):
-        if text in twice:
+        if count[text] > 1:
             seen[text] += 1
             found[at] = f"{text} ({seen[text]})"
     return found
@@ -191,8 +191,7 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """Values of one thing, or of all ``others``; NaN where there is none. ``whole``: what the label is short for."""
 
     label: str
@@ -201,8 +200,7 @@ class Line:
     others: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """How a line looks, for the legend: ``dash`` as in SVG."""
 
     label: str
@@ -211,8 +209,7 @@ class Key:
     whole: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """What a plot is drawn from, for those who draw it in another way.
 
     ``across`` has the place of each value: µs since the epoch, or numbers (``logarithmic``: their axis) of which
@@ -245,8 +242,7 @@ class Plot:
         return [_line_summary(self.chart, line) for line in self.chart.lines]
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """What an axis tells, and how its numbers are written."""
 
     label: str
@@ -294,18 +290,9 @@ def queue_lines(values: Sequence[tuple[str, Any]], remainder: Any = None, count:
         Line(label, each, name if label != name else "")
         for label, (name, each) in zip(legend_labels(names), values, strict=True)
     ]
-    if remainder is None:
-        return lines
-    return [*lines, Line(f"{count} other" if count == 1 else f"{count} others", remainder, others=True)]
-
-
-def style(lines: Sequence[Line]) -> list[Key]:
-    """How each line looks."""
-    kinds = [
-        OTHERS if line.others else (COLOURS[at % len(COLOURS)], DASHES[at // len(COLOURS)])
-        for at, line in enumerate(lines)
-    ]
-    return [Key(line.label, *kind, line.whole) for line, kind in zip(lines, kinds, strict=True)]
+    if remainder is not None:
+        lines.append(Line(f"{count} other" if count == 1 else f"{count} others", remainder, others=True))
+    return lines
 
 
 def _line_summary(chart: Chart, line: Line) -> list[str]:
@@ -337,10 +324,12 @@ def _drawn(name: str, title: str, figure: Any, chart: Chart, *marks: Key) -> Plo
     axes, axis = figure.axes[0], chart.upright
     across = chart.across if chart.level is not None else chart.across.astype("datetime64[us]")
     scale = _scaled(axes, [line.values for line in chart.lines], axis)
-    keys = style(chart.lines)
+    keys = []
     with matplotlib.rc_context(SETTINGS):
-        for key, line in zip(keys, chart.lines, strict=True):
-            colour, dash = key.colour, key.dash
+        for at, line in enumerate(chart.lines):
+            kind = COLOURS[at % len(COLOURS)], DASHES[at // len(COLOURS)]
+            colour, dash = OTHERS if line.others else kind
+            keys.append(Key(line.label, colour, dash, line.whole))
             pattern = "solid" if dash == "none" else (0, tuple(float(part) / 1.5 for part in dash.split()))
             # A point with nothing beside it is no line: it needs a dot.
             known = np.isfinite(line.values)
@@ -362,8 +351,7 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
     if axis.percent:
         axes.set_ylim(0, 102)
         return ""
-    most = [float(np.nanmax(each)) for each in values if np.isfinite(each).any()]
-    some = [each for each in most if each > 0]
+    some = [float(np.nanmax(each)) for each in values if (each > 0).any()]
     if some and (max(some) > LOG_SCALE_RATIO * min(some) or axis.text is span_text):
         least = min(float(each[each > 0].min()) for each in values if (each > 0).any())
         if axis.text is span_text:
@@ -392,13 +380,12 @@ def _embedded_svg(svg: str, name: str, title: str) -> str:
     """The SVG of matplotlib as an element of a page: without prologue, with a title, ids that no other plot has, and
     the colours of the page."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    # a style would be that of the whole page
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = svg.replace(INK_COLOUR, "currentColor").replace(GRID_COLOUR, "var(--grid)")
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would be the style of the whole page
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)  # hundredths of a point
     svg = re.sub(r"\s*\n\s*", "\n", svg)

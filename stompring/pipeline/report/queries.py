@@ -20,12 +20,12 @@ split by message into pieces that fit into little memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pyspark.sql import Window
@@ -39,12 +39,16 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
 #: Steps that people can read at the axis of a plot.
-READABLE_STEPS = (
-    *(millis * SECOND // 1000 for millis in (10, 20, 50, 100, 200, 500)),
-    *(seconds * SECOND for seconds in (1, 2, 5, 10, 15, 30)),
-    *(minutes * MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
-    *(hours * HOUR for hours in (1, 2, 3, 6, 12)),
-    *(days * DAY for days in (1, 2, 7, 14, 28, 91, 364)),
+READABLE_STEPS = tuple(
+    count * unit
+    for unit, counts in (
+        (SECOND // 1000, (10, 20, 50, 100, 200, 500)),
+        (SECOND, (1, 2, 5, 10, 15, 30)),
+        (MINUTE, (1, 2, 5, 10, 15, 30)),
+        (HOUR, (1, 2, 3, 6, 12)),
+        (DAY, (1, 2, 7, 14, 28, 91, 364)),
+    )
+    for count in counts
 )
 
 
@@ -129,10 +133,8 @@ class Grid:
         return frame.withColumn("step", F.expr(step))
 
     def filled(self, steps: Any, values: Any) -> Any:
-        """A number for each step: the sum of the values that there are for it."""
-        found = np.zeros(self.count)
-        np.add.at(found, steps, values)
-        return found
+        """A number for each step: the sum of its values, or without values how often the step is there."""
+        return np.bincount(steps, values, self.count)
 
 
 def aggregated(frame: Any, by: Iterable[str], *values: str) -> Any:
@@ -147,23 +149,20 @@ def sums(*names: str) -> list[str]:
 
 def numpy_columns(frame: Any) -> dict[str, Any]:
     """Its columns by name: arrays of numpy, texts as arrays of objects. Nulls of numbers are 0."""
-    table = frame.toArrow().combine_chunks()
+    table = frame.toArrow()
     found = {}
-    for name in table.column_names:
-        column = table.column(name)
-        if str(column.type) in ("string", "large_string"):
-            found[name] = np.array(column.to_pylist(), object)
-        else:
-            found[name] = column.fill_null(0).to_numpy()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        text = str(column.type) in ("string", "large_string")
+        found[name] = (column if text else column.fill_null(0)).to_numpy()
     return found
 
 
-def groups(keys: Any) -> list[tuple[Any, Any]]:
-    """Each key that is there, sorted, with the places where it is."""
-    unique, which = np.unique(keys, return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    ends = np.cumsum(np.bincount(which, minlength=len(unique)))
-    return list(zip(unique.tolist(), np.split(order, ends[:-1]), strict=True)) if len(unique) else []
+def groups(keys: Any) -> Iterator[tuple[Any, Any]]:
+    """Each key, sorted, with its positions."""
+    order = np.argsort(keys, kind="stable")
+    unique, starts = np.unique(keys[order], return_index=True)
+    # without any key, the one part is empty, and zip ignores it
+    return zip(unique.tolist(), np.split(order, starts[1:]), strict=False)
 
 
 #: A sample before the period tells how deep queues were when it began. Each file of samples has all queues in it, and
@@ -177,8 +176,7 @@ GAUGES = ("ring_size", "messages", "paged", "size", "consumers")
 UNNAMED_BROKER = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lake:
+class Lake(NamedTuple):
     """Three DataFrames with the columns that docs/report.md names: others are not looked at.
 
     ``messages`` has a row for each message and queue, ``events`` one for each thing that became of one, ``samples``
@@ -192,14 +190,12 @@ class Lake:
 
 def brokers_of(tables: Lake) -> list[str]:
     """The brokers of which there is anything in the tables; `UNNAMED_BROKER` where none is named."""
-    named = [each for each in (tables.messages, tables.events, tables.samples) if "broker" in each.columns]
+    named = [each for each in tables if "broker" in each.columns]
     found = {row.broker for each in named for row in each.select("broker").distinct().collect()}
     return sorted(found - {None}) or [UNNAMED_BROKER]
 
 
-def select_rows(
-    tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str] = (UNNAMED_BROKER,)
-) -> Lake:
+def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str]) -> Lake:
     """Rows of some addresses (patterns with ``*`` and ``#``; none for all) in a period, of some of `brokers_of`.
 
     ``messages`` (broker, address, queue, message_id, sent, due, durable, user) are all that were sent before the end of
@@ -208,66 +204,59 @@ def select_rows(
     `LOOKBACK` more. Times are µs since the epoch. Where there are several ``brokers``, the names of queues and
     addresses begin with theirs.
     """
-    messages = _known_rows(tables.messages, brokers, "timestamp", period.until, "address").selectExpr(
-        "broker",
-        "address",
-        "queue",
-        "message_id",
-        "unix_micros(timestamp) AS sent",
-        "unix_micros(due) AS due",
-        "durable",
-        "user",
-    )
-    events = _known_rows(tables.events, brokers, "time", period.until)
+
+    def known(table: Any, time: str, *names: str) -> Any:
+        """Rows of the brokers before the end of the period in which queue, time and names are known."""
+        if "broker" not in table.columns or list(brokers) == [UNNAMED_BROKER]:
+            table = table.withColumn("broker", F.lit(UNNAMED_BROKER))
+        else:
+            table = table.where(F.col("broker").isin(list(brokers)))
+        table = table.where(" AND ".join(f"{name} IS NOT NULL" for name in ("queue", time, *names)))
+        return table if period.until is None else table.where(F.col(time) < F.lit(period.until))
+
+    messages = known(tables.messages, "timestamp", "address")
+    events = known(tables.events, "time")
+    samples = known(tables.samples, "time", "address")
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
-    time = "unix_micros(time) AS time"
-    events = events.selectExpr(
-        "broker",
-        time,
-        "event",
-        "queue",
-        "message_id",
-        "deliveries",
-        "page IS NOT NULL AS in_page",
-        "consumer",
-    )
-    samples = _known_rows(tables.samples, brokers, "time", period.until, "address").selectExpr(
-        "broker", time, "address", "queue", *GAUGES, *COUNTERS
-    )
-    if period.begin is not None:
-        samples = samples.where(F.col("time") >= period.begin - LOOKBACK)
+        samples = samples.where(F.col("time") >= F.lit(as_datetime(microseconds(period.since) - LOOKBACK)))
     if addresses:
-        names = _queues(messages, samples, addresses)
-        within = F.col("queue").isin(names)
-        messages, events, samples = messages.where(within), events.where(within), samples.where(within)
-    if len(brokers) > 1:
-        messages, events, samples = (_prefixed(table) for table in (messages, events, samples))
-    return Lake(messages, events, samples)
+        within = F.col("queue").isin(_queues(messages, samples, addresses))
+        messages, events, samples = (table.where(within) for table in (messages, events, samples))
+    names = ["address", "queue"]
+    if len(brokers) > 1:  # brokers may have queues of the same name
+        names = [f"concat_ws('/', broker, {name}) AS {name}" for name in names]
+    time = "unix_micros(time) AS time"
+    return Lake(
+        messages.selectExpr(
+            "broker",
+            *names,
+            "message_id",
+            "unix_micros(timestamp) AS sent",
+            "unix_micros(due) AS due",
+            "durable",
+            "user",
+        ),
+        events.selectExpr(
+            "broker",
+            time,
+            "event",
+            names[1],
+            "message_id",
+            "deliveries",
+            "page IS NOT NULL AS in_page",
+            "consumer",
+        ),
+        samples.selectExpr("broker", time, *names, *GAUGES, *COUNTERS),
+    )
 
 
-def _known_rows(table: Any, brokers: Sequence[str], time: str, until: datetime | None, *names: str) -> Any:
-    """Those of some brokers before a time, in which queue, time and names are known."""
-    if "broker" not in table.columns or list(brokers) == [UNNAMED_BROKER]:
-        table = table.withColumn("broker", F.lit(UNNAMED_BROKER))
-    else:
-        table = table.where(F.col("broker").isin(list(brokers)))
-    table = table.where(" AND ".join(f"{name} IS NOT NULL" for name in ("queue", time, *names)))
-    return table if until is None else table.where(F.col(time) < F.lit(until))
-
-
-def _prefixed(table: Any) -> Any:
-    """With the name of the broker before each name: brokers may have queues of the same name."""
-    names = [name for name in ("address", "queue") if name in table.columns]
-    return table.withColumns({name: F.concat_ws("/", "broker", name) for name in names})
-
-
-def by_broker(sampled: Mapping[str, SampleTimes], name: str) -> Any:
-    """A column with one of the `SampleTimes` of the ``broker`` of each row; null for others."""
-    column = F.lit(None).cast("bigint")
-    for broker, times in sampled.items():
-        column = F.when(F.col("broker") == broker, F.lit(getattr(times, name))).otherwise(column)
-    return column
+def with_sample_times(frame: Any, sampled: Mapping[str, SampleTimes]) -> Any:
+    """With the `SampleTimes` of the broker of each row: ``first_sample``, ``last_sample``, ``tail_sample``; or null."""
+    for name in SampleTimes._fields:
+        known = (F.when(F.col("broker") == broker, getattr(times, name)) for broker, times in sampled.items())
+        frame = frame.withColumn(f"{name}_sample", F.coalesce(F.lit(None).cast("bigint"), *known))
+    return frame
 
 
 def _queues(messages: Any, samples: Any, addresses: Sequence[str]) -> list[str]:
@@ -284,37 +273,32 @@ FULL_SAMPLE_INTERVAL = HOUR
 def present_from_start(begin: int | None, first: int) -> int:
     """A queue that is first sampled later than that is new; others may have been there before the samples.
 
-    The arguments are those of `counter_changes`. Where older samples are left out, a queue that rests is seen for the
-    first time in the next one with all of them.
+    ``first`` is the time of the first sample, and ``begin`` the beginning of the period of the report, None for none:
+    samples before it are those of `LOOKBACK`. All are µs. If older samples are left out, a queue that rests is first
+    seen in the next sample of all queues.
     """
     return first if begin is None else max(first, begin - LOOKBACK + FULL_SAMPLE_INTERVAL)
 
 
-def counter_changes(samples: Any, begin: int | None, first: int) -> Any:
+def counter_changes(samples: Any, early: int) -> Any:
     """The samples, with the counters as differences from the row before.
 
-    ``first`` is the time of the first sample, and ``begin`` where the period of the report begins, None where it has no
-    such end: samples before it are those of `LOOKBACK`. Both are µs. The first row of a queue has nothing before it. If
-    the queue is new, its counters are differences; if the samples began when it was there already, they are from before
-    the samples, and its differences are 0.
+    ``early`` is the time of `present_from_start`. The first row of a queue has nothing before it. If the queue is new,
+    its counters are differences; if the samples began when it was there already, they are from before the samples, and
+    its differences are 0.
     """
-    early = present_from_start(begin, first)
     rows = Window.partitionBy("queue").orderBy("time")
     before = {name: F.lag(name).over(rows) for name in COUNTERS}
     fallen = reduce(or_, (F.col(name) < before[name] for name in COUNTERS))
-    flagged = samples.withColumns(
-        {
-            "anew": F.when(before["added"].isNull(), F.col("time") > early).otherwise(fallen),
-            "waited": F.when(F.expr("consumers = 0 AND acknowledged = 0"), F.lag("messages").over(rows)),
-        }
-    )
+    anew = F.when(before["added"].isNull(), F.col("time") > early).otherwise(fallen)
+    waited = F.when(F.expr("consumers = 0 AND acknowledged = 0"), F.lag("messages").over(rows))
     since = {name: F.col(name) for name in COUNTERS}
-    since["added"] = F.expr("greatest(added - coalesce(waited, 0), 0)")
+    since["added"] = F.greatest(since["added"] - F.coalesce(waited, F.lit(0)), F.lit(0))
     changed = {
-        name: F.when(F.col("anew"), since[name]).otherwise(F.coalesce(F.col(name) - before[name], F.lit(0)))
+        name: F.when(anew, since[name]).otherwise(F.coalesce(F.col(name) - before[name], F.lit(0)))
         for name in COUNTERS
     }
-    return flagged.withColumns(changed).drop("anew", "waited")
+    return samples.withColumns(changed)
 
 
 #: Each queue is in a sample at least once an hour. One that is not for longer is gone, or the broker is.
@@ -371,18 +355,16 @@ class QueueTraffic:
         return self.depth / falls if falls > 0 else math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """One queue, step by step: ``depth`` is the greatest in each step, NaN where it is not known."""
 
     depth: Any
     added: Any
     replaced: Any
-    consumers: Any = None  # the most in each step
+    consumers: Any  # the most in each step
 
 
-@dataclass(frozen=True, slots=True)
-class SampleTimes:
+class SampleTimes(NamedTuple):
     """When a broker took samples: the first one of the period and the last one, and where the end of the period begins,
     of which rates are told. All of them are times of samples, so that counters have what came between them.
     """
@@ -405,13 +387,12 @@ class SampleTimes:
 
 
 class Traffic:
-    """Samples in steps. ``rows`` are those of `counter_changes`; `close` frees what Spark has cached."""
+    """Samples in steps. ``rows`` are those of `counter_changes`; ``cached`` is the DataFrame that Spark caches."""
 
     def __init__(self, rows: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._sampled = grid, sampled
-        times = {"begun": by_broker(sampled, "first"), "tail": by_broker(sampled, "tail")}
-        self._steps = aggregated(
-            grid.with_step(rows).withColumns(times),
+        self.cached = aggregated(
+            with_sample_times(grid.with_step(rows), sampled),
             ("broker", "address", "queue", "step"),
             "max(time) AS time",
             "max_by(messages, time) AS last",
@@ -426,21 +407,17 @@ class Traffic:
             "min_by(messages, time) AS head",
             "max(consumers) AS consumers",
             "max_by(consumers, time) AS last_consumers",
-            "sum(added) FILTER (WHERE time > begun) AS counted",
-            "sum(added) FILTER (WHERE time > tail) AS tail_in",
-            f"sum({' + '.join(COUNTERS[1:])}) FILTER (WHERE time > tail) AS tail_out",
+            "sum(added) FILTER (WHERE time > first_sample) AS counted",
+            "sum(added) FILTER (WHERE time > tail_sample) AS tail_in",
+            f"sum({' + '.join(COUNTERS[1:])}) FILTER (WHERE time > tail_sample) AS tail_out",
         ).persist()
-
-    def close(self) -> None:
-        """Forget the steps."""
-        self._steps.unpersist()
 
     def queues(self, early: int) -> list[QueueTraffic]:
         """Every queue of the period, and those that were there when it began; one that is first seen later than
         ``early`` was empty then.
         """
         rows = aggregated(
-            self._steps,
+            self.cached,
             ("broker", "address", "queue"),
             "max_by(ring_size, step) AS ring_size",
             "max_by(last, step) AS depth",
@@ -467,14 +444,14 @@ class Traffic:
 
     def totals(self) -> dict[str, Any]:
         """What went in and out of all queues in each step, by the name of the counter."""
-        found = numpy_columns(aggregated(self._steps.where("step >= 0"), ["step"], *sums(*COUNTERS)))
+        found = numpy_columns(aggregated(self.cached.where("step >= 0"), ["step"], *sums(*COUNTERS)))
         return {name: self._grid.filled(found["step"], found[name]) for name in COUNTERS}
 
     def series(self, queues: Iterable[str]) -> dict[str, Series]:
         """Some queues, step by step."""
         found = self._rows(F.col("queue").isin(sorted(set(queues))), F.col("queue").alias("name"))
         return {
-            queue: Series(*(self._line(name, found, rows) for name in Series.__slots__))
+            queue: Series(*(self._line(name, found, rows) for name in Series._fields))
             for queue, rows in groups(found["name"])
         }
 
@@ -486,7 +463,7 @@ class Traffic:
         # A number for each queue does: names take room, and there may be many.
         queue = F.xxhash64("queue").alias("queue")
         numbers = ("step", "time", "last", "most", "added", "replaced", "consumers", "last_consumers")
-        return numpy_columns(self._steps.where(selected).select(queue, *more, *numbers))
+        return numpy_columns(self.cached.where(selected).select(queue, *more, *numbers))
 
     def _line(self, name: str, found: dict[str, Any], rows: Any) -> Any:
         """One of the `Series` of the queues that some rows are of, all of them together."""
@@ -508,20 +485,22 @@ def forward_filled(rows: dict[str, Any], grid: Grid) -> Any:
     """
     order = np.lexsort((rows["step"], rows["queue"]))
     queue, steps, last, time, most = (rows[name][order] for name in ("queue", "step", "last", "time", "most"))
-    known = np.maximum(0, (time + max(SAMPLE_VALIDITY, grid.step) - grid.start) // grid.step + 1)
     same = np.append(queue[1:] == queue[:-1], False)  # whether the next row is of the same queue
-    until = np.minimum(np.where(same, np.append(steps[1:], 0) + 1, grid.count), np.minimum(known, grid.count))
-    before = np.append(False, same[:-1]) & (np.append(0, until[:-1]) > steps)
+    following = np.where(same, np.roll(steps, -1), grid.count)  # the step of the next row
+    known = (time + max(SAMPLE_VALIDITY, grid.step) - grid.start) // grid.step + 1
+    until = np.minimum(following + 1, np.clip(known, 0, grid.count))
+    before = np.roll(same, 1) & (np.roll(until, 1) > steps)
     inside = steps >= 0
-    value = np.where(before, np.maximum(most, np.append(0, last[:-1])), most)
+    value = np.where(before, np.maximum(most, np.roll(last, 1)), most)
     # From the step behind a row to the one before the next row it is as deep as the last sample says.
-    begin, end = steps + 1, np.where(same, np.minimum(until, np.append(steps[1:], 0)), until)
-    runs = end > begin
+    begin, end = steps + 1, np.minimum(until, following)
+    runs, points = end > begin, grid.count + 1
     found = []
-    for at_step, behind in ((value[inside], last[runs]), (1, 1)):  # depths, and how many of them are known
-        change = np.zeros(grid.count + 1)
-        np.add.at(change, begin[runs], behind)
-        np.subtract.at(change, end[runs], behind)
+    for at_step, behind in (
+        (value[inside], last[runs]),
+        (None, None),
+    ):  # depths, and how many of them are known
+        change = np.bincount(begin[runs], behind, points) - np.bincount(end[runs], behind, points)
         found.append(grid.filled(steps[inside], at_step) + np.cumsum(change)[:-1])
     return np.where(found[1] > 0, found[0], np.nan)
 
@@ -537,18 +516,16 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 BIN_SQL = f"IF(stay < 1, -1, CAST(FLOOR(LN(stay) * {BINS}) AS INT))"
 
 
-def seconds_of(bins: Any) -> Any:
-    """The middle of bins: no duration in one is more than one per cent off."""
-    return np.where(np.asarray(bins) < 0, 0.0, np.exp((np.asarray(bins) + 0.5) / BINS) / 1e6)
-
-
 def percentiles(bins: Any, counts: Any, wanted: Sequence[float] = PERCENTILES) -> list[float]:
     """Seconds that so many per cent of the durations do not exceed. The same bin may be there more than once."""
+    bins, counts = np.asarray(bins), np.asarray(counts)
     order = np.argsort(bins, kind="stable")
-    reached = np.cumsum(np.asarray(counts)[order])
+    reached = np.cumsum(counts[order])
     # Nearest rank: the least duration that at least that many are not longer than. The 1e-9 is for 99.9 % of 1000.
-    ranks = [max(1, int(np.ceil(reached[-1] * each / 100 - 1e-9))) for each in wanted]
-    return [float(value) for value in seconds_of(np.asarray(bins)[order][np.searchsorted(reached, ranks)])]
+    ranks = np.maximum(1, np.ceil(reached[-1] * np.asarray(wanted) / 100 - 1e-9))
+    found = bins[order][np.searchsorted(reached, ranks)]
+    # The middle of a bin: no duration in it is more than one per cent off.
+    return list(np.where(found < 0, 0.0, np.exp((found + 0.5) / BINS) / 1e6).tolist())
 
 
 #: What is counted step by step.
@@ -570,8 +547,7 @@ class ConsumerCount:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class HotMessage:
+class HotMessage(NamedTuple):
     """One that came back again and again."""
 
     queue: str
@@ -581,29 +557,24 @@ class HotMessage:
 
 
 class EventCounts:
-    """Events counted by queue, kind and step; `close` gives back what Spark keeps of that."""
+    """Events counted by queue, kind and step; ``cached`` is the DataFrame that Spark caches."""
 
     def __init__(self, events: Any, grid: Grid, sampled: Mapping[str, SampleTimes]) -> None:
         self._grid, self._events = grid, events
-        times = {"begun": by_broker(sampled, "first"), "ended": by_broker(sampled, "last")}
         # Of most kinds no plot is made: they are counted as if there were one step.
         step = f"IF(event IN {STEPPED_EVENTS}, step, 0) AS step"
-        self._counts = (
+        self.cached = (
             aggregated(
-                grid.with_step(events).withColumns(times),
+                with_sample_times(grid.with_step(events), sampled),
                 ("queue", "event", step, "IF(event = 'acknowledged', consumer, NULL) AS consumer"),
                 "count(*) AS count",
-                "count_if(event = 'added' AND time > begun AND time <= ended) AS counted",
+                "count_if(event = 'added' AND time > first_sample AND time <= last_sample) AS counted",
                 "max(deliveries) AS deliveries",
                 "max(in_page) AS in_page",
             )
             .coalesce(1)
             .persist()
         )
-
-    def close(self) -> None:
-        """Forget the counts."""
-        self._counts.unpersist()
 
     def counts(self) -> dict[str, dict[str, int]]:
         """How many events of each kind each queue has."""
@@ -616,9 +587,9 @@ class EventCounts:
         """By queue: how many were added while counters were sampled, after the first sample and up to the last one."""
         return {row.queue: row.counted for row in self._totals if row.counted}
 
-    def paged(self) -> list[str]:
-        """Queues that had something to tell of messages in pages: be they read back before anybody took a sample."""
-        return sorted({row.queue for row in self._totals if row.in_page})
+    def paged(self) -> set[str]:
+        """Queues with events of messages in pages, also if the messages were read back before the next sample."""
+        return {row.queue for row in self._totals if row.in_page}
 
     def most_deliveries(self) -> dict[str, int]:
         """Of queues to which messages came back: how often one of them had gone out."""
@@ -628,7 +599,7 @@ class EventCounts:
     def _totals(self) -> list[Any]:
         return list(
             aggregated(
-                self._counts,
+                self.cached,
                 ("queue", "event"),
                 *sums("count", "counted"),
                 "max(in_page) AS in_page",
@@ -640,7 +611,7 @@ class EventCounts:
         """Who acknowledged most, in each queue by itself; how many consumers of queues there are in all, and how many
         messages they acknowledged.
         """
-        named = self._counts.where("consumer IS NOT NULL")
+        named = self.cached.where("consumer IS NOT NULL")
         found = aggregated(named, ("queue", "consumer"), *sums("count"))
         rows = found.orderBy(F.desc("count"), "queue", "consumer").limit(LISTED_CONSUMERS).collect()
         total, acknowledged = found.agg(F.count("*"), F.sum("count")).first()
@@ -648,7 +619,7 @@ class EventCounts:
 
     def steps(self, event: str) -> dict[str, Any]:
         """Events of one of the kinds in `STEPPED_EVENTS` in each step, by queue."""
-        found = numpy_columns(self._counts.where(F.col("event") == event).select("queue", "step", "count"))
+        found = numpy_columns(self.cached.where(F.col("event") == event).select("queue", "step", "count"))
         return {
             queue: self._grid.filled(found["step"][rows], found["count"][rows])
             for queue, rows in groups(found["queue"])
@@ -683,7 +654,7 @@ class Durations:
 
 
 class TimesInQueue:
-    """Counted in bins by queue, step and how they ended; `close` gives back what Spark keeps of that."""
+    """Times in queues, counted in bins by queue, step and event; ``cached`` is the DataFrame that Spark caches."""
 
     def __init__(
         self,
@@ -692,7 +663,7 @@ class TimesInQueue:
         grid: Grid,
         rows: int,
         queues: Iterable[str],
-        consumers: Sequence[ConsumerCount] = (),
+        consumers: Sequence[ConsumerCount],
     ) -> None:
         """``rows``: how many messages there are, roughly; ``queues``: those of which messages ended; ``consumers``:
         those of which stays are told by themselves.
@@ -718,7 +689,7 @@ class TimesInQueue:
             sent.repartition(pieces, *keys).hint("shuffle_hash"),
             keys,  # pieces are small: nothing need be sorted
         )
-        self._bins = (
+        self.cached = (
             aggregated(
                 grid.with_step(pairs).withColumn("stay", F.expr("greatest(time - began, 0)")),
                 ("number", "event", "step", f"{BIN_SQL} AS bin", "taker"),
@@ -729,10 +700,6 @@ class TimesInQueue:
             .persist()
         )
 
-    def close(self) -> None:
-        """Forget the bins."""
-        self._bins.unpersist()
-
     def overall(self, event: str) -> dict[str, Durations]:
         """By queue."""
         found = self._found(F.col("event") == event, "number")
@@ -740,7 +707,7 @@ class TimesInQueue:
 
     def steps(self, event: str, queues: Iterable[str]) -> dict[str, dict[int, Durations]]:
         """By queue and step, of some queues; steps in which there is none are not there."""
-        selected = F.col("number").isin([self._names.index(queue) for queue in set(queues)])
+        selected = F.col("number").isin([self._names.index(queue) for queue in queues])
         found = self._found((F.col("event") == event) & selected, "number", "step")
         return {self._names[number]: _steps(found, rows) for number, rows in groups(found["number"])}
 
@@ -756,7 +723,7 @@ class TimesInQueue:
         return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
 
     def _found(self, selected: Any, *by: str) -> dict[str, Any]:
-        bins = self._bins.where(selected)
+        bins = self.cached.where(selected)
         return numpy_columns(aggregated(bins, (*by, "bin"), *sums("count"), "max(longest) AS longest"))
 
 
