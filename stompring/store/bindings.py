@@ -349,9 +349,8 @@ class Bindings:
 
     def of_address(self, address: Address) -> Binding:
         """The same of an address, which has a number then."""
-        if not address.number:
-            address.number = next(self._journal.next_address)
-        return self._of(ADDRESS, address.number, address, partial(describe_address, address))
+        number = self._journal.number_of(address)
+        return self._of(ADDRESS, number, address, partial(describe_address, address))
 
     def of_value(self, number: int) -> Binding:
         """The same of a value."""

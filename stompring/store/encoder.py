@@ -25,7 +25,6 @@ from .record import (
     DELIVERED,
     FOR_RESTARTS,
     MESSAGE,
-    NAME,
     PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
@@ -41,6 +40,7 @@ from .record import (
     framed,
     framed_message,
     message_head,
+    pack_name,
     pack_numbers,
     scoped,
 )
@@ -491,7 +491,7 @@ class RecordEncoder:
         """The same without the address, for files whose own records have it."""
         packed = self._queues.get(queue.number)
         if packed is None:
-            self._frame(NAME.pack(Kind.NAME, QUEUE, 0, queue.number) + queue.name.encode())
+            self._frame(pack_name(QUEUE, queue.number, queue.name))
             packed = self._queues[queue.number] = _U32.pack(queue.number)
         return packed
 
@@ -500,22 +500,18 @@ class RecordEncoder:
         number = self._consumers.get(name, 0)
         if not number and self._last_consumer < MAX_CONSUMERS:
             number = self._consumers[name] = self._last_consumer = self._last_consumer + 1
-            self._frame(NAME.pack(Kind.NAME, CONSUMER, 0, number) + name.encode("utf-8", "surrogateescape"))
+            self._frame(pack_name(CONSUMER, number, name))
         return number
 
     def name_address(self, address: AddressBase) -> int:
         """Tell the name of an address if this segment does not have it, and return its id; a new one if it has none."""
-        number = self.number_of(address)
-        if number not in self._addresses:
-            self._addresses.add(number)
-            self._frame(NAME.pack(Kind.NAME, ADDRESS, 0, number) + address.name.encode())
-        return number
-
-    def number_of(self, address: AddressBase) -> int:
-        """The id of an address; a new one if it has none."""
         if not address.number:
             address.number = next(self._next_address)
-        return address.number
+        number = address.number
+        if number not in self._addresses:
+            self._addresses.add(number)
+            self._frame(pack_name(ADDRESS, number, address.name))
+        return number
 
     def ending(self, read: ReadFile, size: int) -> bytes:
         """Footer and trailer (see `Stream.close`)."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from stompring.broker.clock import Clock, Timer
-from stompring.broker.message import NOWHERE, Message
+from stompring.broker.message import NOWHERE, AddressBase, Message
 from stompring.broker.ports import DELIVERED, RETURNED, Entries, Reason
 from stompring.broker.reference import GONE, ConsumerBase, QueueBase, Reference, ReferenceRun
 
@@ -553,6 +553,12 @@ class Journal:
         self.next_message = max(self.next_message, message + 1)
         self.next_queue = max(self.next_queue, queue + 1)
         self._add_event(TRANSACTIONS_COMPLETE)
+
+    def number_of(self, address: AddressBase) -> int:
+        """The number of an address; a new one if it has none."""
+        if not address.number:
+            address.number = next(self.next_address)
+        return address.number
 
     def reserve_queue(self, number: int) -> None:
         """A queue has this number, which must not be given to another after a crash."""

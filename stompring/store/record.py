@@ -390,6 +390,11 @@ class StoredMessage:
         )
 
 
+def pack_name(what: int, number: int, name: str, passing: bool = False) -> bytes:
+    """The payload of a NAME record; ``passing``: of a queue that is not durable, in a page."""
+    return NAME.pack(Kind.NAME, what, passing, number) + name.encode("utf-8", "surrogateescape")
+
+
 def scoped(payload: bytes, scope: int) -> bytes:
     """A payload that is for those alone who are in a scope."""
     return SCOPED.pack(Kind.SCOPED, scope, 0) + payload
