@@ -81,8 +81,6 @@ class WriteBatch:
     least recently used first.
     """
 
-    __slots__ = ("awaited", "bytes", "callers", "writes")
-
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.callers: list[Callable[[], object]] = []
@@ -230,8 +228,6 @@ class ReactorSync:
     some more. After a slow sync it has all for a while. ``seconds`` is the mean of the syncs.
     """
 
-    __slots__ = ("_clock", "_is_idle", "_until", "_waiting_since", "busy_batches", "count", "seconds")
-
     def __init__(self, clock: Clock, is_idle: Callable[[], bool]) -> None:
         self._clock = clock
         self._is_idle = is_idle
@@ -293,26 +289,6 @@ class AppendOnlyFile:
     From ``prefill_from`` bytes on, and up to ``prefill_until``, zeros are written ahead of the records, up to
     ``prefilled``, which is the disk thread's. They go when the file is closed.
     """
-
-    __slots__ = (
-        "_chunks",
-        "_flight",
-        "_parts",
-        "_write_limit",
-        "_writer",
-        "closed",
-        "deleted",
-        "journal",
-        "path",
-        "prefill_from",
-        "prefill_until",
-        "prefilled",
-        "seal",
-        "size",
-        "sync",
-        "unsynced",
-        "written",
-    )
 
     def __init__(self, writer: Writer, path: Path, size: int = 0, *, journal: bool = False) -> None:
         self._writer = writer
