@@ -139,19 +139,6 @@ CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
 class IdChunk(LiveRecord):
     """Ids of one address with consecutive positions."""
 
-    __slots__ = (
-        "_logged",
-        "_mark",
-        "_owner",
-        "_size",
-        "_unlogged",
-        "dropped",
-        "first",
-        "full",
-        "ids",
-        "live_bytes",
-    )
-
     whole = False
 
     def __init__(self, owner: StoredIds, first: int) -> None:
@@ -238,8 +225,6 @@ class IdsCleared(LiveRecord):
 
     Nothing keeps it: when its segment goes, all older ones have gone, and with them the ids.
     """
-
-    __slots__ = ("_address", "_oldest")
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()

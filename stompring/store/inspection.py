@@ -285,8 +285,6 @@ _QUEUE = Struct("<I")
 class FoundMessage:
     """A message that is there: where its record is, and which queues hold it."""
 
-    __slots__ = ("_state_of", "at", "path", "queues", "stored")
-
     def __init__(
         self,
         path: Path,

@@ -539,7 +539,7 @@ class PageRecovery:
         recovery = self._recovery
         scan = PageScan(self._files.read(page.path))
         for each, name in scan.queues.items():
-            recovery.names.setdefault((QUEUE, each), name)
+            self._replay.names.setdefault((QUEUE, each), name)
         description = scan.bindings.get((QUEUE, number))
         if description is not None:
             for (what, each), address in scan.bindings.items():

@@ -267,8 +267,6 @@ def framed_message(head: bytes, tail: bytes) -> bytes:
 class TraitsCache:
     """`Traits` of messages read back: made once for all that were sent with the same headers."""
 
-    __slots__ = ("_block", "_known", "_limit", "_part", "_traits")
-
     def __init__(self, limit: int = 4096) -> None:
         self._known: dict[tuple[int, bytes, bytes], Traits] = {}
         self._limit = limit
@@ -331,24 +329,6 @@ class TraitsCache:
 
 class StoredMessage:
     """The fields of a message record, its bytes not yet taken apart."""
-
-    __slots__ = (
-        "_at",
-        "_payload",
-        "address",
-        "body",
-        "deliveries",
-        "due",
-        "expires",
-        "flags",
-        "head",
-        "number",
-        "priority",
-        "queues",
-        "timestamp",
-        "traits_length",
-        "transaction",
-    )
 
     def __init__(self, payload: bytes | memoryview, at: int = 0) -> None:
         (

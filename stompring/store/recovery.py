@@ -28,7 +28,6 @@ from .journal import (
     RECORD_OVERHEAD,
     Journal,
     JournalSegment,
-    LiveMessage,
     LiveRecord,
     MessageReferences,
 )
@@ -168,8 +167,6 @@ _ID = Struct("<I")
 class StoredRun:
     """Messages of one segment, ascending by number, for one queue: their objects are made when one is needed."""
 
-    __slots__ = ("_address", "_begins", "_data", "_memo", "_queue", "_segment")
-
     def __init__(
         self,
         data: bytes,
@@ -213,8 +210,6 @@ class StoredRun:
 class Batch:
     """Messages of one address for one queue, of one priority, that follow each other there."""
 
-    __slots__ = ("address", "places", "priority", "queue")
-
     def __init__(self, queue: Queue, priority: int) -> None:
         self.queue = queue
         self.priority = priority
@@ -238,7 +233,6 @@ class MessageLoader:
         self._queues = recovery.queues
         self._addresses = recovery.addresses
         self._memo = TraitsCache()
-        self._live_bytes = 0
         self._restored = self._dangling = 0
 
     def run(self, progress: RecoveryProgress) -> tuple[int, int]:
@@ -251,14 +245,13 @@ class MessageLoader:
         index.segments.reverse()
         while index.segments:
             columns = index.segments.pop()  # so that a segment's bytes go with the last of its messages
-            progress.restoring(done, total)
+            progress.report(f"restored {done} of {total} messages")
             done += len(columns.numbers)
             self._restore_segment(columns, others, eventful)
         while others:
             if not len(others) % LOADED_AT_ONCE:
-                progress.restoring(total - len(others), total)
+                progress.report(f"restored {total - len(others)} of {total} messages")
             self._restore_other(others.pop())
-        self._recovery.journal.live_bytes += self._live_bytes
         return self._restored, self._dangling
 
     def _restore_other(self, number: int) -> None:
@@ -343,7 +336,7 @@ class MessageLoader:
         size = tails + length * MESSAGE_OVERHEAD
         address.occupy_all(length, size)
         queue.reinstate_run(run, batch.priority, size)
-        self._live_bytes += RECORD_OVERHEAD * length + tails
+        self._recovery.journal.live_bytes += RECORD_OVERHEAD * length + tails
         self._restored += length
 
     def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
@@ -357,7 +350,10 @@ class MessageLoader:
             return
         message = stored.restore(address, self._memo)
         refs = [self._refer(stored, message, queue) for queue in holders]
-        self._keep(message, refs[0] if len(refs) == 1 else MessageReferences(refs), segment)
+        segment.live[message.number] = refs[0] if len(refs) == 1 else MessageReferences(refs)
+        message.segment = segment
+        self._recovery.journal.live_bytes += RECORD_OVERHEAD + len(message.tail)
+        self._restored += 1
         for queue, ref in zip(holders, refs, strict=True):
             queue.reinstate(ref)
 
@@ -368,12 +364,6 @@ class MessageLoader:
         if state.recurrence:
             ref.recurrence = unpack_recurrence(state.recurrence)
         return ref
-
-    def _keep(self, message: Message, held: LiveMessage, segment: JournalSegment) -> None:
-        segment.live[message.number] = held
-        message.segment = segment
-        self._live_bytes += RECORD_OVERHEAD + len(message.tail)
-        self._restored += 1
 
 
 def _takes_runs(queue: Queue) -> bool:
@@ -389,19 +379,16 @@ class RecoveryProgress:
         self._clock = broker.clock.steady
         self._reported_at = self._clock.refresh()
 
-    def reading(self, done: int, total: int) -> None:
-        """So many bytes of all are read."""
-        self._log(lambda: f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
-
-    def restoring(self, done: int, total: int) -> None:
-        """So many messages of all are back."""
-        self._log(lambda: f"restored {done} of {total} messages")
-
-    def _log(self, text: Callable[[], str]) -> None:
+    def report(self, text: str) -> None:
+        """Log the progress, unless that was done a moment ago."""
         now = self._clock.refresh()
         if now - self._reported_at >= PROGRESS_INTERVAL:
             self._reported_at = now
-            log.info("recovering the journal: %s", text())
+            log.info("recovering the journal: %s", text)
+
+    def reading(self, done: int, total: int) -> None:
+        """So many bytes of all are read."""
+        self.report(f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
 
 class Recovery:
@@ -470,7 +457,11 @@ class Recovery:
         for text in repair.reports:
             self._report(text)
         self.lost_bytes = repair.lost_bytes
-        segments = [self._segment_of(each) for each in repaired]
+        segments: list[JournalSegment] = []
+        for read in repaired:
+            segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
+            segment.damaged = bool(read.faults)
+            segments.append(segment)
         for number in replay.missing:
             self._report(
                 f"segment {number} of the journal in {replay.directory} is missing; number of lost messages "
@@ -485,12 +476,9 @@ class Recovery:
         journal.complete_transaction = replay.complete_transaction
         journal.next_address = count(replay.next_address)
         journal.next_page = replay.next_page if replay.lists_pages else 0
-        numbers = [each.number for each in (*repaired, *[read for read, _ in replay.misplaced])]
-        journal.last_segment = max(*numbers, *replay.missing, 0, 0)
-        journal.begin(
-            segments,
-            self._tail_of(repaired[-1], segments[-1]) if repaired else None,
-        )
+        numbers = [each.number for each in (*repaired, *[each for each, _ in replay.misplaced])]
+        journal.last_segment = max([*numbers, *replay.missing, 0])
+        journal.begin(segments, self._tail_of(repaired[-1]) if repaired else None)
 
     def _set_misplaced_aside(self) -> None:
         """Segments that are not what their names say. Raises `StoreError` where all are another directory's."""
@@ -508,12 +496,7 @@ class Recovery:
             self._files.rename(read.path, aside)
             self._report(f"{read.path} is not segment {read.number}: {why}; set aside as {aside.name}")
 
-    def _segment_of(self, read: ReadSegment) -> JournalSegment:
-        segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
-        segment.damaged = bool(read.faults)
-        return segment
-
-    def _tail_of(self, read: ReadSegment, segment: JournalSegment) -> RecordEncoder | None:
+    def _tail_of(self, read: ReadSegment) -> RecordEncoder | None:
         """Where to go on in the last segment, unless it is sealed or damaged."""
         if read.sealed or read.faults:
             return None
@@ -594,7 +577,9 @@ class Recovery:
     def _restore_bindings(self) -> None:
         """Addresses, then queues, then values."""
         known = self._bindings
-        for (what, number), (segment, value) in sorted(self.replay.bindings.items(), key=_what):
+        for (what, number), (segment, value) in sorted(
+            self.replay.bindings.items(), key=lambda each: each[0][0]
+        ):
             if what == ADDRESS:
                 address = self._address_from(number, value, segment.path)
                 binding = None if address is None else known.of_address(address)
@@ -629,26 +614,25 @@ class Recovery:
 
     def _queue_from(self, number: int, value: Mapping[str, Any], path: Path) -> Queue | None:
         try:
-            return self._restore_queue(number, StoredQueue.parse(value))
+            stored = StoredQueue.parse(value)
+            directory, attributes = self._broker.directory, stored.attributes
+            if stored.address not in directory.addresses:
+                directory.create_address(
+                    stored.address, frozenset({attributes.routing_type}), auto_created=True
+                )
+            queue = directory.restore_queue(stored.name, stored.address, attributes, number)
+            queue.no_local = stored.no_local
+            queue.as_configured = stored.as_configured
+            queue.paused = stored.paused
+            queue.update_filter()
+            self.queues[number] = queue
+            return queue
         except UNUSABLE as fault:
             self._report(
                 f"cannot restore queue {value.get('name', number)} from {path}: {_why(fault)}",
                 queue=str(value.get("name", number)),
             )
             return None
-
-    def _restore_queue(self, number: int, stored: StoredQueue) -> Queue:
-        directory = self._broker.directory
-        attributes = stored.attributes
-        if stored.address not in directory.addresses:
-            directory.create_address(stored.address, frozenset({attributes.routing_type}), auto_created=True)
-        queue = directory.restore_queue(stored.name, stored.address, attributes, number)
-        queue.no_local = stored.no_local
-        queue.as_configured = stored.as_configured
-        queue.paused = stored.paused
-        queue.update_filter()
-        self.queues[number] = queue
-        return queue
 
     def _restore_ids(self) -> None:
         persist, journal = self._broker.configuration.persist_id_cache, self.journal
@@ -677,11 +661,6 @@ class Recovery:
         segment = repaired.segment = self.segments[read.number]
         segment.live[repaired] = repaired
 
-    @property
-    def names(self) -> dict[tuple[int, int], str]:
-        """Names of addresses and queues by ADDRESS or QUEUE and their id, also of those that are deleted."""
-        return self.replay.names
-
     def address_of(self, number: int) -> Address:
         """The address with that id; one that is deleted, and yet has messages in wildcard queues, is made for them."""
         address = self.addresses.get(number)
@@ -694,10 +673,6 @@ class Recovery:
                 address.number, address.deleted = number, True
             self.addresses[number] = address
         return address
-
-
-def _what(binding: tuple[tuple[int, int], object]) -> int:
-    return binding[0][0]
 
 
 def _why(fault: Exception) -> str:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from .encoder import unpack_recurrence
+from .encoder import MessageState, unpack_recurrence
 from .files import Files
 from .record import (
     ADDRESS,
@@ -83,8 +83,6 @@ RecordLocation = tuple["ReadSegment", bytes, int]
 class MessageKind:
     """What message records have in common: all but number, times and the lengths of head and body."""
 
-    __slots__ = ("address", "before", "fixed", "grouped", "part", "priority", "queue", "routed")
-
     def __init__(self, fixed: bytes, routed: bytes, part: bytes) -> None:
         self.fixed = fixed
         self.routed = routed
@@ -98,21 +96,6 @@ class MessageKind:
 
 class SegmentMessages:
     """Message records of one segment, ascending by number: number, beginning, bytes of the tail, and kind of each."""
-
-    __slots__ = (
-        "_current",
-        "_found",
-        "_known",
-        "_number_of_kind",
-        "begins",
-        "data",
-        "gone",
-        "kinds",
-        "kinds_of",
-        "numbers",
-        "segment",
-        "sizes",
-    )
 
     def __init__(self, segment: ReadSegment, data: bytes) -> None:
         self.segment = segment
@@ -192,6 +175,10 @@ class SegmentMessages:
         self.gone += 1
 
 
+def _last_number(columns: SegmentMessages) -> int:
+    return columns.numbers[-1]
+
+
 class MessageIndex:
     """The messages that the journal has, by number: in the columns of their segments, else in ``others``."""
 
@@ -219,18 +206,11 @@ class MessageIndex:
         last = self._last
         if last is not None and last.numbers[0] <= number <= last.numbers[-1]:
             return last
-        segments = self.segments
-        low, high = 0, len(segments)
-        while low < high:
-            middle = (low + high) // 2
-            if segments[middle].numbers[-1] < number:
-                low = middle + 1
-            else:
-                high = middle
-        if low == len(segments):
+        at = bisect_left(self.segments, number, key=_last_number)
+        if at == len(self.segments):
             return None
-        self._last = segments[low]
-        return segments[low]
+        self._last = found = self.segments[at]
+        return found
 
     def get(self, number: int) -> RecordLocation | None:
         """Where the record of a message is, None where there is no such message."""
@@ -283,15 +263,6 @@ _NUMBER = Struct("<Q")
 _NUMBER_AT = 8  # of a message record
 _COUNT = Struct("<I")
 _QUEUES_AT = MESSAGE.size - 8
-
-
-class MessageState(NamedTuple):
-    """Where a message stands in one queue, as in a STATE record."""
-
-    deliveries: int
-    attempts: int
-    due: int
-    recurrence: bytes
 
 
 @dataclass(slots=True)
@@ -393,6 +364,7 @@ class Replay:
         self.malformed: list[str] = []  # records that could not be understood
         self._segment = ReadSegment(0, directory, 0, Header())
         self._kinds: dict[int, Callable[[bytes, int, int], None]] = {
+            Kind.MESSAGE: self._message,
             Kind.SETTLED: self._settled,
             Kind.STATE: self._state,
             Kind.DELIVERED: self._delivered,
@@ -464,7 +436,7 @@ class Replay:
             if data[begin] == 1:
                 number = columns.add(begin, end, greatest)
                 if number < 0:
-                    self._other_message(data, begin, end)
+                    self._record(data, begin, end)
                     continue
                 greatest = number
                 if others and number in others:
@@ -484,12 +456,8 @@ class Replay:
         return len(data)
 
     def _record(self, data: bytes, begin: int, end: int) -> None:
-        read = self._kinds.get(data[begin])
         try:
-            if read is not None:
-                read(data, begin, end)
-            else:
-                self._not_understood(begin)
+            self._kinds[data[begin]](data, begin, end)
         except (error, ValueError, KeyError, TypeError, IndexError, RecursionError):
             self._not_understood(begin)
 
@@ -497,13 +465,6 @@ class Replay:
         self.malformed.append(f"{self._segment.path} at {at}")
 
     # ---- messages
-
-    def _other_message(self, data: bytes, begin: int, end: int) -> None:
-        """A message that is unlike most."""
-        try:
-            self._message(data, begin, end)
-        except ValueError:
-            self._not_understood(begin)
 
     def _message(self, data: bytes, begin: int, end: int) -> None:
         if not fits(data, begin, end):
@@ -651,17 +612,12 @@ class Replay:
 
     # ---- what came of it
 
-    def queues_of(self, place: RecordLocation) -> tuple[int, ...]:
-        """The queues in the record of a message."""
-        _, data, at = place
-        return StoredMessage(data, at).queue_ids()
-
     def state_of(self, message: StoredMessage, queue: int) -> MessageState:
         """Where a message stands in one of its queues."""
         number = message.number
         state = self.states.get(number, {}).get(queue)
         if state is None:
-            state = MessageState(message.deliveries, 0, message.due, b"")
+            state = MessageState(message.deliveries, 0, message.due)
         went_out = self.went_out.get(number, {}).get(queue, 0)
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 

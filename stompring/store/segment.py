@@ -293,8 +293,6 @@ class SegmentScan:
     prefill a journal segment: they follow its last record, and nothing else follows them.
     """
 
-    __slots__ = ("_all", "_prefilled", "data", "end", "faults", "footer", "size", "start")
-
     def __init__(self, data: bytes, start: int = -1) -> None:
         """``start`` is where the first record begins; -1: behind the header."""
         self._all = start < 0
