@@ -35,6 +35,8 @@ from .encoder import recurrence_fields, unpack_recurrence
 from .inspection import DirectoryContents, Findings, FoundMessage, JournalInspection
 from .record import ADDRESS, QUEUE, TraitsCache
 
+T = TypeVar("T")
+
 
 class InvalidExport(Exception):
     """A line of the file is not what it should be; the text names the field."""
@@ -72,10 +74,12 @@ class FieldReader:
         if self._left:
             raise InvalidExport(f"{self._what} has an unknown field {sorted(self._left)[0]}")
 
-    def nothing(self, name: str) -> int:
-        """Null, which stands for 0."""
-        self.value(name)
-        return 0
+    def optional(self, name: str, read: Callable[[str], T]) -> T | None:
+        """None for null, else what ``read`` makes of the field."""
+        if self._left.get(name, "") is None:
+            self.value(name)
+            return None
+        return read(name)
 
     def text(self, name: str) -> str:
         """A text."""
@@ -83,13 +87,6 @@ class FieldReader:
         if not isinstance(value, str):
             raise InvalidExport(f"{self._what}: {name} is not a string")
         return value
-
-    def text_or_none(self, name: str) -> str | None:
-        """A text or null."""
-        if self._left.get(name, "") is None:
-            self.value(name)
-            return None
-        return self.text(name)
 
     def flag(self, name: str) -> bool:
         """True or false."""
@@ -107,7 +104,7 @@ class FieldReader:
 
     def choice(self, name: str, kind: type[StrEnum]) -> Any:
         """One of the values of an enumeration, or null."""
-        value = self.text_or_none(name)
+        value = self.optional(name, self.text)
         if value is not None and value not in kind.__members__:
             raise InvalidExport(f"{self._what}: {name} is one of {', '.join(kind)}, not {value}")
         return None if value is None else kind(value)
@@ -119,31 +116,17 @@ class FieldReader:
             raise InvalidExport(f"{self._what}: {name} is not a list")
         return value
 
-    def objects(self, name: str) -> list[Any]:
-        """A list that has something in it."""
-        found = self.items(name)
-        if not found:
-            raise InvalidExport(f"{self._what}: {name} is empty")
-        return found
-
     def raw(self, name: str) -> bytes:
         """A text as bytes, or what ``{"base64": …}`` stands for."""
         return self.as_bytes(name, self.value(name))
 
-    def raw_or_none(self, name: str) -> bytes | None:
-        """The same, or null."""
-        value = self.value(name)
-        return None if value is None else self.as_bytes(name, value)
-
     def as_bytes(self, name: str, value: Any) -> bytes:
         """A value that was taken out of a list."""
-        try:
+        with suppress(ValueError, TypeError):
             if isinstance(value, str):
                 return value.encode()
             if isinstance(value, Mapping) and value.keys() == {"base64"}:
                 return base64.b64decode(value["base64"], validate=True)
-        except (ValueError, TypeError):
-            pass
         raise InvalidExport(f'{self._what}: {name} is neither a string nor {{"base64": …}}')
 
 
@@ -176,7 +159,16 @@ class PortableMessage:
         return {
             "number": self.number,
             "address": self.address,
-            "queues": [_place_fields(place) for place in self.places],
+            "queues": [
+                {
+                    "queue": place.queue,
+                    "deliveryCount": place.deliveries,
+                    "failedAttempts": place.attempts,
+                    "dueTime": place.due or None,
+                    "recurrence": None if place.recurrence is None else recurrence_fields(place.recurrence),
+                }
+                for place in self.places
+            ],
             "priority": traits.priority,
             "durable": traits.durable,
             "timestamp": self.timestamp,
@@ -205,15 +197,18 @@ class PortableMessage:
             take.number("priority", 9),
             take.flag("durable"),
             0,
-            take.raw_or_none("group"),
+            take.optional("group", take.raw),
             -1 if take.flag("groupEnd") else 0,
-            take.text_or_none("origin"),
-            take.text_or_none("user"),
+            take.optional("origin", take.text),
+            take.optional("user", take.text),
         )
+        number, address, places = take.number("number"), take.text("address"), take.items("queues")
+        if not places:
+            raise InvalidExport("message: queues is empty")
         found = cls(
-            take.number("number"),
-            take.text("address"),
-            tuple(_place(place) for place in take.objects("queues")),
+            number,
+            address,
+            tuple(map(_place, places)),
             traits,
             take.raw("body"),
             take.number("timestamp"),
@@ -242,20 +237,9 @@ def _headers(take: FieldReader) -> list[tuple[bytes, bytes]]:
     return [(take.as_bytes("headers", name), take.as_bytes("headers", value)) for name, value in pairs]
 
 
-def _place_fields(place: QueueEntry) -> dict[str, Any]:
-    recurrence = place.recurrence
-    return {
-        "queue": place.queue,
-        "deliveryCount": place.deliveries,
-        "failedAttempts": place.attempts,
-        "dueTime": place.due or None,
-        "recurrence": None if recurrence is None else recurrence_fields(recurrence),
-    }
-
-
 def _place(given: Mapping[str, Any]) -> QueueEntry:
     take = FieldReader(given, "queues")
-    due = take.number("dueTime") if given.get("dueTime") is not None else take.nothing("dueTime")
+    due = take.optional("dueTime", take.number) or 0
     recurrence = take.value("recurrence")
     found = QueueEntry(
         take.text("queue"),
@@ -274,7 +258,7 @@ def _recurrence(given: Any) -> Recurrence:
         found = Recurrence(
             take.number("period"),
             take.number("repeat", least=-1),
-            take.text_or_none("cron"),
+            take.optional("cron", take.text),
             take.number("delay"),
         )
     except Refused as fault:
@@ -330,7 +314,7 @@ class PortableQueue:
             take.text("address"),
             _attributes(take),
             take.flag("paused"),
-            take.text_or_none("noLocal"),
+            take.optional("noLocal", take.text),
             None if configured is None else _only_attributes(configured),
         )
         take.done()
@@ -368,29 +352,12 @@ def _attributes(take: FieldReader) -> dict[str, Any]:
         elif value_type.kind is int:
             found[ours] = take.number(shown, least=-1)
         else:
-            found[ours] = take.text_or_none(shown)
+            found[ours] = take.optional(shown, take.text)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class PortableAddress:
+class PortableAddress(StoredAddress):
     """An address."""
-
-    name: str
-    routing_types: frozenset[RoutingType]
-    auto_created: bool = False
-    configured: bool = False
-    paused: bool = False
-
-    def fields(self) -> dict[str, Any]:
-        """The JSON object."""
-        return {
-            "name": self.name,
-            "routingTypes": sorted(self.routing_types),
-            "autoCreated": self.auto_created,
-            "configured": self.configured,
-            "paused": self.paused,
-        }
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableAddress:
@@ -425,7 +392,11 @@ Entry = PortableAddress | PortableQueue | DeclaredQueue | PortableMessage
 
 #: What this version writes, and the newest that it reads.
 FORMAT = 1
-KINDS = ("address", "queue", "message")
+KINDS: dict[str, type[PortableAddress | PortableQueue | PortableMessage]] = {
+    "address": PortableAddress,
+    "queue": PortableQueue,
+    "message": PortableMessage,
+}
 #: gzip's own default costs three times the time for a tenth of the size.
 GZIP_LEVEL = 5
 
@@ -546,14 +517,9 @@ class ExportReader(ImportedFile):
 
     def entries(self) -> Iterator[Entry]:
         """Addresses, queues and messages in the order of the file. Raises `InvalidExport`."""
-        kinds: dict[str, type[PortableAddress | PortableQueue | PortableMessage]] = {
-            "address": PortableAddress,
-            "queue": PortableQueue,
-            "message": PortableMessage,
-        }
         for kind, given in self:
             try:
-                entry = kinds[kind].of(given)
+                entry = KINDS[kind].of(given)
             except InvalidExport as fault:
                 raise self.wrong(str(fault)) from None
             yield entry
@@ -609,31 +575,22 @@ def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
 
 def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
     """The addresses there are."""
-    return {
-        number: PortableAddress(
-            stored.name, stored.routing_types, stored.auto_created, stored.configured, stored.paused
-        )
-        for number, stored in _bound(journal, ADDRESS, StoredAddress.parse)
-    }
-
-
-T = TypeVar("T")
+    return dict(_bound(journal, ADDRESS, PortableAddress.parse))
 
 
 def _bound(
     journal: JournalInspection, what: int, parse: Callable[[Mapping[str, Any]], T]
 ) -> Iterator[tuple[int, T]]:
-    for number, binding in journal.described(what):
-        try:
-            yield number, parse(binding)
-        except UNUSABLE:
-            continue
+    for (kind, number), (_, binding) in journal.bindings.items():
+        if kind == what:
+            with suppress(*UNUSABLE):
+                yield number, parse(binding)
 
 
 def faults(journal: JournalInspection) -> Iterator[str]:
     """What is wrong with bindings."""
     addresses, queues = bound_addresses(journal), bound_queues(journal)
-    for (what, number), _ in journal.bindings.items():
+    for what, number in journal.bindings:
         if what == QUEUE and number not in queues:
             yield f"invalid binding record of queue {journal.queue(number)} (number {number})"
         elif what == ADDRESS and number not in addresses:
@@ -689,5 +646,5 @@ def to_portable(
 
 
 def _portable_place(held: FoundMessage, number: int, name: str) -> QueueEntry:
-    deliveries, attempts, due, recurrence = held.state(number)
+    deliveries, attempts, due, recurrence = held.queues[number]
     return QueueEntry(name, deliveries, attempts, due, unpack_recurrence(recurrence))

@@ -13,18 +13,20 @@ import resource
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import merge
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError
-from typing import Any
 
 from stompring.errors import StoreError
 from stompring.settings.machine import DataDirectory
 
 from .datadir import IDENTITY, LOCK, MARKER, VERSION, is_locked, read_identity
+from .encoder import MessageState
 from .files import Files
 from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
 from .record import (
@@ -44,12 +46,15 @@ from .record import (
     unpack_binding,
     unpack_numbers,
 )
-from .replay import SEGMENT_NAME, MessageState, PageRecords, Replay
+from .replay import SEGMENT_NAME, PageRecords, Replay
 from .segment import FORMAT, NO_IDENTITY, PAGE, Header, SegmentScan
 
 LIVE_PAGE_NAME = re.compile(r"(\d{9,})\.page")
 SET_ASIDE = re.compile(r".*\.(damaged|discarded|invalidPage|orphaned)(\.\d+)?")
-KNOWN_NAMES = frozenset({LOCK, VERSION, IDENTITY, MARKER, "journal", "paging", "retention"})
+KNOWN_NAME = re.compile(
+    "|".join((re.escape(LOCK), VERSION, IDENTITY, MARKER, "journal", "paging", "retention"))
+)
+PAGE_FOLDER_NAME = re.compile(rf"\d{{9,}}\.page|{re.escape(ADDRESS_FILE)}")
 
 #: How often a listing is begun anew because files went while they were being opened.
 MAX_ATTEMPTS = 50
@@ -107,7 +112,9 @@ class Snapshot:
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
         self.running = is_locked(directory.root)
-        self.identity = _identity_of(directory.root)
+        self.identity = NO_IDENTITY
+        with suppress(OSError, StoreError):
+            self.identity = read_identity(Files(), directory.root / IDENTITY) or NO_IDENTITY
         self.journal: list[DataFile] = []
         self.folders: list[PageFolder] = []
         self.set_aside: list[Path] = []
@@ -115,7 +122,9 @@ class Snapshot:
         self.strangers: list[Path] = []
         if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
             raise StoreError("not a stompring data directory", str(directory.root), 0)
-        raise_file_limit()
+        # all files of a directory are open at once
+        _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         try:
             self._open()
         except OSError as fault:
@@ -155,14 +164,21 @@ class Snapshot:
         for _ in range(MAX_ATTEMPTS):
             self.close()
             try:
-                self.folders = [self._folder(path) for path in _directories(self.directory.paging)]
+                self.folders = [
+                    self._folder(path)
+                    for path in _listing(self.directory.paging)
+                    if path.is_dir() and DIRECTORY_NAME.fullmatch(path.name)
+                ]
                 before = self._pages_there()
                 self.journal = _opened(self.directory.journal, SEGMENT_NAME)
             except FileNotFoundError:
                 continue  # deleted between listing and opening
             there = self._pages_there()
             if before <= there:
-                self._drop_all_but(there)
+                for folder in self.folders:  # without pages that were deleted before the journal was opened
+                    for page in [page for page in folder.pages if page.path not in there]:
+                        folder.pages.remove(page)
+                        page.close()
                 return
         self.close()
         raise StoreError(
@@ -172,44 +188,31 @@ class Snapshot:
     def _folder(self, path: Path) -> PageFolder:
         folder = PageFolder(path)
         folder.pages = _opened(path, LIVE_PAGE_NAME)
-        try:
+        with suppress(FileNotFoundError):
             folder.address = (path / ADDRESS_FILE).read_text("utf-8", "replace").removesuffix("\n")
-        except FileNotFoundError:
-            pass
         return folder
 
     def _pages_there(self) -> set[Path]:
         return {page.path for folder in self.folders for page in folder.pages if page.path.exists()}
 
-    def _drop_all_but(self, there: set[Path]) -> None:
-        """Pages that were deleted before the journal was opened: it has forgotten them."""
-        for folder in self.folders:
-            for page in [page for page in folder.pages if page.path not in there]:
-                folder.pages.remove(page)
-                page.close()
-
     def _look_around(self) -> None:
         directory = self.directory
-        own = {directory.journal, directory.paging}
-        self._sort(directory.root, lambda path: path.name in KNOWN_NAMES or path in own)
-        self._sort(directory.journal, lambda path: SEGMENT_NAME.fullmatch(path.name) is not None)
-        self._sort(
-            directory.paging, lambda path: path.is_dir() and DIRECTORY_NAME.fullmatch(path.name) is not None
-        )
-        for folder in self.folders:
-            self._sort(
-                folder.path,
-                lambda path: path.name == ADDRESS_FILE or LIVE_PAGE_NAME.fullmatch(path.name) is not None,
-            )
-
-    def _sort(self, directory: Path, belongs: Callable[[Path], bool]) -> None:
-        for path in _listing(directory):
-            if belongs(path) or path == self.directory.root:
-                continue
-            if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE, MARKER):
-                self.drafts.append(path)
-                continue
-            (self.set_aside if SET_ASIDE.fullmatch(path.name) else self.strangers).append(path)
+        own = {directory.root, directory.journal, directory.paging}
+        names = {
+            directory.root: KNOWN_NAME,
+            directory.journal: SEGMENT_NAME,
+            directory.paging: DIRECTORY_NAME,
+        }
+        for folder, known in (names | {each.path: PAGE_FOLDER_NAME for each in self.folders}).items():
+            for path in _listing(folder):
+                if path in own or (
+                    known.fullmatch(path.name) and (known is not DIRECTORY_NAME or path.is_dir())
+                ):
+                    continue
+                if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE, MARKER):
+                    self.drafts.append(path)
+                else:
+                    (self.set_aside if SET_ASIDE.fullmatch(path.name) else self.strangers).append(path)
 
 
 def _listing(directory: Path) -> list[Path]:
@@ -217,10 +220,6 @@ def _listing(directory: Path) -> list[Path]:
         return sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _directories(directory: Path) -> list[Path]:
-    return [path for path in _listing(directory) if path.is_dir() and DIRECTORY_NAME.fullmatch(path.name)]
 
 
 def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
@@ -235,21 +234,6 @@ def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
             file.close()
         raise
     return opened
-
-
-def _identity_of(root: Path) -> bytes:
-    """The identity of a data directory, `NO_IDENTITY` if its file has none."""
-    try:
-        return read_identity(Files(), root / IDENTITY) or NO_IDENTITY
-    except (OSError, StoreError):
-        return NO_IDENTITY
-
-
-def raise_file_limit() -> None:
-    """As many open files as the system lets us have: all files of a directory are open at once."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class SnapshotFiles(Files):
@@ -282,22 +266,14 @@ QUEUE_OF_PAGE_RECORD = 8
 _QUEUE = Struct("<I")
 
 
+@dataclass(slots=True)
 class FoundMessage:
-    """A message that is there: where its record is, and which queues hold it."""
+    """A message in a data directory: the place of its record, and its state in each of its queues."""
 
-    def __init__(
-        self,
-        path: Path,
-        at: int,
-        stored: StoredMessage,
-        queues: tuple[int, ...],
-        state_of: Callable[[StoredMessage, int], MessageState],
-    ) -> None:
-        self.path = path
-        self.at = at  # of the payload
-        self.stored = stored
-        self.queues = queues
-        self._state_of = state_of
+    path: Path
+    at: int  # of the payload
+    stored: StoredMessage
+    queues: dict[int, MessageState]
 
     @property
     def number(self) -> int:
@@ -309,10 +285,6 @@ class FoundMessage:
         """Bytes of the payload."""
         stored = self.stored
         return int(MESSAGE.size + 4 * stored.queues + stored.traits_length + stored.head + stored.body + 2)
-
-    def state(self, queue: int) -> MessageState:
-        """Where it stands in a queue."""
-        return self._state_of(self.stored, queue)
 
 
 class JournalInspection(Replay):
@@ -412,12 +384,15 @@ class JournalInspection(Replay):
         if place is None:
             if number not in self._past and number >= self.segments[0].header.next_number:
                 self._complain(at, f"{what} of message {number}, which never existed")
-        elif queue not in self.queues_of(place):
-            name = self.queue(queue)
-            self._complain(at, f"{what} of message {number} in queue {name}, which never had it")
+            return
+        _, data, begin = place
+        fault = ""
+        if queue not in StoredMessage(data, begin).queue_ids():
+            fault = "which never had it"
         elif queue in self.gone.get(number, ()):
-            name = self.queue(queue)
-            self._complain(at, f"{what} of message {number} in queue {name}, which had settled it before")
+            fault = "which had settled it before"
+        if fault:
+            self._complain(at, f"{what} of message {number} in queue {self.queue(queue)}, {fault}")
 
     # ---- what came of it
 
@@ -430,10 +405,6 @@ class JournalInspection(Replay):
         """The numbers of the queues there are."""
         return frozenset(number for what, number in self.bindings if what == QUEUE)
 
-    def is_sure(self, transaction: int) -> bool:
-        """Whether messages in pages that were sent in a transaction count."""
-        return not transaction or transaction < self.complete_transaction or transaction in self.transactions
-
     def in_journal(self) -> Iterator[FoundMessage]:
         """The messages that the journal holds, by number."""
         for number in self.messages:
@@ -442,44 +413,30 @@ class JournalInspection(Replay):
                 continue
             segment, data, at = found
             stored, gone = StoredMessage(data, at), self.gone.get(number, ())
-            queues = tuple(queue for queue in stored.queue_ids() if queue not in gone)
-            yield FoundMessage(segment.path, at, stored, queues, self.state_of)
-
-    def described(self, what: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Numbers and descriptions of addresses or queues."""
-        for (kind, number), (_, description) in self.bindings.items():
-            if kind == what:
-                yield number, description
+            queues = {
+                queue: self.state_of(stored, queue) for queue in stored.queue_ids() if queue not in gone
+            }
+            yield FoundMessage(segment.path, at, stored, queues)
 
 
+@dataclass(eq=False, slots=True)
 class PageContents:
     """One page. What it says of itself is known once its messages have been gone through."""
 
-    def __init__(
-        self,
-        file: DataFile,
-        journal: JournalInspection,
-        findings: Findings,
-        *,
-        newest: bool,
-        folder: str = "",
-        twice: bool = False,
-    ) -> None:
-        """``folder`` is the name that the directory's address has, ``twice``: another file has the same number."""
-        self.file = file
-        self.misplaced = False  # it is not the page that its name says
-        self._folder = folder
-        self._twice = twice
-        self.address = 0  # its number; 0 until it is known
-        self.count = 0  # messages written to it
-        self.live = 0  # of those, the ones that some durable queue has not given up
-        self.lost = 0  # that end with the broker, because they or their queues are not durable
-        self.sealed = False
-        self._journal = journal
-        self._findings = findings
-        self._newest = newest  # and being written
-        self._gone: dict[int, bytearray] = {}
-        self._states: dict[tuple[int, int], MessageState] = {}  # by queue and index
+    file: DataFile
+    _journal: JournalInspection
+    _findings: Findings
+    _newest: bool  # and being written
+    _folder: str  # the name that the directory's address has
+    _twice: bool  # another file has the same number
+    misplaced: bool = False  # it is not the page that its name says
+    address: int = 0  # its number; 0 until it is known
+    count: int = 0  # messages written to it
+    live: int = 0  # of those, the ones that some durable queue has not given up
+    lost: int = 0  # that end with the broker, because they or their queues are not durable
+    sealed: bool = False
+    _gone: dict[int, bytearray] = field(default_factory=dict)
+    _states: dict[tuple[int, int], MessageState] = field(default_factory=dict)  # by queue and index
 
     def messages(self) -> Iterator[FoundMessage]:
         """What is left in it, in order: only durable messages, with the durable queues that hold them."""
@@ -491,8 +448,8 @@ class PageContents:
         if self.file.number in self._journal.removed_pages:
             return  # the broker died before its file was
         walk = SegmentScan(data)
-        self.sealed = walk.footer is not None
-        starts = walk.footer.starts if walk.footer is not None else None
+        starts = None if walk.footer is None else walk.footer.starts
+        self.sealed = starts is not None
         for begin, end in walk:
             kind = data[begin]
             try:
@@ -506,9 +463,8 @@ class PageContents:
                 elif kind == Kind.NAME:
                     self._name(begin, data[begin:end])
                 elif kind == Kind.BINDING:
-                    unpack_binding(
-                        data, begin, end
-                    )  # it counts at a start, where the journal was not written in time
+                    # it counts at a start, where the journal was not written in time
+                    unpack_binding(data, begin, end)
                 else:
                     self._complain(begin, f"unexpected record of kind {kind}")
             except (StructError, ValueError) as fault:
@@ -519,7 +475,10 @@ class PageContents:
             for each in walk.faults:
                 lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are unreadable"
                 self._complain(each.at, each.reason + lost)
-            self._check_facts(walk.end)
+            known = self._journal.pages.ends.get(self.file.number, 0)
+            if known > self.count:  # the journal may not know of more messages than there are
+                text = f"the journal has records of {known} messages, the page has {self.count}"
+                self._complain(walk.end, text)
 
     def sparse_messages(self) -> Iterator[FoundMessage]:
         """The same with less memory, for many pages side by side: they are read twice."""
@@ -563,26 +522,23 @@ class PageContents:
         if not self.address:
             self._belongs_to(stored.address)
         journal, gone = self._journal, self._gone
-        if not journal.is_sure(stored.transaction):
+        transaction = stored.transaction
+        if transaction >= journal.complete_transaction and transaction not in journal.transactions:
             return None
-        queues = tuple(
-            queue
-            for queue in stored.queue_ids()
-            if queue not in gone or index >= len(gone[queue]) or not gone[queue][index]
-        )
-        if not queues:
+        holders = [queue for queue in stored.queue_ids() if not any(gone.get(queue, b"")[index : index + 1])]
+        if not holders:
             return None
-        queues = tuple(filter(journal.durable_queues.__contains__, queues)) if stored.flags & DURABLE else ()
+        sent = MessageState(stored.deliveries, 0, stored.due)
+        queues = {
+            queue: self._states.get((queue, index), sent)
+            for queue in holders
+            if stored.flags & DURABLE and queue in journal.durable_queues
+        }
         if not queues:
             self.lost += 1
             return None
         self.live += 1
-        states = self._states
-
-        def state_of(stored: StoredMessage, queue: int) -> MessageState:
-            return states.get((queue, index)) or MessageState(stored.deliveries, 0, stored.due, b"")
-
-        return FoundMessage(self.file.path, at, stored, queues, state_of)
+        return FoundMessage(self.file.path, at, stored, queues)
 
     def _name(self, at: int, payload: bytes) -> None:
         _, what, _, number = NAME.unpack_from(payload)
@@ -604,13 +560,7 @@ class PageContents:
                 stop = min(first + count, most)
                 gone[first:stop] = b"\1" * (stop - first)
             for index, (deliveries, attempts, due) in facts.states.get((queue, number), {}).items():
-                self._states[queue, index] = MessageState(deliveries, attempts, due, b"")
-
-    def _check_facts(self, at: int) -> None:
-        """The journal may not know of more messages than there are."""
-        known = self._journal.pages.ends.get(self.file.number, 0)
-        if known > self.count:
-            self._complain(at, f"the journal has records of {known} messages, the page has {self.count}")
+                self._states[queue, index] = MessageState(deliveries, attempts, due)
 
     def _complain(self, at: int, text: str) -> None:
         self._findings(self.file.path, at, text)
@@ -628,12 +578,7 @@ class FolderContents:
         running, last = journal.snapshot.running, folder.pages[-2:]
         self.pages = [
             PageContents(
-                page,
-                journal,
-                findings,
-                newest=running and page in last,
-                folder=folder.address,
-                twice=page.number in seen,
+                page, journal, findings, running and page in last, folder.address, page.number in seen
             )
             for page in folder.pages
         ]
