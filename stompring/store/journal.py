@@ -45,6 +45,7 @@ from .encoder import (
     retained_parts,
 )
 from .record import FOR_READERS, NUMBERS, Cause, Kind, pack_binding
+from .retention import JOURNAL as RETAINED_JOURNAL
 from .retention import Retention
 from .segment import HEADER, JOURNAL, NO_IDENTITY, pack_header
 from .writer import PREFILL_FROM, AppendOnlyFile, Writer
@@ -143,7 +144,7 @@ class JournalSegment:
         if self.damaged:
             writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
         elif retention is not None:
-            retention.retain_segment(path, self.size)
+            retention.retain(path, RETAINED_JOURNAL, self.size)
         elif self.stream is not None:
             self.stream.delete()
         else:

@@ -73,7 +73,7 @@ from .record import (
     pack_name,
     pack_runs,
 )
-from .retention import Retention
+from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
 
@@ -1580,7 +1580,7 @@ class Paging:
 
         def keep() -> None:
             assert retention is not None
-            retention.retain_page(page.path, page.bytes)
+            retention.retain(page.path, f"{PAGING}/{directory.name}", page.bytes)
             if self.purge:
                 self.sweep(directory)
 
