@@ -4,7 +4,8 @@ The file is read in pieces of 64 KiB; only the message that is being read is in 
 the filter and the routing type.
 
 Artemis writes control characters in property values as they are, which XML does not allow, and line ends, which an XML
-reader takes for blanks. `_repaired` makes both readable. Artemis's own import fails at the former and changes the latter.
+reader takes for blanks. `_repaired` makes both readable. Artemis's own import fails at the former and changes the
+latter.
 """
 
 from __future__ import annotations

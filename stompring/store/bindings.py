@@ -195,10 +195,6 @@ class IdChunk(LiveRecord):
         if len(self.ids) >= CHUNK_IDS or self._size >= CHUNK_BYTES:
             self.full = True
 
-    def count_live(self) -> None:
-        """The journal counts what was restored."""
-        self._count(record_bytes(self.ids))
-
     def encode(self, encoder: RecordEncoder) -> None:
         self._owner.drop_forgotten()
         first = self._logged
@@ -206,26 +202,27 @@ class IdChunk(LiveRecord):
         ids = self.ids[max(first, self.dropped) : self._logged]
         if ids and not self.gone:
             self._write(encoder, max(first, self.dropped), ids)
-            self._count(record_bytes(ids))
+            self.count(record_bytes(ids))
 
     def encode_all(self, encoder: RecordEncoder) -> None:
         ids = self.ids[self.dropped : self._logged]
         if ids:
             self._write(encoder, self.dropped, ids)
-        self._count(record_bytes(ids) - self.live_bytes)
+        self.count(record_bytes(ids) - self.live_bytes)
 
     def _write(self, encoder: RecordEncoder, index: int, ids: list[bytes]) -> None:
         owner = self._owner
         encoder.add(pack_ids(encoder.name_address(owner.address), self.first + index, owner.oldest, ids))
 
-    def _count(self, more: int) -> None:
+    def count(self, more: int) -> None:
+        """Count bytes of the journal that count because of its ids."""
         self.live_bytes += more
         self._owner.log.live_bytes += more
 
     def end_here(self) -> None:
         """None of its ids counts any more."""
         self.gone = True
-        self._count(-self.live_bytes)
+        self.count(-self.live_bytes)
         self._owner.log.forget(self)
 
 
@@ -316,7 +313,7 @@ class StoredIds:
                 oldest_segments[-1] = segment
             chunk.restore(identifier)
         for chunk, segment in zip(self.chunks, oldest_segments, strict=True):
-            chunk.count_live()
+            chunk.count(record_bytes(chunk.ids))
             adopt(chunk, segment)
 
 

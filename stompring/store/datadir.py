@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stompring.errors import StoreError
 
@@ -75,8 +75,15 @@ class DataLock:
         try:
             self._files.make_directory(root)
             self._take()
+            if not copy and (root / MARKER).exists():
+                raise StoreError(
+                    "the data directory is the local copy of a replicated log, and the configuration has no "
+                    "<replicated-log>: what is changed here would be lost. To go on without the log, delete this "
+                    "file",
+                    str(root / MARKER),
+                    0,
+                )
             if not copy:
-                self._check_marker()
                 self._check_version()
         except OSError as fault:
             self.release()
@@ -112,16 +119,6 @@ class DataLock:
             path = str(fault.filename or self.root / VERSION)
             raise StoreError(fault.strerror or str(fault), path, 0) from fault
 
-    def _check_marker(self) -> None:
-        path = self.root / MARKER
-        if path.exists():
-            raise StoreError(
-                "the data directory is the local copy of a replicated log, and the configuration has no "
-                "<replicated-log>: what is changed here would be lost. To go on without the log, delete this file",
-                str(path),
-                0,
-            )
-
     def _check_version(self) -> None:
         path = self.root / VERSION
         if not check_version(self._files, path):
@@ -135,11 +132,9 @@ class DataLock:
         path = self.root / IDENTITY
         try:
             found = read_identity(self._files, path) or self._identity_of_journal(journal)
-            if found is None:
-                found = secrets.token_bytes(16)
-            elif path.name in self._files.names(self.root):
-                return found
-            self._files.replace(path, identity_text(found))
+            if found is None or path.name not in self._files.names(self.root):
+                found = found or secrets.token_bytes(16)
+                self._files.replace(path, identity_text(found))
         except OSError as fault:
             raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
         return found
@@ -194,8 +189,6 @@ def _flock(descriptor: int, operation: int) -> None:
     """Raises `BlockingIOError` where another process has locked it. Without such locks `LOCK` alone counts."""
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
     except OSError as fault:
         if fault.errno not in _NO_DIRECTORY_LOCKS:
             raise
@@ -209,10 +202,9 @@ def identity_text(identity: bytes) -> bytes:
 def read_identity(files: Files, path: Path) -> bytes | None:
     """What the file says; None where there is none. Raises `StoreError` for what is no identity, `OSError`."""
     try:
-        data = files.read(path)
+        return parse_identity(files.read(path), str(path))
     except FileNotFoundError:
         return None
-    return parse_identity(data, str(path))
 
 
 def parse_identity(data: bytes, path: str) -> bytes:
@@ -353,27 +345,24 @@ def parse_ingested(data: bytes) -> dict[str, Lake]:
 def _lake(identifier: str, lake: object) -> Lake:
     if not isinstance(lake, dict) or not isinstance(lake.get("positions"), dict):
         raise ValueError(f"lake {identifier!r} has no positions")
-    positions = {folder: _position(text) for folder, text in lake["positions"].items()}
+    positions = {}
+    for folder, text in lake["positions"].items():
+        match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(f"{text!r} is not a position")
+        positions[folder] = Position(int(match[1]), int(match[2]))
     name, when = lake.get("name", identifier), lake.get("time", 0)
     if not isinstance(name, str) or not isinstance(when, int):
         raise ValueError(f"lake {identifier!r} has no name and time")
     return Lake(identifier, name, when, positions)
 
 
-def _position(text: object) -> Position:
-    match = _POSITION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"{text!r} is not a position")
-    return Position(int(match[1]), int(match[2]))
-
-
 def read_ingested(directory: Path) -> dict[str, Lake]:
     """The lakes that a retention's directory is ingested to; none where there is no file. Raises `ValueError`."""
     try:
-        data = (directory / INGESTED).read_bytes()
+        return parse_ingested((directory / INGESTED).read_bytes())
     except FileNotFoundError:
         return {}
-    return parse_ingested(data)
 
 
 # ---- writing
@@ -392,7 +381,16 @@ def record_ingested(
         lakes = read_ingested(directory)
         now = time.time_ns() // 1_000_000 if when is None else when
         lakes[lake] = Lake(lake, name, now, positions)
-        Files().replace(directory / INGESTED, _document(lakes))
+        fields = {
+            lake.id: {
+                "name": lake.name,
+                "time": lake.time,
+                "positions": {folder: str(Position(*each)) for folder, each in lake.positions.items()},
+            }
+            for lake in lakes.values()
+        }
+        document = json.dumps({"version": INGESTED_VERSION, "lakes": fields}, indent=1)
+        Files().replace(directory / INGESTED, document.encode() + b"\n")
 
 
 @contextmanager
@@ -410,26 +408,12 @@ def _check_id(lake: str) -> None:
         )
 
 
-def _document(lakes: Mapping[str, Lake]) -> bytes:
-    fields: dict[str, Any] = {
-        lake.id: {
-            "name": lake.name,
-            "time": lake.time,
-            "positions": {folder: str(Position(*each)) for folder, each in lake.positions.items()},
-        }
-        for lake in lakes.values()
-    }
-    return json.dumps({"version": INGESTED_VERSION, "lakes": fields}, indent=1).encode() + b"\n"
-
-
 @contextmanager
 def _locked(path: Path, *, wait: bool) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
+    with os.fdopen(descriptor):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise Busy(f"another process is ingesting: {path} is locked") from None
         yield
-    finally:
-        os.close(descriptor)

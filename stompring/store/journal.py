@@ -45,7 +45,6 @@ from .encoder import (
     retained_parts,
 )
 from .record import FOR_READERS, NUMBERS, Cause, Kind, pack_binding
-from .retention import JOURNAL as RETAINED_JOURNAL
 from .retention import Retention
 from .segment import HEADER, JOURNAL, NO_IDENTITY, pack_header
 from .writer import PREFILL_FROM, AppendOnlyFile, Writer
@@ -144,7 +143,7 @@ class JournalSegment:
         if self.damaged:
             writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
         elif retention is not None:
-            retention.retain(path, RETAINED_JOURNAL, self.size)
+            retention.retain(path, self.size)
         elif self.stream is not None:
             self.stream.delete()
         else:

@@ -1580,7 +1580,7 @@ class Paging:
 
         def keep() -> None:
             assert retention is not None
-            retention.retain(page.path, f"{PAGING}/{directory.name}", page.bytes)
+            retention.retain(page.path, page.bytes, f"{PAGING}/{directory.name}")
             if self.purge:
                 self.sweep(directory)
 

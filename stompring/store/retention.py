@@ -427,8 +427,8 @@ class Retention:
 
     # ---- files come
 
-    def retain(self, path: Path, folder: str, size: int) -> None:
-        """Move a segment or page in which nothing counts any more to a folder (`JOURNAL`, or one of `PAGING`)."""
+    def retain(self, path: Path, size: int, folder: str = JOURNAL) -> None:
+        """Move in a segment, or a page to its folder of `PAGING`: nothing in the file counts any more."""
         target = self.directory / folder / path.name
         self.writer.run_task(lambda files: files.move(path, target))
         self.add_file(target, size)

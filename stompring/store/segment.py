@@ -161,31 +161,24 @@ class Footer:
                 break
         self.size = at
         self.blocks = tuple(crcs)
-        return framed(self.payload()) + pack_trailer(at)
+        return framed(self.payload()) + TRAILER.pack(at, crc32(at.to_bytes(8, "little")), SEAL)
 
     def payload(self) -> bytes:
         """The footer's record without its frame."""
-        return b"".join(
-            (
-                FOOTER.pack(
-                    Kind.FOOTER,
-                    0,
-                    0,
-                    len(self.starts),
-                    self.least_number,
-                    self.greatest_number,
-                    self.least_timestamp,
-                    self.greatest_timestamp,
-                    self.size,
-                    len(self.addresses),
-                    len(self.blocks),
-                ),
-                array("I", self.starts).tobytes(),
-                array("I", self.addresses).tobytes(),
-                array("I", self.blocks).tobytes(),
-                self.more,
-            )
+        fixed = FOOTER.pack(
+            Kind.FOOTER,
+            0,
+            0,
+            len(self.starts),
+            self.least_number,
+            self.greatest_number,
+            self.least_timestamp,
+            self.greatest_timestamp,
+            self.size,
+            len(self.addresses),
+            len(self.blocks),
         )
+        return b"".join((fixed, self.starts, array("I", self.addresses), array("I", self.blocks), self.more))
 
     @classmethod
     def parse(cls, payload: bytes | memoryview) -> Footer | None:
@@ -204,23 +197,8 @@ class Footer:
             at += 4 * count
         starts, address_ids, crcs = parts
         least, greatest, earliest, latest, size = numbers
-        return cls(
-            starts,
-            least,
-            greatest,
-            earliest,
-            latest,
-            tuple(address_ids),
-            tuple(crcs),
-            size,
-            bytes(payload[at:]),
-        )
-
-
-def pack_trailer(footer_at: int) -> bytes:
-    """The last bytes of a sealed segment."""
-    offset = footer_at.to_bytes(8, "little")
-    return TRAILER.pack(footer_at, crc32(offset), SEAL)
+        rest = bytes(payload[at:])
+        return cls(starts, least, greatest, earliest, latest, tuple(address_ids), tuple(crcs), size, rest)
 
 
 def footer_offset(trailer: bytes) -> int:
@@ -330,9 +308,12 @@ class SegmentScan:
         while at < stop:
             end, reason = record_end(data, at, stop)
             if reason:
-                if self._ends_with_zeros(at):
+                filled = self._prefilled and self.footer is None
+                if filled and not data[at:].strip(b"\0"):
+                    self.size = at  # any other byte there is of a write that was torn
                     return
-                at = self._skip(at, reason, end < 0 or self._is_prefilled())
+                # where zeros follow that are no part of a record, a record may have been written in part
+                at = self._skip(at, reason, end < 0 or (filled and data.endswith(_PREFILLED_END)))
                 continue
             begin = at + PREFIX.size
             if data[begin] == Kind.FOOTER:
@@ -343,17 +324,6 @@ class SegmentScan:
             if not self.faults:
                 self.end = at
             yield begin, end
-
-    def _ends_with_zeros(self, at: int) -> bool:
-        """Whether all bytes from ``at`` on prefill the segment. Any other byte there is of a write that was torn."""
-        if not self._prefilled or self.footer is not None or self.data[at:].strip(b"\0"):
-            return False
-        self.size = at
-        return True
-
-    def _is_prefilled(self) -> bool:
-        """Whether it ends with zeros that are no part of a record: a record may have been written in part there."""
-        return self._prefilled and self.footer is None and self.data.endswith(_PREFILLED_END)
 
     def _sealed_in_part(self, at: int) -> None:
         if not self.faults:

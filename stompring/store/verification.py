@@ -347,7 +347,7 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     if list(footer.starts) != starts:
         yield footer.size, "record offsets in the footer do not match the records"
     elif paged:
-        expected = PageScan(data).contents.footer(*footer.addresses[:1] or (0,))
+        made = PageScan(data).contents.footer(*footer.addresses[:1] or (0,))
         columns = ("least_number", "greatest_number", "least_timestamp", "greatest_timestamp", "more")
-        if any(getattr(expected, column) != getattr(footer, column) for column in columns):
+        if any(getattr(made, column) != getattr(footer, column) for column in columns):
             yield footer.size, "message ranges in the footer do not match the messages"
