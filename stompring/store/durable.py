@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock, Reactor
-from stompring.broker.ports import Entries, Reason
 from stompring.broker.queue import Queue
-from stompring.broker.reference import Reference
 from stompring.settings.model import BrokerConfiguration
 
 from .bindings import Bindings, StoredIds
-from .encoder import RecordBatchByConsumer
 from .files import Disk, Files
 from .journal import Compaction, Journal
 from .page_recovery import PageRecovery
@@ -71,16 +68,16 @@ class Durable:
         self.recovery: Recovery | None = None
         self.retention: Retention | None = None
         # the hot ones go straight to the journal
-        self.append: Callable[[Reference], None] = self.journal.append
-        self.append_scheduled: Callable[[Reference], None] = self.journal.append_scheduled
-        self.settle: Callable[[Reference, Reason], None] = self.journal.settle
-        self.returned: Callable[[Reference], None] = self.journal.returned
-        self.postponed: Callable[[Reference], None] = self.journal.postponed
-        self.delivered: Callable[[Reference], None] = self.journal.delivered
-        self.log: Callable[[Reference, int], None] = self.journal.log
-        self.record: Callable[[Entries], None] = self.journal.record
-        self.begin: Callable[..., None] = self.journal.begin_transaction
-        self.commit: Callable[[], None] = self.journal.commit
+        self.append = self.journal.append
+        self.append_scheduled = self.journal.append_scheduled
+        self.settle = self.journal.settle
+        self.returned = self.journal.returned
+        self.postponed = self.journal.postponed
+        self.delivered = self.journal.delivered
+        self.log = self.journal.log
+        self.record = self.journal.record
+        self.begin = self.journal.begin_transaction
+        self.commit = self.journal.commit
         self._sync_transactional = configuration.journal_sync_transactional
         self._sync_others = configuration.journal_sync_non_transactional
         self._recovering = False
@@ -166,7 +163,6 @@ class Durable:
     def retain(self, retention: Retention) -> None:
         """Keep there what is done with. Before `recover`."""
         self.retention = self.journal.retention = retention
-        self.journal.batch_type = RecordBatchByConsumer
         self.keeps_all = True
 
     def recover(self, broker: Broker) -> None:

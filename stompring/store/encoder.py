@@ -566,10 +566,11 @@ class TransactionEnd:
 class RecordBatch:
     """Message numbers by queue and fact, of one turn: one record for each. Deliveries come first.
 
-    ``scope`` limits the readers (`record.SCOPED`).
+    ``scope`` limits the readers (`record.SCOPED`). ``retaining``: the consumers are recorded too, and messages that are
+    not retained have records of their own.
     """
 
-    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0) -> None:
+    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0, *, retaining: bool = False) -> None:
         self._encoder = encoder
         self._now = now
         self._scope = scope
@@ -582,16 +583,28 @@ class RecordBatch:
         self._out: dict[QueueBase, list[int]] = {}
         self._out_queue: QueueBase | None = None  # of the last one that went out
         self._out_numbers: list[int] = []
+        #: Those of messages that are not retained.
+        self._hidden = RecordBatch(encoder, now, FOR_RESTARTS) if retaining else None
 
     def went_out(self, ref: Reference) -> None:
         """A message went out to a consumer."""
+        if self._hidden is not None and ref.message.traits.retained == NOWHERE:
+            self._hidden.went_out(ref)
+            return
         if ref.queue is not self._out_queue:
             self._out_queue = ref.queue
             self._out_numbers = self._out.setdefault(ref.queue, [])
         self._out_numbers.append(ref.message.number)
 
-    def add(self, ref: Reference, fact: int, taker: ConsumerBase | None = None) -> None:
-        """One more: ``fact`` is a `Reason`, ``taker`` the consumer that acknowledged, where it is recorded."""
+    def add(self, ref: Reference, fact: int) -> None:
+        """One more: ``fact`` is a `Reason`."""
+        taker: ConsumerBase | None = None
+        if self._hidden is not None:
+            if ref.message.traits.retained == NOWHERE:
+                self._hidden.add(ref, fact)
+                return
+            if fact == Reason.ACKNOWLEDGED:
+                taker = ref.last_rejected_by
         if ref.queue is not self._queue or fact != self._fact or taker is not self._taker:
             self._queue, self._fact, self._taker = ref.queue, fact, taker
             self._numbers = self._settled.setdefault((ref.queue, fact, taker), [])
@@ -607,30 +620,5 @@ class RecordBatch:
         self._out.clear()
         self._settled.clear()
         self._queue = self._out_queue = None
-
-
-class RecordBatchByConsumer(RecordBatch):
-    """A batch that records the consumers too, and keeps messages that are not retained apart.
-
-    Another class, so that others need not ask for it.
-    """
-
-    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0) -> None:
-        super().__init__(encoder, now, scope)
-        self._hidden = RecordBatch(encoder, now, FOR_RESTARTS)  # of messages that are not retained
-
-    def went_out(self, ref: Reference) -> None:
-        if ref.message.traits.retained == NOWHERE:
-            self._hidden.went_out(ref)
-        else:
-            super().went_out(ref)
-
-    def add(self, ref: Reference, fact: int, taker: ConsumerBase | None = None) -> None:
-        if ref.message.traits.retained == NOWHERE:
-            self._hidden.add(ref, fact)
-        else:
-            super().add(ref, fact, ref.last_rejected_by if fact == Reason.ACKNOWLEDGED else None)
-
-    def flush(self) -> None:
-        super().flush()
-        self._hidden.flush()
+        if self._hidden is not None:
+            self._hidden.flush()

@@ -160,16 +160,7 @@ class Files:
         """Bytes ``start`` to before ``stop`` (-1: the end) of a file; fewer where the file is shorter."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if stop < 0:
-                stop = os.fstat(descriptor).st_size
-            parts: list[bytes] = []
-            while start < stop:
-                part = os.pread(descriptor, stop - start, start)
-                if not part:
-                    break
-                parts.append(part)
-                start += len(part)
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return read_range(descriptor, start, os.fstat(descriptor).st_size if stop < 0 else stop)
         finally:
             os.close(descriptor)
 
@@ -186,6 +177,15 @@ class Files:
         finally:
             os.close(descriptor)
         self.rename(draft, path)
+
+
+def read_range(descriptor: int, start: int, stop: int) -> bytes:
+    """Bytes ``start`` to before ``stop`` of an open file; fewer where the file is shorter."""
+    parts: list[bytes] = []
+    while start < stop and (part := os.pread(descriptor, stop - start, start)):
+        parts.append(part)
+        start += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def free_name(files: Files, path: Path, ending: str) -> Path:

@@ -27,7 +27,7 @@ from stompring.settings.machine import DataDirectory
 
 from .datadir import IDENTITY, LOCK, MARKER, VERSION, is_locked, read_identity
 from .encoder import MessageState
-from .files import Files
+from .files import Files, read_range
 from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
 from .record import (
     ADDRESS,
@@ -72,17 +72,10 @@ class DataFile:
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes from ``start`` to before ``stop``; fewer where there are no more. Raises `StoreError`."""
         stop = self.size if stop is None else min(stop, self.size)
-        parts: list[bytes] = []
-        while start < stop:
-            try:
-                part = os.pread(self._descriptor, stop - start, start)
-            except OSError as fault:
-                raise StoreError(fault.strerror or str(fault), str(self.path), start) from None
-            if not part:
-                break
-            parts.append(part)
-            start += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        try:
+            return read_range(self._descriptor, start, stop)
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), str(self.path), start) from None
 
     def close(self) -> None:
         """It will not be read any more."""

@@ -37,7 +37,6 @@ from .encoder import (
     TRANSACTIONS_COMPLETE,
     MessageState,
     RecordBatch,
-    RecordBatchByConsumer,
     RecordEncoder,
     StateChange,
     TransactionEnd,
@@ -283,7 +282,6 @@ class Journal:
         self.next_address = count(1)
         self.on_roll: Callable[[], object] = lambda: None
         self.retention: Retention | None = None  # with one all is written, also what has gone already
-        self.batch_type: type[RecordBatch] = RecordBatch
         self.clock = clock
         self.file_size = file_size
         self.prefill_from = (
@@ -603,7 +601,7 @@ class Journal:
         if self._entries or self._logged:
             yield from self._encode_retained()
         live = newest.live
-        batch = self.batch_type(encoder, self.clock.now)
+        batch = RecordBatch(encoder, self.clock.now, retaining=self.retention is not None)
         pending.reverse()
         some = min(ENCODED_AT_ONCE, MAX_ENCODED_AT_ONCE)
         done = 0
@@ -650,7 +648,7 @@ class Journal:
         for part in retained_parts(entries):
             encoder.retained(part, now)
             yield from repeat(1, 1 + len(part.messages) // RETAINED_AT_ONCE)
-        batch = RecordBatchByConsumer(encoder, now, FOR_READERS)
+        batch = RecordBatch(encoder, now, FOR_READERS, retaining=True)
         for event in logged:
             if isinstance(event, StateChange):
                 batch.flush()

@@ -138,17 +138,9 @@ class PageColumns:
 
     def summary(self) -> PageSummary:
         """The same as one would read it from the footer."""
-        numbers = self.numbers
-        return PageSummary(
-            len(self.kinds),
-            bytes(self.kinds),
-            {queue: bytes(mask) for queue, mask in self.masks().items()},
-            self.soonest_expiry,
-            self.soonest_due,
-            self.greatest_transaction,
-            min(numbers, default=0),
-            max(numbers, default=0),
-        )
+        summary = PageSummary.of(self.footer(0))
+        assert summary is not None
+        return summary
 
 
 @dataclass(slots=True)

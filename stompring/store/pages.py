@@ -576,6 +576,8 @@ class Cursor:
         self.pages = pages
         self.queue = queue
         self.durable = queue.durable and not queue.attributes.temporary
+        #: Record consumers that acknowledge, and what becomes of retained messages that no restart brings back.
+        self.retaining = pages.log.retention is not None
         self.remaining = 0
         self.waiting = 0
         self.timed = 0
@@ -715,16 +717,20 @@ class Cursor:
         logged = page_state.counts.get(index, NEVER_DELIVERED)[0]
         page_state.set_counts(index, ref.deliveries, ref.attempts)
         self._set_due(page_state, index, ref)
-        durable = self.durable and ref.message.traits.durable
-        if durable or self._is_logged(ref):
-            updates = page_state.pending_updates() if durable else page_state.logged_updates()
+        updates = self._updates(page_state, ref)
+        if updates is not None:
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
             updates.returned.append((index, *counts, self.pages.clock.now))
 
-    def _is_logged(self, ref: Reference) -> bool:
-        """Whether a loaded position is retained, and no restart brings it back."""
-        return False
+    def _updates(self, page_state: QueuePageState, ref: Reference) -> PendingUpdates | None:
+        """Where a change of a loaded position is recorded; None: nowhere."""
+        traits = ref.message.traits
+        if self.durable and traits.durable:
+            return page_state.pending_updates()
+        if self.retaining and traits.retained >= self.queue.retains_from:
+            return page_state.logged_updates()
+        return None
 
     @staticmethod
     def _set_due(page_state: QueuePageState, index: int, ref: Reference) -> None:
@@ -750,9 +756,15 @@ class Cursor:
         page_state.loaded -= 1
         logged = page_state.counts.pop(index, NEVER_DELIVERED)[0]
         page_state.dues.pop(index, None)
-        if self.durable and ref.message.traits.durable:
+        updates = self._updates(page_state, ref)
+        if updates is not None:
             out = 4 if ref.deliveries > logged else 0
-            page_state.pending_updates().settled.append(index << 3 | out | reason)
+            updates.settled.append(index << 3 | out | reason)
+            taker = ref.last_rejected_by
+            if self.retaining and reason is Reason.ACKNOWLEDGED and taker is not None and taker.consumer_name:
+                if updates.takers is None:
+                    updates.takers = {}
+                updates.takers[index] = taker.consumer_name
         self._settled(page_state, 1)
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
@@ -766,6 +778,8 @@ class Cursor:
         page_state.dues.pop(index, None)
         if self.durable and page.keeps(index):
             page_state.pending_updates().settled.append(index << 3 | reason)
+        elif self.retaining and page.retains:
+            page_state.logged_updates().settled.append(index << 3 | reason)
         self._settled(page_state, 1)
 
     def _settled(self, page_state: QueuePageState, number: int) -> None:
@@ -780,7 +794,7 @@ class Cursor:
     def untouched(self, page: Page) -> bool:
         """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
         page_state = self.page_states.get(page)
-        return page_state is not None and not page_state.counts
+        return page_state is not None and not page_state.counts and not self.retaining
 
     def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
         """See `broker.paging.Cursor.acknowledge`: as `take` and `settle` of each."""
@@ -800,14 +814,10 @@ class Cursor:
         for page_state in self._order[::-1]:
             if page_state.remaining and self.page_states.get(page_state.page) is page_state:
                 self._count(page_state, -1)
-                settled = page_state.purge(reason, self.durable, self.retains(page_state.page))
+                settled = page_state.purge(reason, self.durable, self.retaining and page_state.page.retains)
                 self._count(page_state, 1)
                 self._settled(page_state, 0)
                 yield settled
-
-    def retains(self, page: Page) -> bool:
-        """Whether what becomes of messages of a page is written for those too that no restart brings back."""
-        return False
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
         """Kill unreadable positions that are not in memory; returns how many there were."""
@@ -891,46 +901,6 @@ class Cursor:
         """Nothing will be added to the page of a holding."""
         if not page_state.loaded:
             self._keep_expanded(page_state)
-
-
-class RetainingCursor(Cursor):
-    """The same where messages are retained: it notes who has acknowledged, and what becomes of messages that no restart
-    brings back. No other cursor needs to ask for that.
-    """
-
-    def retains(self, page: Page) -> bool:
-        return page.retains
-
-    def untouched(self, page: Page) -> bool:
-        return False  # each is recorded by itself
-
-    def _is_logged(self, ref: Reference) -> bool:
-        traits = ref.message.traits
-        return not (self.durable and traits.durable) and traits.retained >= self.queue.retains_from
-
-    def settle(self, ref: Reference, reason: Reason) -> None:
-        assert ref.position is not None
-        page, index = ref.position
-        page_state, taker = self.page_states.get(page), ref.last_rejected_by
-        updates = None
-        if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
-            logged = page_state.counts.get(index, NEVER_DELIVERED)[0]
-            out = 4 if ref.deliveries > logged else 0
-            updates = page_state.logged_updates()
-            updates.settled.append(index << 3 | out | reason)
-        super().settle(ref, reason)
-        if page_state is None or taker is None or reason is not Reason.ACKNOWLEDGED:
-            return
-        updates = updates or page_state.updates
-        if updates is not None and taker.consumer_name:
-            if updates.takers is None:
-                updates.takers = {}
-            updates.takers[index] = taker.consumer_name
-
-    def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
-        if page.retains and not (self.durable and page.keeps(index)):
-            self.page_states[page].logged_updates().settled.append(index << 3 | reason)
-        super().settle_waiting(page, index, reason)
 
 
 class QueueRemoved(LiveRecord):
@@ -1151,8 +1121,7 @@ class Pages:
         """The cursor of a queue, created on first use."""
         cursor = self.cursors.get(queue)
         if cursor is None:
-            kind = Cursor if self.log.retention is None else RetainingCursor
-            cursor = self.cursors[queue] = kind(self, queue)
+            cursor = self.cursors[queue] = Cursor(self, queue)
             self.log.reserve_queue(queue.number)
         return cursor
 
