@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompring.broker.address import Address
+from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock, Reactor
 from stompring.broker.queue import Queue
 from stompring.settings.model import BrokerConfiguration
@@ -21,9 +22,6 @@ from .replay import Replay
 from .retention import Retention
 from .segment import NO_IDENTITY
 from .writer import Writer
-
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
 
 
 class Durable:

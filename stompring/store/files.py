@@ -105,11 +105,7 @@ class Files:
     def _copy(path: Path, target: Path) -> None:
         draft = target.with_name(target.name + ".new")
         shutil.copyfile(path, draft)
-        descriptor = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(draft, os.O_RDWR)
         os.replace(draft, target)
 
     def make_directory(self, path: Path) -> None:
@@ -134,11 +130,7 @@ class Files:
 
     def sync_directory(self, path: Path) -> None:
         """Files that were made, renamed or deleted in a directory stay so after a crash."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def names(self, path: Path) -> list[str]:
         """The names in a directory, sorted; none when it does not exist."""
@@ -177,6 +169,14 @@ class Files:
         finally:
             os.close(descriptor)
         self.rename(draft, path)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_range(descriptor: int, start: int, stop: int) -> bytes:

@@ -19,7 +19,6 @@ from functools import cached_property
 from heapq import merge
 from operator import attrgetter
 from pathlib import Path
-from struct import Struct
 from struct import error as StructError
 
 from stompring.errors import StoreError
@@ -32,10 +31,11 @@ from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
 from .record import (
     ADDRESS,
     CONSUMER,
+    DELIVERED,
     DURABLE,
     MESSAGE,
     NAME,
-    PAGE_SETTLED,
+    PAGE_CURSOR,
     PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
@@ -254,10 +254,6 @@ Findings = Callable[[Path, int, str], None]
 #: Called with the bytes read since the last call.
 Progress = Callable[[int], None]
 
-#: Where in the payload of a PAGE_… record the queue is.
-QUEUE_OF_PAGE_RECORD = 8
-_QUEUE = Struct("<I")
-
 
 @dataclass(slots=True)
 class FoundMessage:
@@ -325,47 +321,43 @@ class JournalInspection(Replay):
         super()._forget(number)
         self._past.add(number)
 
-    def _settled(self, data: bytes, begin: int, end: int) -> None:
-        _, _, consumer, queue, _ = SETTLED.unpack_from(data, begin)
-        self._check_consumer(begin, consumer)
-        for number in unpack_numbers(data[begin + SETTLED.size : end]):
-            self._check_fact(begin, "SETTLED", number, queue)
-        super()._settled(data, begin, end)
+    def _record(self, data: bytes, begin: int, end: int) -> None:
+        with suppress(StructError, ValueError):  # of a malformed record, which is reported as such
+            self._check(data, begin, end)
+        super()._record(data, begin, end)
 
-    def _state(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
-        self._check_fact(begin, "STATE", number, queue)
-        super()._state(data, begin, end)
-
-    def _delivered(self, data: bytes, begin: int, end: int) -> None:
-        for queue, number in self._delivered_of(data, begin, end):
-            self._check_fact(begin, "DELIVERED", number, queue)
-        super()._delivered(data, begin, end)
-
-    def _name(self, data: bytes, begin: int, end: int) -> None:
-        _, what, _, number = NAME.unpack_from(data, begin)
-        before = self.names.get((what, number))
-        super()._name(data, begin, end)
-        if what == CONSUMER:
-            return
-        name = self.names.get((what, number))
-        if before not in (None, name):
-            self._complain(begin, f"number {number} is {name!r} here and {before!r} elsewhere")
-
-    def _queue_address(self, data: bytes, begin: int, end: int) -> None:
-        super()._queue_address(data, begin, end)
-        *_, queue, address = QUEUE_ADDRESS.unpack_from(data, begin)
-        for what, number, word in ((QUEUE, queue, "queue"), (ADDRESS, address, "address")):
-            if (what, number) not in self.names:
-                self._complain(begin, f"{word} number {number} is used before its NAME record")
-
-    def _page_record(self, data: bytes, begin: int, end: int) -> None:
-        super()._page_record(data, begin, end)
-        queue = _QUEUE.unpack_from(data, begin + QUEUE_OF_PAGE_RECORD)[0]
-        if data[begin] == Kind.PAGE_SETTLED:
-            self._check_consumer(begin, PAGE_SETTLED.unpack_from(data, begin)[2])
-        if (QUEUE, queue) in self.ended:
-            self._complain(begin, f"record about queue {self.queue(queue)}, which was deleted before")
+    def _check(self, data: bytes, begin: int, end: int) -> None:
+        """Report what contradicts the records before this one."""
+        kind = data[begin]
+        if kind == Kind.SETTLED:
+            _, _, consumer, queue, _ = SETTLED.unpack_from(data, begin)
+            self._check_consumer(begin, consumer)
+            for number in unpack_numbers(data[begin + SETTLED.size : end]):
+                self._check_fact(begin, "SETTLED", number, queue)
+        elif kind == Kind.STATE:
+            _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
+            self._check_fact(begin, "STATE", number, queue)
+        elif kind == Kind.DELIVERED:
+            _, _, _, queue, _ = DELIVERED.unpack_from(data, begin)
+            for number in unpack_numbers(data[begin + DELIVERED.size : end]):
+                self._check_fact(begin, "DELIVERED", number, queue)
+        elif kind == Kind.NAME:
+            _, what, _, number = NAME.unpack_from(data, begin)
+            name = data[begin + NAME.size : end].decode()
+            before = self.names.get((what, number), name)
+            if what != CONSUMER and before != name:
+                self._complain(begin, f"number {number} is {name!r} here and {before!r} elsewhere")
+        elif kind == Kind.QUEUE_ADDRESS:
+            *_, queue, address = QUEUE_ADDRESS.unpack_from(data, begin)
+            for what, number, word in ((QUEUE, queue, "queue"), (ADDRESS, address, "address")):
+                if (what, number) not in self.names:
+                    self._complain(begin, f"{word} number {number} is used before its NAME record")
+        elif kind in (Kind.PAGE_SETTLED, Kind.PAGE_STATE, Kind.PAGE_CURSOR):
+            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(data, begin)  # as all of them begin
+            if kind == Kind.PAGE_SETTLED:
+                self._check_consumer(begin, consumer)
+            if (QUEUE, queue) in self.ended:
+                self._complain(begin, f"record about queue {self.queue(queue)}, which was deleted before")
 
     def _check_consumer(self, at: int, consumer: int) -> None:
         if consumer > self._segment.consumers:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from stompring.broker.address import Address
+from stompring.broker.broker import Broker
 from stompring.broker.ports import TIMED, Reason
 from stompring.broker.queue import Queue
 from stompring.errors import StoreError
@@ -46,10 +47,6 @@ from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
 from .recovery import Recovery
 from .replay import PageRecords, QueueInPage
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header, read_footer
-
-if TYPE_CHECKING:
-    from stompring.broker.address import Address
-    from stompring.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 

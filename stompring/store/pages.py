@@ -17,20 +17,22 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 from zlib import compress, crc32, decompress
 
 from mypy_extensions import mypyc_attr
 
+from stompring.broker.address import Address
 from stompring.broker.clock import Clock
 from stompring.broker.message import EVERYWHERE, Account, AddressBase, Message, RecoveredMessage, Traits
 from stompring.broker.ports import LOADED, TIMED, Reason
-from stompring.broker.queue import LAST_VALUE
+from stompring.broker.queue import LAST_VALUE, Queue
 from stompring.broker.reference import SCHEDULED, Position, QueueBase, Reference
+from stompring.broker.reference import Page as AnyPage
 
 from .encoder import RecordEncoder
 from .files import Disk, Files
@@ -76,11 +78,6 @@ from .record import (
 from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
-
-if TYPE_CHECKING:
-    from stompring.broker.address import Address
-    from stompring.broker.queue import Queue
-    from stompring.broker.reference import Page as AnyPage
 
 #: Bytes of a page that are read together, more or less: messages that begin within as many.
 BLOCK_BYTES = 256 * 1024
@@ -592,29 +589,29 @@ class Cursor:
 
     def first(self, level: int) -> Position | None:
         """The first waiting position of a priority."""
-        if not self.levels[level]:
-            return None
-        order = self._order
-        for place in range(bisect_left(self._numbers, self._lowest[level]), len(order)):
-            page_state = order[place]
-            if page_state.levels[level]:
-                page = page_state.page
-                self._lowest[level] = page.number
-                return page, (page_state.states or self._expand(page_state)).find(level + 1)
-        raise AssertionError("something waits, and no page has it")
+        found = self._find(level, self._lowest[level], 0)
+        assert found is not None or not self.levels[level], "something waits, and no page has it"
+        if found is not None:
+            self._lowest[level] = found[0].number
+        return found
 
     def following(self, level: int, page: Page, index: int) -> Position | None:
         """The first waiting position of a priority at or after ``(page, index)``; ``index`` may be behind its end."""
+        return self._find(level, page.number, index)
+
+    def _find(self, level: int, number: int, index: int) -> Position | None:
+        """The first waiting position of a priority from ``index`` of page ``number`` on."""
         if not self.levels[level]:
             return None
-        order, number = self._order, page.number
+        order = self._order
         for place in range(bisect_left(self._numbers, number), len(order)):
             page_state = order[place]
             if page_state.levels[level]:
-                first = index if page_state.page is page else 0
+                page = page_state.page
+                first = index if page.number == number else 0
                 found = (page_state.states or self._expand(page_state)).find(level + 1, first)
                 if found >= 0:
-                    return page_state.page, found
+                    return page, found
         return None
 
     def is_waiting(self, page: Page, index: int) -> bool:
@@ -950,13 +947,13 @@ SHARED_AT_LEAST = 64
 
 
 @mypyc_attr(native_class=False)  # for weak references
+@dataclass(eq=False)
 class BlockRecords:
     """The bytes of a block's records, and where in them the payloads begin. ``first`` is the index of the first."""
 
-    def __init__(self, first: int, at: array[int], data: bytes) -> None:
-        self.first = first
-        self.at = at
-        self.data = data
+    first: int
+    at: array[int]
+    data: bytes
 
 
 class Page:

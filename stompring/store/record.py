@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from struct import Struct, pack, unpack, unpack_from
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from stompring.broker.message import (
@@ -19,6 +19,7 @@ from stompring.broker.message import (
     IN_DURABLE,
     NOWHERE,
     TAIL_END,
+    AddressBase,
     CopiedTraits,
     Message,
     RecoveredMessage,
@@ -26,9 +27,6 @@ from stompring.broker.message import (
     Transfer,
 )
 from stompring.settings.model import RoutingType
-
-if TYPE_CHECKING:
-    from stompring.broker.address import Address
 
 PREFIX = Struct("<II")
 
@@ -259,11 +257,6 @@ def message_records(
     return records
 
 
-def framed_message(head: bytes, tail: bytes) -> bytes:
-    """What stands before the tail in a message's record, of which `message_head` made the first part."""
-    return _pack_prefix(len(head) + len(tail), crc32(tail, crc32(head))) + head
-
-
 class TraitsCache:
     """`Traits` of messages read back: made once for all that were sent with the same headers."""
 
@@ -362,7 +355,7 @@ class StoredMessage:
         tail = bytes(self._payload[tail_at : tail_at + self.head + self.body + TAIL_END])
         return memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head), tail
 
-    def restore(self, address: Address, memo: TraitsCache) -> Message:
+    def restore(self, address: AddressBase, memo: TraitsCache) -> Message:
         """The message itself."""
         traits, tail = self.contents(memo)
         return RecoveredMessage(

@@ -6,12 +6,14 @@ import gc
 import logging
 from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompring.broker.address import Address, as_address, cache_size
+from stompring.broker.broker import Broker
 from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, QueueAttributes, Reference, ReferenceRun
@@ -45,93 +47,10 @@ from .record import (
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import HEADER, Fault, build_footer, record_end
 
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
-
 log = logging.getLogger(__name__)
 
 #: Bytes after a fault in which a whole record is looked for.
 SEARCH_BYTES = 256 * 1024
-
-
-class SegmentRepair:
-    """What was wrong with the journal's segments. ``reports`` are for people."""
-
-    def __init__(self, files: Files) -> None:
-        self.reports: list[str] = []
-        self.lost_bytes = 0
-        self._files = files
-
-    def repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """All but one that was begun, with ``faults`` where they shall be set aside in the end.
-
-        Raises `StoreError` for what a newer version has written, `OSError`.
-        """
-        segments = self._without_begun(segments)
-        for place, each in enumerate(segments):
-            self._repair(each, segments[place + 1] if place + 1 < len(segments) else None)
-        return segments
-
-    def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """All but a last one of which nothing can be read, where it was being begun when the broker died.
-
-        The one before it is sealed after that: while it is not, nothing in the last one was ever confirmed.
-        """
-        if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
-            return segments
-        *others, last = segments
-        short = last.size <= HEADER.size
-        if last.faults[0].unsupported or not (short or (others and not others[-1].sealed)):
-            return segments
-        log.warning("%s: ignored incomplete segment", last.path)
-        if not short:
-            self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
-        elif not others or not others[-1].sealed:  # else the next segment is written over it
-            self._files.remove(last.path)
-        return others
-
-    def _repair(self, read: ReadSegment, after: ReadSegment | None) -> None:
-        if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
-            read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
-        if not read.faults:
-            if read.zeros:  # the broker was killed: what prefilled the segment is not needed
-                self._files.truncate(read.path, read.size)
-                read.zeros = 0
-            return
-        fault = read.faults[0]
-        if fault.unsupported:
-            raise StoreError(
-                f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
-            )
-        if after is None and not read.sealed and fault.at >= HEADER.size:
-            self._cut(read, fault)
-            return
-        self.reports.append(
-            f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {_extent(read)}; "
-            "set aside once its readable records are rewritten"
-        )
-        self.lost_bytes += read.lost
-
-    def _cut(self, read: ReadSegment, fault: Fault) -> None:
-        """The end of the newest segment was being written when the broker died, or is damaged.
-
-        Without a footer nothing leads over damage: what looks like a record behind it may be part of a message.
-        """
-        data = self._files.read(read.path)
-        lost = len(data) - read.good
-        if _has_records(data, fault.at):
-            aside = read.path.with_name(read.path.name + ".damaged")
-            self._files.replace(aside, data)
-            self.reports.append(
-                f"{read.path} is damaged at byte {fault.at} ({fault.reason}): dropped the last {lost} bytes; "
-                f"{aside.name} has the whole file"
-            )
-            self.lost_bytes += lost
-        else:
-            log.warning("%s: the last %d bytes of an incomplete write are truncated", read.path, lost)
-        self._files.truncate(read.path, read.good)
-        read.size = read.good
-        read.faults = []
 
 
 def _extent(read: ReadSegment) -> str:
@@ -164,24 +83,16 @@ RUN_LENGTH = 256
 _ID = Struct("<I")
 
 
+@dataclass
 class StoredRun:
     """Messages of one segment, ascending by number, for one queue: their objects are made when one is needed."""
 
-    def __init__(
-        self,
-        data: bytes,
-        begins: array[int],
-        segment: JournalSegment,
-        queue: Queue,
-        address: Address,
-        memo: TraitsCache,
-    ) -> None:
-        self._data = data
-        self._begins = begins
-        self._segment = segment
-        self._queue = queue
-        self._address = address
-        self._memo = memo
+    _data: bytes
+    _begins: array[int]
+    _segment: JournalSegment
+    _queue: Queue
+    _address: Address
+    _memo: TraitsCache
 
     def references(self, run: ReferenceRun) -> list[Reference]:
         """The references, each in its segment. Their memory is accounted for already."""
@@ -452,11 +363,7 @@ class Recovery:
     def _begin_journal(self) -> None:
         self._set_misplaced_aside()
         replay = self.replay
-        repair = SegmentRepair(self._files)
-        repaired = repair.repair(replay.segments)
-        for text in repair.reports:
-            self._report(text)
-        self.lost_bytes = repair.lost_bytes
+        repaired = self._repair(replay.segments)
         segments: list[JournalSegment] = []
         for read in repaired:
             segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
@@ -479,6 +386,77 @@ class Recovery:
         numbers = [each.number for each in (*repaired, *[each for each, _ in replay.misplaced])]
         journal.last_segment = max([*numbers, *replay.missing, 0])
         journal.begin(segments, self._tail_of(repaired[-1]) if repaired else None)
+
+    def _repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """All but one that was begun, with ``faults`` where they shall be set aside in the end.
+
+        Raises `StoreError` for what a newer version has written, `OSError`.
+        """
+        segments = self._without_begun(segments)
+        for read, after in zip(segments, [*segments[1:], None], strict=False):
+            self._repair_segment(read, after)
+        return segments
+
+    def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """All but a last one of which nothing can be read, where it was being begun when the broker died.
+
+        The one before it is sealed after that: while it is not, nothing in the last one was ever confirmed.
+        """
+        if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
+            return segments
+        *others, last = segments
+        short = last.size <= HEADER.size
+        if last.faults[0].unsupported or not (short or (others and not others[-1].sealed)):
+            return segments
+        log.warning("%s: ignored incomplete segment", last.path)
+        if not short:
+            self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
+        elif not others or not others[-1].sealed:  # else the next segment is written over it
+            self._files.remove(last.path)
+        return others
+
+    def _repair_segment(self, read: ReadSegment, after: ReadSegment | None) -> None:
+        if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
+            read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
+        if not read.faults:
+            if read.zeros:  # the broker was killed: what prefilled the segment is not needed
+                self._files.truncate(read.path, read.size)
+                read.zeros = 0
+            return
+        fault = read.faults[0]
+        if fault.unsupported:
+            raise StoreError(
+                f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
+            )
+        if after is None and not read.sealed and fault.at >= HEADER.size:
+            self._cut(read, fault)
+            return
+        self._report(
+            f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {_extent(read)}; "
+            "set aside once its readable records are rewritten"
+        )
+        self.lost_bytes += read.lost
+
+    def _cut(self, read: ReadSegment, fault: Fault) -> None:
+        """The end of the newest segment was being written when the broker died, or is damaged.
+
+        Without a footer nothing leads over damage: what looks like a record behind it may be part of a message.
+        """
+        data = self._files.read(read.path)
+        lost = len(data) - read.good
+        if _has_records(data, fault.at):
+            aside = read.path.with_name(read.path.name + ".damaged")
+            self._files.replace(aside, data)
+            self._report(
+                f"{read.path} is damaged at byte {fault.at} ({fault.reason}): dropped the last {lost} bytes; "
+                f"{aside.name} has the whole file"
+            )
+            self.lost_bytes += lost
+        else:
+            log.warning("%s: the last %d bytes of an incomplete write are truncated", read.path, lost)
+        self._files.truncate(read.path, read.good)
+        read.size = read.good
+        read.faults = []
 
     def _set_misplaced_aside(self) -> None:
         """Segments that are not what their names say. Raises `StoreError` where all are another directory's."""
@@ -550,12 +528,7 @@ class Recovery:
         address = self._address_from(number, description, path)
         if address is not None:
             self.journal.bind(self._bindings.of_address(address))
-            log.info(
-                "address %s restored from page file %s, not from the journal",
-                address.name,
-                path,
-                extra={"address": address.name},
-            )
+            self._log_restored("address", address.name, path)
         return address
 
     def queue_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Queue | None:
@@ -566,13 +539,13 @@ class Recovery:
         queue = self._queue_from(number, description, path)
         if queue is not None:
             self._rebind(queue)
-            log.info(
-                "queue %s restored from page file %s, not from the journal",
-                queue.name,
-                path,
-                extra={"queue": queue.name},
-            )
+            self._log_restored("queue", queue.name, path)
         return queue
+
+    @staticmethod
+    def _log_restored(kind: str, name: str, path: Path) -> None:
+        text = "%s %s restored from page file %s, not from the journal"
+        log.info(text, kind, name, path, extra={kind: name})
 
     def _restore_bindings(self) -> None:
         """Addresses, then queues, then values."""

@@ -17,6 +17,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct, error
@@ -509,15 +510,11 @@ class Replay:
             self.went_out.get(number, {}).pop(queue, None)
 
     def _delivered(self, data: bytes, begin: int, end: int) -> None:
-        for queue, number in self._delivered_of(data, begin, end):
+        queue = DELIVERED.unpack_from(data, begin)[3]
+        for number in unpack_numbers(data[begin + DELIVERED.size : end]):
             if number in self.messages:
                 counts = self.went_out.setdefault(number, {})
                 counts[queue] = counts.get(queue, 0) + 1
-
-    def _delivered_of(self, data: bytes, begin: int, end: int) -> list[tuple[int, int]]:
-        """Queue and number of each message of a DELIVERED record."""
-        queue = DELIVERED.unpack_from(data, begin)[3]
-        return [(queue, number) for number in unpack_numbers(data[begin + DELIVERED.size : end])]
 
     def _transaction(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, records, number = TRANSACTION.unpack_from(data, begin)
@@ -650,37 +647,28 @@ class PageRecords:
         self.segments: dict[QueueInPage, ReadSegment] = {}
         self.ends: dict[int, int] = {}
         self.reach: dict[int, int] = {}
-        self.malformed = 0  # records that do not make sense
         for segment, payload in records:
-            try:
+            with suppress(error):  # records that do not make sense
                 self._read(segment, payload)
-            except error:
-                self.malformed += 1
 
     def _read(self, segment: ReadSegment, payload: bytes) -> None:
-        kind = payload[0]
-        if kind == Kind.PAGE_SETTLED:
-            _, _, _, _, queue, page, _ = PAGE_SETTLED.unpack_from(payload)
-            end = self._settle((queue, page), payload[PAGE_SETTLED.size :])
-            self.ends[page] = max(self.ends.get(page, 0), end)
-            self.segments.setdefault((queue, page), segment)
-        elif kind == Kind.PAGE_CURSOR:
-            _, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)
-            end = self._settle((queue, page), payload[PAGE_CURSOR.size :])
-            self.segments[queue, page] = segment  # it repeats all earlier records
-        else:
-            _, _, _, _, queue, page, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)
-            self.states.setdefault((queue, page), {})[index] = (deliveries, attempts, due)
-            self.segments.setdefault((queue, page), segment)
+        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)  # as all of them begin
+        key = (queue, page)
+        if kind == Kind.PAGE_STATE:
+            *_, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)
+            self.states.setdefault(key, {})[index] = (deliveries, attempts, due)
             end = index + 1
+        else:
+            runs = payload[PAGE_CURSOR.size if kind == Kind.PAGE_CURSOR else PAGE_SETTLED.size :]
+            known = self.settled.setdefault(key, [])
+            known += unpack_runs(runs)
+            end = sum(known[-1]) if runs else 0  # they ascend within a record
+        if kind == Kind.PAGE_CURSOR:
+            self.segments[key] = segment  # it repeats all earlier records
+        else:
+            self.segments.setdefault(key, segment)
             self.ends[page] = max(self.ends.get(page, 0), end)
         self.reach[page] = max(self.reach.get(page, 0), end)
-
-    def _settle(self, key: QueueInPage, runs: bytes) -> int:
-        """Add runs; returns where they end."""
-        known = self.settled.setdefault(key, [])
-        known += unpack_runs(runs)
-        return sum(known[-1]) if runs else 0  # they ascend within a record
 
     def lost_with(self, page: int, shares: Mapping[int, int]) -> dict[int, int]:
         """What is left for each queue of a page that is lost, of which ``shares`` has how many it had there."""

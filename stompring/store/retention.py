@@ -20,24 +20,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock, cancel
 from stompring.broker.queue import Queue
 from stompring.errors import StoreError
 from stompring.settings.model import Retention as Settings
 
-from .datadir import IDENTITY, INGESTED, Lake, identity_text, parse_ingested, read_identity, read_ingested
+from .datadir import (
+    IDENTITY,
+    INGESTED,
+    Lake,
+    Position,
+    identity_text,
+    parse_ingested,
+    read_identity,
+    read_ingested,
+)
 from .encoder import RecordEncoder
 from .files import Files
 from .record import SAMPLE, SAMPLE_ROW, Kind
 from .segment import HEADER, NO_IDENTITY, TRAILER, footer_offset, pack_header
 from .segment import SAMPLES as SAMPLES_SEGMENT
 from .writer import AppendOnlyFile, Writer
-
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
-
 
 #: Queues that are looked at in one turn of the reactor: about a millisecond.
 QUEUES_AT_ONCE = 500
@@ -298,26 +304,20 @@ class LakeBacklog(NamedTuple):
 
 def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[LakeBacklog]:
     """The lakes and what they lack. Reads files: not for the reactor. Raises OSError, and ValueError for damage."""
-    lakes = list(read_ingested(directory).values())
-    files = Files()
-    missing: dict[str, list[tuple[RetainedFile, int]]] = {lake.id: [] for lake in lakes}
-    for one in retained:
-        folder, number = one.path.parent.relative_to(directory).as_posix(), int(one.path.stem)
-        for lake in lakes:
-            position = lake.positions.get(folder)
-            begun = position is not None and position.number == number
-            end = _end(files, one.path) if begun else one.size
+    files, known = Files(), list(retained)
+    backlogs: list[LakeBacklog] = []
+    for lake in read_ingested(directory).values():
+        missing: list[tuple[int, int]] = []  # when each file came, and its bytes
+        for since, path, size in known:
+            folder, number = path.parent.relative_to(directory).as_posix(), int(path.stem)
+            position = lake.positions.get(folder, Position(0, 0))
+            begun = position.number == number
+            end = _end(files, path) if begun else size
             if lake.lacks(folder, number, end):
-                missing[lake.id].append((one, end - position.offset if begun and position else one.size))
-    return [
-        LakeBacklog(
-            lake,
-            len(missing[lake.id]),
-            sum(size for _, size in missing[lake.id]),
-            min((one.since for one, _ in missing[lake.id]), default=None),
-        )
-        for lake in lakes
-    ]
+                missing.append((since, end - position.offset if begun else size))
+        oldest = min((since for since, _ in missing), default=None)
+        backlogs.append(LakeBacklog(lake, len(missing), sum(size for _, size in missing), oldest))
+    return backlogs
 
 
 #: Directories within the one for retention, as beside it. ``paging`` has one for each address again.
