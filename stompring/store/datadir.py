@@ -52,8 +52,8 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 class DataBusy(StoreError):
     """Another process has the data directory."""
 
-    def __init__(self, holder: str, path: str) -> None:
-        super().__init__(f"the data directory is in use by {holder}", path, 0)
+    def __init__(self, holder: str, path: Path) -> None:
+        super().__init__(f"the data directory is in use by {holder}", path)
         self.holder = holder
 
 
@@ -80,16 +80,13 @@ class DataLock:
                     "the data directory is the local copy of a replicated log, and the configuration has no "
                     "<replicated-log>: what is changed here would be lost. To go on without the log, delete this "
                     "file",
-                    str(root / MARKER),
-                    0,
+                    root / MARKER,
                 )
             if not copy:
                 self._check_version()
         except OSError as fault:
             self.release()
-            raise StoreError(
-                f"cannot be used: {fault.strerror or fault}", str(fault.filename or root), 0
-            ) from fault
+            raise StoreError(f"cannot be used: {fault.strerror or fault}", fault.filename or root) from fault
         except StoreError:
             self.release()
             raise
@@ -101,7 +98,7 @@ class DataLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _flock(directory, fcntl.LOCK_EX)
         except BlockingIOError:
-            raise DataBusy(_holder(os.pread(file, MAX_HOLDER, 0)), str(self.root / LOCK)) from None
+            raise DataBusy(_holder(os.pread(file, MAX_HOLDER, 0)), self.root / LOCK) from None
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n{socket.gethostname()}\n".encode()[:MAX_HOLDER], 0)
 
@@ -116,8 +113,7 @@ class DataLock:
         try:
             self._check_version()
         except OSError as fault:
-            path = str(fault.filename or self.root / VERSION)
-            raise StoreError(fault.strerror or str(fault), path, 0) from fault
+            raise StoreError.of(fault, self.root / VERSION) from fault
 
     def _check_version(self) -> None:
         path = self.root / VERSION
@@ -136,7 +132,7 @@ class DataLock:
                 found = found or secrets.token_bytes(16)
                 self._files.replace(path, identity_text(found))
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
+            raise StoreError.of(fault, path) from None
         return found
 
     def _identity_of_journal(self, journal: Path) -> bytes | None:
@@ -172,16 +168,15 @@ def check_version(files: Files, path: Path) -> bool:
     except FileNotFoundError:
         return False
     if not _VERSION.fullmatch(text):
-        raise StoreError(f"{text[:MAX_SHOWN]!r} is not a schema version", str(path), 0)
+        raise StoreError(f"{text[:MAX_SHOWN]!r} is not a schema version", path)
     if int(text) > SCHEMA_VERSION:
         raise StoreError(
             f"schema version {text} is newer than {SCHEMA_VERSION}, the newest that this broker supports: "
             "upgrade stompring",
-            str(path),
-            0,
+            path,
         )
     if int(text) < SCHEMA_VERSION:
-        raise StoreError(f"schema version {text} {NO_LONGER_READ}", str(path), 0)
+        raise StoreError(f"schema version {text} {NO_LONGER_READ}", path)
     return True
 
 
@@ -202,16 +197,16 @@ def identity_text(identity: bytes) -> bytes:
 def read_identity(files: Files, path: Path) -> bytes | None:
     """What the file says; None where there is none. Raises `StoreError` for what is no identity, `OSError`."""
     try:
-        return parse_identity(files.read(path), str(path))
+        return parse_identity(files.read(path), path)
     except FileNotFoundError:
         return None
 
 
-def parse_identity(data: bytes, path: str) -> bytes:
+def parse_identity(data: bytes, path: object) -> bytes:
     """The identity that the bytes of a file are. Raises `StoreError` with the file's path."""
     text = data.decode(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", text):
-        raise StoreError(f"{text[:40]!r} is not a data directory identity", path, 0)
+        raise StoreError(f"{text[:40]!r} is not a data directory identity", path)
     return bytes.fromhex(text)
 
 

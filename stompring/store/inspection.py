@@ -75,7 +75,7 @@ class DataFile:
         try:
             return read_range(self._descriptor, start, stop)
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(self.path), start) from None
+            raise StoreError(fault.strerror or str(fault), self.path, start) from None
 
     def close(self) -> None:
         """It will not be read any more."""
@@ -114,7 +114,7 @@ class Snapshot:
         self.drafts: list[Path] = []  # of small files that were being replaced when a broker was killed
         self.strangers: list[Path] = []
         if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
-            raise StoreError("not a stompring data directory", str(directory.root), 0)
+            raise StoreError("not a stompring data directory", directory.root)
         # all files of a directory are open at once
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -125,7 +125,7 @@ class Snapshot:
             text = fault.strerror or str(fault)
             if fault.errno == errno.EMFILE:
                 text = "too many open files: raise the limit (ulimit -n)"
-            raise StoreError(text, str(fault.filename or directory.root), 0) from None
+            raise StoreError(text, fault.filename or directory.root) from None
         self._look_around()
 
     def __enter__(self) -> Snapshot:
@@ -174,9 +174,7 @@ class Snapshot:
                         page.close()
                 return
         self.close()
-        raise StoreError(
-            "files change too fast to be read; retry, or stop the broker", str(self.directory.root), 0
-        )
+        raise StoreError("files change too fast to be read; retry, or stop the broker", self.directory.root)
 
     def _folder(self, path: Path) -> PageFolder:
         folder = PageFolder(path)
@@ -427,7 +425,7 @@ class PageContents:
         """What is left in it, in order: only durable messages, with the durable queues that hold them."""
         data = self.file.read()
         header = Header.read(data)
-        header.refuse_older(str(self.file.path))
+        header.refuse_older(self.file.path)
         if not self._is_page(header) or self._is_misplaced(header):
             return
         if self.file.number in self._journal.removed_pages:

@@ -217,7 +217,7 @@ class PageRecovery:
             self._files.make_directory(directory)
             names = self._files.names(directory)
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(directory), 0) from None
+            raise StoreError(fault.strerror or str(fault), directory) from None
         for name in names:
             if DIRECTORY_NAME.fullmatch(name):
                 self._directory(directory / name)
@@ -331,7 +331,7 @@ class PageRecovery:
         files, number, path, address = self._files, page.number, page.path, page.pages.address.name
         size = page.bytes = files.size(path)
         header = Header.read(files.read(path, 0, HEADER.size))
-        header.refuse_older(str(path))
+        header.refuse_older(path)
         misplaced = self._misplaced(page, header)
         if misplaced:
             log.error(

@@ -342,7 +342,7 @@ class Recovery:
             self.messages, self.orphaned = MessageLoader(self).run(self._progress)
             self._restore_ids()
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(fault.filename), 0) from fault
+            raise StoreError.of(fault) from fault
         finally:
             if collecting:
                 gc.enable()
@@ -425,9 +425,7 @@ class Recovery:
             return
         fault = read.faults[0]
         if fault.unsupported:
-            raise StoreError(
-                f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
-            )
+            raise StoreError(f"{fault.reason}: written by a newer version of stompring", read.path, fault.at)
         if after is None and not read.sealed and fault.at >= HEADER.size:
             self._cut(read, fault)
             return
@@ -466,8 +464,7 @@ class Recovery:
             raise StoreError(
                 f"the journal belongs to data directory {foreign[-1].header.directory.hex()}, but this one is "
                 f"{replay.identity.hex()}: restore the matching journal or the file '{IDENTITY}'",
-                str(replay.directory),
-                0,
+                replay.directory,
             )
         for read, why in replay.misplaced:
             aside = free_name(self._files, read.path, DAMAGED)

@@ -413,7 +413,7 @@ class Replay:
     def _read_segment(self, number: int, path: Path) -> int:
         data = self._files.read(path)
         header = Header.read(data)
-        header.refuse_older(str(path))
+        header.refuse_older(path)
         segment = ReadSegment(number, path, len(data), header)
         why = header.misplaced(number, self.identity)
         if why:

@@ -402,13 +402,12 @@ class Retention:
             if known is None and self.identity != NO_IDENTITY:
                 files.replace(path, identity_text(self.identity))
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
+            raise StoreError.of(fault, path) from None
         if known is not None and known != self.identity != NO_IDENTITY:
             raise StoreError(
                 f"retains files of data directory {known.hex()}, but this one is {self.identity.hex()}: "
                 "use a separate journal-retention-directory for each data directory",
-                str(path),
-                0,
+                path,
             )
 
     def _go_on_behind(self, files: Files) -> None:

@@ -98,10 +98,10 @@ class Header:
         _, _, _, _, next_number, created, number, directory, address, _, previous = HEADER.unpack_from(data)
         return cls(format_, kind, next_number, created, number, directory, address, previous)
 
-    def refuse_older(self, path: str) -> None:
+    def refuse_older(self, path: object) -> None:
         """Raises `StoreError` for a file of a format that is no longer read."""
         if self.format < FORMAT:
-            raise StoreError(f"format {self.format} {NO_LONGER_READ}", path, 0)
+            raise StoreError(f"format {self.format} {NO_LONGER_READ}", path)
 
     def misplaced(self, number: int, directory: bytes) -> str:
         """Why this cannot be file ``number`` of a data directory; empty where it can."""
