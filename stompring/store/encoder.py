@@ -56,9 +56,8 @@ class RetainedPart(NamedTuple):
     """What goes into one record: messages, and which of them entered a queue in which way."""
 
     messages: list[Message]
-    entries: list[
-        tuple[Entries, array[int] | None]
-    ]  # with their places among the messages; None: all of them
+    #: With their places among the messages; None: all of them.
+    entries: list[tuple[Entries, array[int] | None]]
 
 
 def retained_parts(found: Sequence[Entries]) -> Iterator[RetainedPart]:

@@ -629,7 +629,11 @@ def to_portable(
     held: FoundMessage, journal: JournalInspection, names: dict[int, str], memo: TraitsCache
 ) -> PortableMessage | None:
     """A message with its whole contents; None for one that is in no known queue."""
-    places = [_portable_place(held, number, names[number]) for number in held.queues if number in names]
+    places = [
+        QueueEntry(names[number], *state[:3], unpack_recurrence(state.recurrence))
+        for number, state in held.queues.items()
+        if number in names
+    ]
     if not places:
         return None
     stored = held.stored
@@ -643,8 +647,3 @@ def to_portable(
         stored.timestamp,
         stored.expires,
     )
-
-
-def _portable_place(held: FoundMessage, number: int, name: str) -> QueueEntry:
-    deliveries, attempts, due, recurrence = held.queues[number]
-    return QueueEntry(name, deliveries, attempts, due, unpack_recurrence(recurrence))

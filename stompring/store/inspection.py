@@ -486,15 +486,15 @@ class PageContents:
 
     def _is_misplaced(self, header: Header) -> bool:
         journal, file = self._journal, self.file
-        why = header.misplaced(file.number, journal.identity)
-        if not why and self._twice:
-            why = "another file has the same number"
-        if not why and header.address and header.address != directory_number(file.path.parent):
-            name = journal.names.get((ADDRESS, header.address), self._folder)
-            why = f"it belongs to address {name}" if name != self._folder else ""
-        running = journal.snapshot.running
-        if not why and not running and not journal.missing and not journal.may_have_page(file.number):
-            why = "the journal has no record of it"
+        strange = header.address not in (0, directory_number(file.path.parent))
+        why = journal.misplaced_page(
+            file.number,
+            header,
+            self._folder,
+            lambda: journal.names.get((ADDRESS, header.address)) if strange else None,
+            self._twice,
+            not journal.snapshot.running and not journal.missing,
+        )
         self.misplaced = bool(why)
         if why:
             self._complain(0, f"not page {file.number}: {why}")

@@ -128,15 +128,12 @@ class PageRepair:
                 continue
             runs = self._facts.settled.get((number, page.number), ())
             states = summary.states(number) if number in summary.members else bytearray()
-            there = len(states) - states.count(0)
-            gone = sum(
-                1
-                for first, count in runs
-                for at in range(first, first + count)
-                if not any(states[at : at + 1])
-            )
-            if total > there + gone:
-                lost[queue.name] = total - there - gone
+            for first, length in runs:
+                states.extend(bytes(max(0, first + length - len(states))))
+                states[first : first + length] = b"\1" * length
+            missing = total - len(states) + states.count(0)
+            if missing > 0:
+                lost[queue.name] = missing
         return lost
 
     def _count(self, page: Page, index: int, number: int, lost: dict[str, int]) -> None:
@@ -332,7 +329,15 @@ class PageRecovery:
         size = page.bytes = files.size(path)
         header = Header.read(files.read(path, 0, HEADER.size))
         header.refuse_older(path)
-        misplaced = self._misplaced(page, header)
+        strange = header.address not in (0, directory_number(path.parent))
+        misplaced = self._replay.misplaced_page(
+            number,
+            header,
+            address,
+            lambda: self._front(path).name if strange else None,
+            number in self._seen_files,
+            not self._recovery.damaged,
+        )
         if misplaced:
             log.error(
                 "%s is not page %d of address %s: %s; set aside",
@@ -415,22 +420,6 @@ class PageRecovery:
             call()
 
     # ---- files as the journal knows them
-
-    def _misplaced(self, page: Page, header: Header) -> str:
-        """Why a file cannot be the page that it is named after; empty where it can."""
-        replay, number, path = self._replay, page.number, page.path
-        why = header.misplaced(number, self._recovery.journal.identity)
-        if why:
-            return why
-        if number in self._seen_files:
-            return "another file has the same number"
-        if header.address and header.address != directory_number(path.parent):
-            name = self._front(path).name
-            if name is not None and name != page.pages.address.name:
-                return f"it belongs to address {name}"
-        if not self._recovery.damaged and not replay.may_have_page(number):
-            return "the journal has no record of it"
-        return ""
 
     def _keep_file(self, page: Page) -> PageFileRecord:
         """Give a page file a record in the journal."""

@@ -257,17 +257,23 @@ def message_records(
     return records
 
 
+#: `Traits` in one cache.
+MAX_TRAITS = 4096
+
+
 class TraitsCache:
     """`Traits` of messages read back: made once for all that were sent with the same headers."""
 
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self) -> None:
         self._known: dict[tuple[int, bytes, bytes], Traits] = {}
-        self._limit = limit
         self._traits: Traits | None = None  # the last ones that `recall` gave
         self._part = self._block = b""
 
     def recall(self, flags: int, priority: int, part: bytes, tail: bytes, head: int) -> Traits:
-        """As `get`, for a tail whose head has ``head`` bytes; quickest for messages like the one before."""
+        """From the traits part of a record and its tail, whose head has ``head`` bytes.
+
+        Quickest for messages like the one before.
+        """
         traits = self._traits
         if (
             traits is None
@@ -277,21 +283,15 @@ class TraitsCache:
             or traits.record is None
             or traits.record[0] != flags
         ):
-            traits = self._traits = self.get(flags, priority, part, tail[:head])
-            self._part, self._block = part, traits.block + b"\n"
-        return traits
-
-    def get(self, flags: int, priority: int, part: bytes, head: bytes) -> Traits:
-        """From the traits part of a record and the head of its tail."""
-        block_length = _LENGTH.unpack_from(part)[0]
-        block = head[len(head) - 1 - block_length : -1]
-        key = (flags << 8 | priority, part, block)
-        traits = self._known.get(key)
-        if traits is None:
-            traits = self._make(flags, priority, part, block)
-            if len(self._known) >= self._limit:
-                self._known.clear()
-            self._known[key] = traits
+            block = tail[head - 1 - _LENGTH.unpack_from(part)[0] : head - 1]
+            key = (flags << 8 | priority, part, block)
+            traits = self._known.get(key)
+            if traits is None:
+                traits = self._make(flags, priority, part, block)
+                if len(self._known) >= MAX_TRAITS:
+                    self._known.clear()
+                self._known[key] = traits
+            self._traits, self._part, self._block = traits, part, block + b"\n"
         return traits
 
     @staticmethod

@@ -624,6 +624,29 @@ class Replay:
             return True
         return number >= self.next_page
 
+    def misplaced_page(
+        self,
+        number: int,
+        header: Header,
+        expected: str,
+        found: Callable[[], str | None],
+        twice: bool,
+        sure: bool,
+    ) -> str:
+        """Why a file cannot be page ``number`` of the address ``expected``; empty where it can.
+
+        ``found`` gives the name of the address that the file names, if it names another one than its directory.
+        ``twice``: another file has the same number, ``sure``: all pages have records in the journal.
+        """
+        why = header.misplaced(number, self.identity)
+        if not why and twice:
+            why = "another file has the same number"
+        if not why and (name := found()) not in (None, expected):
+            why = f"it belongs to address {name}"
+        if not why and sure and not self.may_have_page(number):
+            why = "the journal has no record of it"
+        return why
+
     @property
     def next_address(self) -> int:
         """Greater than the id of any address."""

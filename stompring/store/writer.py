@@ -415,14 +415,12 @@ class Writer:
         self.files = files or Files()
         self.write_limit = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
-        self.on_failure: Callable[[str | None], object] | None = (
-            None  # when writes begin to fail, and succeed again
-        )
-        # encodes pending events before each batch; False if some are left: the batch waits for them
+        #: Called when writes begin to fail, and when they succeed again.
+        self.on_failure: Callable[[str | None], object] = lambda fault: None
+        #: Encodes pending events before each batch; False if some are left: the batch waits for them.
         self.gather: Callable[[], bool] = lambda: True
-        self.around: Callable[[Callable[[], None]], object] = lambda call: (
-            call()
-        )  # runs the callers that wait for a batch
+        #: Runs the callers that wait for a batch.
+        self.around: Callable[[Callable[[], None]], object] = lambda call: call()
         self.draining = False  # `gather` must encode everything at once
         self.batches = 0
         self.bytes_written = 0
@@ -679,8 +677,7 @@ class Writer:
                 self.files.retry_interval,
                 exc_info=bug,
             )
-            if self.on_failure is not None:
-                self.on_failure(text)
+            self.on_failure(text)
         self.failing = text
         self.write_limit.set_fault(text)
         if self._batch_retry is None:
@@ -698,8 +695,7 @@ class Writer:
         log.info("store is writable again after %.1f s", seconds)
         self.failing = None
         self.write_limit.set_fault(None)
-        if self.on_failure is not None:
-            self.on_failure(None)
+        self.on_failure(None)
 
     def write_now(self) -> None:
         """Write everything appended and wait until it is on disk or has failed. Only during start: it blocks."""
