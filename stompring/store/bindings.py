@@ -245,12 +245,12 @@ class IdsCleared(LiveRecord):
 class StoredIds:
     """The ids of one address. ``oldest`` is the position of the first one that counts."""
 
-    def __init__(self, log: Journal, address: Address, oldest: int = 0) -> None:
+    def __init__(self, log: Journal, address: Address) -> None:
         self.log = log
         self.address = address
         self.chunks: deque[IdChunk] = deque()
-        self.oldest = oldest
-        self._next = oldest
+        self.oldest = 0
+        self._next = 0
         self._forgotten = 0  # of `Duplicates.forgotten`, how many are off the chunks
 
     def remember(self, identifier: bytes) -> None:
@@ -334,26 +334,24 @@ class Bindings:
         self._journal = journal
         self._known: dict[object, Binding] = {}  # by queue, address, or number of a value
 
-    def of_queue(self, queue: Queue) -> Binding:
-        """The binding of a queue, made on first use."""
-        return self._of(QUEUE, queue.number, queue, partial(describe_queue, queue))
-
-    def of_address(self, address: Address) -> Binding:
-        """The same of an address, which has a number then."""
-        number = self._journal.number_of(address)
-        return self._of(ADDRESS, number, address, partial(describe_address, address))
-
-    def of_value(self, number: int) -> Binding:
-        """The same of a value."""
-        return self._of(NOTE, number, number, partial(self.values.__getitem__, number))
-
-    def _of(
-        self, what: int, number: int, subject: object, describe: Callable[[], Mapping[str, Any]]
-    ) -> Binding:
+    def of(self, subject: Queue | Address | int) -> Binding:
+        """The binding of a queue, an address, or the value with a number, made on first use."""
         binding = self._known.get(subject)
         if binding is None:
+            describe: Callable[[], Mapping[str, Any]]
+            if isinstance(subject, Queue):
+                what, number, describe = QUEUE, subject.number, partial(describe_queue, subject)
+            elif isinstance(subject, Address):
+                what, number = ADDRESS, self._journal.number_of(subject)
+                describe = partial(describe_address, subject)
+            else:
+                what, number, describe = NOTE, subject, partial(self.values.__getitem__, subject)
             binding = self._known[subject] = Binding(what, number, subject, describe)
         return binding
+
+    def bind(self, subject: Queue | Address | int) -> None:
+        """A queue, an address or a value was made or changed."""
+        self._journal.bind(self.of(subject))
 
     def unbind(self, subject: object) -> None:
         """A queue, an address or the value with that number is deleted."""

@@ -40,7 +40,9 @@ class Durable:
         identity: bytes = NO_IDENTITY,
     ) -> None:
         clock = Clock(reactor)
-        both = configuration.journal_sync_transactional or configuration.journal_sync_non_transactional
+        self._sync_transactional = configuration.journal_sync_transactional
+        self._sync_others = configuration.journal_sync_non_transactional
+        both = self._sync_transactional or self._sync_others
         self.files = files or Files()
         page_sync = configuration.page_sync_timeout
         self.writer = Writer(
@@ -76,8 +78,6 @@ class Durable:
         self.record = self.journal.record
         self.begin = self.journal.begin_transaction
         self.commit = self.journal.commit
-        self._sync_transactional = configuration.journal_sync_transactional
-        self._sync_others = configuration.journal_sync_non_transactional
         self._recovering = False
 
     @property
@@ -94,14 +94,14 @@ class Durable:
         self.journal.reserve_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return
-        self.journal.bind(self.bindings.of_queue(queue))
+        self.bindings.bind(queue)
 
     def unbind(self, queue: Queue) -> None:
         self.bindings.unbind(queue)
 
     def bind_address(self, address: Address) -> None:
         if not self._recovering:
-            self.journal.bind(self.bindings.of_address(address))
+            self.bindings.bind(address)
 
     def unbind_address(self, address: Address) -> None:
         self.bindings.unbind(address)
@@ -134,7 +134,7 @@ class Durable:
             self.bindings.unbind(number)
         else:
             self.notes[number] = value
-            self.journal.bind(self.bindings.of_value(number))
+            self.bindings.bind(number)
 
     # ---- safety
 

@@ -127,7 +127,9 @@ class MessageState(NamedTuple):
     @classmethod
     def of(cls, ref: Reference) -> MessageState:
         """The present state."""
-        recurrence = b"" if ref.recurrence is None else pack_recurrence(ref.recurrence)
+        recurrence = b""
+        if ref.recurrence is not None:
+            recurrence = json.dumps(recurrence_fields(ref.recurrence), separators=(",", ":")).encode()
         return cls(ref.deliveries, ref.attempts, _due(ref), recurrence)
 
 
@@ -415,21 +417,18 @@ class RecordEncoder:
 
     # ---- names
 
-    def name_queue(self, queue: QueueBase) -> bytes:
-        """Tell the name of a queue and its address if this segment does not have them, and return its packed id."""
-        packed = self._queues.get(queue.number)
-        if packed is None:
-            packed = self.name_queue_alone(queue)
-            address = self.name_address(queue.address)
-            self._frame(QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, queue.number, address))
-        return packed
+    def name_queue(self, queue: QueueBase, *, alone: bool = False) -> bytes:
+        """Write the name of a queue and its address if this segment does not have them, and return its packed id.
 
-    def name_queue_alone(self, queue: QueueBase) -> bytes:
-        """The same without the address, for files whose own records have it."""
+        ``alone``: without the address, for files whose own records have it.
+        """
         packed = self._queues.get(queue.number)
         if packed is None:
             self._frame(pack_name(QUEUE, queue.number, queue.name))
             packed = self._queues[queue.number] = _U32.pack(queue.number)
+            if not alone:
+                address = self.name_address(queue.address)
+                self._frame(QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, queue.number, address))
         return packed
 
     def name_consumer(self, name: str) -> int:
@@ -506,11 +505,6 @@ def _state(ref: Reference, cause: Cause, delivered: int, state: MessageState, ti
     payload = STATE.pack(Kind.STATE, cause, delivered, queue, number, deliveries, attempts, due, time)
     payload += recurrence
     return payload if ref.message.traits.retained else scoped(payload, FOR_RESTARTS)
-
-
-def pack_recurrence(recurrence: Recurrence) -> bytes:
-    """A recurrence as it ends a STATE record."""
-    return json.dumps(recurrence_fields(recurrence), separators=(",", ":")).encode()
 
 
 def recurrence_fields(recurrence: Recurrence) -> dict[str, Any]:

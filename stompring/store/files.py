@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 from errno import EXDEV
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -110,10 +110,7 @@ class Files:
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it that are missing."""
-        missing = [path, *path.parents]
-        missing = missing[
-            : next((place for place, each in enumerate(missing) if each.is_dir()), len(missing))
-        ]
+        missing = list(takewhile(lambda each: not each.is_dir(), (path, *path.parents)))
         path.mkdir(mode=0o750, parents=True, exist_ok=True)
         for each in missing:
             self.sync_directory(each.parent)

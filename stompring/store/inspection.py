@@ -284,7 +284,16 @@ class JournalInspection(Replay):
         self._past: set[int] = set()  # messages that were there
         self._reported = 0
         self.read(lambda done, _: progress(self._step(done)))
-        self._report_faults()
+        for misplaced, why in self.misplaced:
+            findings(misplaced.path, 0, f"not segment {misplaced.number}: {why}")
+        for segment in self.segments:
+            if snapshot.running and segment is self.segments[-1] and not segment.sealed:
+                continue  # it is being written
+            for fault in segment.faults:
+                lost = (
+                    "" if segment.sealed else f"; {segment.size - fault.at} bytes to the end are unreadable"
+                )
+                findings(segment.path, fault.at, fault.reason + lost)
         self.pages = PageRecords(self.page_records)
         self.queues_of_page: dict[int, set[int]] = {}  # queues with records, by page
         for queue, page in (*self.pages.settled, *self.pages.states):
@@ -293,18 +302,6 @@ class JournalInspection(Replay):
     def _step(self, done: int) -> int:
         before, self._reported = self._reported, done
         return done - before
-
-    def _report_faults(self) -> None:
-        for read, why in self.misplaced:
-            self._findings(read.path, 0, f"not segment {read.number}: {why}")
-        for segment in self.segments:
-            if self.snapshot.running and segment is self.segments[-1] and not segment.sealed:
-                continue  # it is being written
-            for fault in segment.faults:
-                lost = (
-                    "" if segment.sealed else f"; {segment.size - fault.at} bytes to the end are unreadable"
-                )
-                self._findings(segment.path, fault.at, fault.reason + lost)
 
     # ---- while it reads
 
@@ -426,7 +423,14 @@ class PageContents:
         data = self.file.read()
         header = Header.read(data)
         header.refuse_older(self.file.path)
-        if not self._is_page(header) or self._is_misplaced(header):
+        fault = header.fault
+        if fault is None and (header.kind != PAGE or header.format > FORMAT):
+            fault = f"unsupported segment kind {header.kind}, format {header.format}"
+        if fault is not None:
+            if not self._newest:
+                self._complain(0, fault)
+            return
+        if self._is_misplaced(header):
             return
         if self.file.number in self._journal.removed_pages:
             return  # the broker died before its file was
@@ -450,8 +454,8 @@ class PageContents:
                     unpack_binding(data, begin, end)
                 else:
                     self._complain(begin, f"unexpected record of kind {kind}")
-            except (StructError, ValueError) as fault:
-                self._complain(begin, f"malformed record of kind {kind}: {fault}")
+            except (StructError, ValueError) as error:
+                self._complain(begin, f"malformed record of kind {kind}: {error}")
         if starts is not None:
             self.count = len(starts)
         if self.sealed or not self._newest:
@@ -475,14 +479,6 @@ class PageContents:
             again = self._buffered(index, at, self.file.read(at, at + size))
             if again is not None:
                 yield again
-
-    def _is_page(self, header: Header) -> bool:
-        fault = header.fault
-        if fault is None and (header.kind != PAGE or header.format > FORMAT):
-            fault = f"unsupported segment kind {header.kind}, format {header.format}"
-        if fault is not None and not self._newest:
-            self._complain(0, fault)
-        return fault is None
 
     def _is_misplaced(self, header: Header) -> bool:
         journal, file = self._journal, self.file

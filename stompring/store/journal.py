@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
@@ -120,6 +121,7 @@ class MessageReferences:
 LiveMessage = Reference | MessageReferences
 
 
+@dataclass(eq=False)
 class JournalSegment:
     """One file of the journal, and what in it still counts.
 
@@ -127,14 +129,13 @@ class JournalSegment:
     or `MessageReferences` that will be.
     """
 
-    def __init__(self, number: int, path: Path, stream: AppendOnlyFile | None = None, size: int = 0) -> None:
-        self.number = number
-        self.path = path
-        self.stream = stream  # None for one of an earlier run
-        self.size = size
-        #: messages by number, and runs of them by themselves
-        self.live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = {}
-        self.damaged = False  # it is set aside, and not deleted, when its time comes
+    number: int
+    path: Path
+    stream: AppendOnlyFile | None = None  # None for one of an earlier run
+    size: int = 0
+    #: messages by number, and runs of them by themselves
+    live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
+    damaged: bool = False  # it is set aside, and not deleted, when its time comes
 
     def remove(self, writer: Writer, retention: Retention | None = None) -> None:
         """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
@@ -720,10 +721,10 @@ class Journal:
                 self.next_page = max(self.next_page, self._next_page)
             self._encode_numbers()
 
-    def keep_live(self, record: LiveRecord, *, repeated: bool = False) -> None:
-        """Note the segment with its oldest record that counts, after ``record`` was encoded; ``repeated``: in full."""
+    def keep_live(self, record: LiveRecord) -> None:
+        """Note the segment with its oldest record that counts, after ``record`` was encoded."""
         newest = self.segments[-1]
-        if record.segment is not None and (record.whole or repeated) and record.segment is not newest:
+        if record.whole and record.segment is not newest:
             self.forget(record)
         if record.segment is None:
             record.segment = newest
@@ -734,7 +735,7 @@ class Journal:
         if isinstance(live, LiveRecord):
             live.segment = None
             live.encode_all(self._encoder)
-            self.keep_live(live, repeated=True)
+            self.keep_live(live)
         else:
             found = live.refs if isinstance(live, MessageReferences) else [live]
             # of a queue that was deleted nothing counts, whether it has let go of all its messages already or not

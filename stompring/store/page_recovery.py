@@ -45,7 +45,7 @@ from .pages import (
 )
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
 from .recovery import Recovery
-from .replay import PageRecords, QueueInPage
+from .replay import PageRecords
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header, read_footer
 
 log = logging.getLogger(__name__)
@@ -221,7 +221,9 @@ class PageRecovery:
         for address, (directories, files) in self._found.items():
             self._bring_back(address, directories, sorted(files))
         for number in sorted(self._replay.page_files.keys() - self._seen_files):
-            self._missing(number)
+            missing = page_path(directory / f"{self._replay.page_files[number].address:09d}", number)
+            self._report_all(number, missing, "the file is missing")
+            self._forget_file(number)
         last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
         paging.next_page = count(last + 1).__next__
         journal.pages_recovered(self._transaction, self._message, self._queue, last)
@@ -282,20 +284,18 @@ class PageRecovery:
     def _address(self, directory: Path, files: list[tuple[int, Path]]) -> Address:
         name = self._name(directory, files)
         address = self._broker.directory.addresses.get(name)
-        if address is None:
-            address = self._described_address(name, files)
-        if address is None:
-            address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
-            self._undescribed.add(address)
-        return address
-
-    def _described_address(self, name: str, files: list[tuple[int, Path]]) -> Address | None:
-        """An address that was new when its first page was written, as that page describes it."""
+        if address is not None:
+            return address
+        # one that was new when its first page was written is described by that page
         for _, path in files:
             for (what, number), description in self._front(path).bindings.items():
                 if what == ADDRESS and description.get("name") == name:
-                    return self._recovery.address_in_page(number, description, path)
-        return None
+                    address = self._recovery.address_in_page(number, description, path)
+                    if address is not None:
+                        return address
+        address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
+        self._undescribed.add(address)
+        return address
 
     def _front(self, path: Path) -> PageScan:
         """What the beginning of a page says; nothing where it cannot be read."""
@@ -441,12 +441,6 @@ class PageRecovery:
             file.gone = True
             journal.update(file)
 
-    def _missing(self, number: int) -> None:
-        address = self._replay.page_files[number].address
-        directory = self._paging.directory / f"{address:09d}"
-        self._report_all(number, page_path(directory, number), "the file is missing")
-        self._forget_file(number)
-
     def _report_all(self, number: int, path: Path, reason: str) -> None:
         """All that was left in a page is lost."""
         known = self._replay.page_files.get(number)
@@ -470,14 +464,16 @@ class PageRecovery:
         removed = page.number in self._replay.removed_pages  # and the broker died before its file was
         for number in () if removed else summary.members:
             states = summary.states(number)
-            self._settle(states, (number, page.number))
+            for first, length in self._facts.settled.get((number, page.number), ()):
+                stop = min(first + length, len(states))
+                if first < stop:
+                    states[first:stop] = bytes(stop - first)
             queue = self._recovery.queues.get(number)
             if queue is None:
                 for index in unsure:  # what was not committed makes no queue
-                    if index < len(states):
-                        states[index] = 0
-            if queue is None and states.count(0) < len(states):
-                queue = self._lost_queue(page, number)
+                    states[index] = 0
+                if any(states):
+                    queue = self._lost_queue(page, number)
             if queue is None:
                 self._end(page, number, states)
             elif queue.durable:
@@ -492,7 +488,16 @@ class PageRecovery:
     ) -> None:
         key = cursor.queue.number, page.number
         page_state = QueuePageState(cursor, page, states)
-        self._restate(page_state, summary, key)
+        for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
+            if index >= len(states) or not states[index]:
+                continue
+            page_state.set_counts(index, deliveries, attempts)
+            if due:
+                page_state.set_due(index, due)
+                states[index] = TIMED
+                page.soonest_due = min(page.soonest_due or due, due)
+            else:
+                states[index] = summary.kinds[index if len(summary.kinds) > 1 else 0] & 0x0F
         dead = [index for index in unsure if states[index]]
         for index in dead:
             states[index] = 0
@@ -535,24 +540,3 @@ class PageRecovery:
             if queue is not None:
                 return queue
         return recovery.queue_of(number, page.pages.address, wanted=True)
-
-    def _settle(self, states: bytearray, key: QueueInPage) -> None:
-        count = len(states)
-        for first, length in self._facts.settled.get(key, ()):
-            if first < count:
-                stop = min(first + length, count)
-                states[first:stop] = bytes(stop - first)
-
-    def _restate(self, page_state: QueuePageState, summary: PageSummary, key: QueueInPage) -> None:
-        states, page = page_state.states, page_state.page
-        for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
-            if index >= len(states) or not states[index]:
-                continue
-            page_state.set_counts(index, deliveries, attempts)
-            if due:
-                page_state.set_due(index, due)
-                states[index] = TIMED
-                page.soonest_due = min(page.soonest_due or due, due)
-            else:
-                kinds = summary.kinds
-                states[index] = kinds[index if len(kinds) > 1 else 0] & 0x0F

@@ -371,7 +371,7 @@ class PendingUpdates:
         self.spans: list[tuple[int, int, int]] = []  # from, to before, reason with `WENT_OUT` where they did
         #: Returned deliveries: index, deliveries, how many of them have no record yet, attempts, due, time.
         self.returned: list[tuple[int, int, int, int, int, int]] = []
-        self.takers: dict[int, str] | None = None  # by index, who acknowledged; where that is wanted
+        self.takers: dict[int, str] = {}  # by index, who acknowledged; where that is wanted
 
 
 _NO_COUNTS: dict[int, tuple[int, int]] = {}
@@ -515,7 +515,7 @@ class QueuePageState(LiveRecord):
         for how, positions in by_reason.items():
             positions.sort()
             reason = how & 3 | (WENT_OUT if how & 4 else 0)
-            for consumer, some in by_consumer(encoder, positions, updates.takers if how & 3 == 0 else None):
+            for consumer, some in by_consumer(encoder, positions, updates.takers if how & 3 == 0 else {}):
                 head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
                 encoder.add(head + pack_runs(some), scope)
         for reason in sorted({span[2] for span in updates.spans}):
@@ -543,7 +543,7 @@ class QueuePageState(LiveRecord):
 
 
 def by_consumer(
-    encoder: RecordEncoder, positions: list[int], takers: dict[int, str] | None
+    encoder: RecordEncoder, positions: list[int], takers: dict[int, str]
 ) -> Iterable[tuple[int, list[int]]]:
     """Numbers of consumers, and what of the positions each of them took; 0 for those of whom it is not known."""
     if not takers:
@@ -759,8 +759,6 @@ class Cursor:
             updates.settled.append(index << 3 | out | reason)
             taker = ref.last_rejected_by
             if self.retaining and reason is Reason.ACKNOWLEDGED and taker is not None and taker.consumer_name:
-                if updates.takers is None:
-                    updates.takers = {}
                 updates.takers[index] = taker.consumer_name
         self._settled(page_state, 1)
 

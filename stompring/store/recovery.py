@@ -14,7 +14,7 @@ from typing import Any
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.broker import Broker
-from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
+from stompring.broker.message import MESSAGE_OVERHEAD, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, QueueAttributes, Reference, ReferenceRun
 from stompring.errors import StoreError
@@ -53,22 +53,17 @@ log = logging.getLogger(__name__)
 SEARCH_BYTES = 256 * 1024
 
 
-def _extent(read: ReadSegment) -> str:
-    if read.sealed or not read.faults[0].at:
-        return f"{len(read.faults)} unreadable part{'s' if len(read.faults) > 1 else ''}"
-    return f"the last {read.lost} bytes are unreadable"
-
-
 def _has_records(data: bytes, at: int) -> bool:
     """Whether some whole record begins after ``at``: then what is there is damage, and no end half written."""
-    return any(_is_record(data, start) for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)))
-
-
-def _is_record(data: bytes, start: int) -> bool:
-    length = int.from_bytes(data[start : start + 4], "little")
-    if not 8 <= length <= len(data) - start - 8:
-        return False
-    return data[start + 8] != Kind.FOOTER and not record_end(data, start, len(data))[1]
+    for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)):
+        length = int.from_bytes(data[start : start + 4], "little")
+        if (
+            8 <= length <= len(data) - start - 8
+            and data[start + 8] != Kind.FOOTER
+            and not record_end(data, start, len(data))[1]
+        ):
+            return True
+    return False
 
 
 #: Milliseconds between two progress lines of a long recovery.
@@ -144,11 +139,11 @@ class MessageLoader:
         self._queues = recovery.queues
         self._addresses = recovery.addresses
         self._memo = TraitsCache()
-        self._restored = self._dangling = 0
+        self._batches: dict[tuple[Queue, int], Batch] = {}  # of the present segment
 
-    def run(self, progress: RecoveryProgress) -> tuple[int, int]:
-        """How many messages are back, and how many had no queue any more."""
-        replay = self._replay
+    def run(self) -> None:
+        """Bring back all messages, and count them."""
+        recovery, replay = self._recovery, self._replay
         index = replay.messages
         total, done = len(index), 0
         eventful = replay.gone.keys() | replay.states.keys() | replay.went_out.keys()
@@ -156,14 +151,13 @@ class MessageLoader:
         index.segments.reverse()
         while index.segments:
             columns = index.segments.pop()  # so that a segment's bytes go with the last of its messages
-            progress.report(f"restored {done} of {total} messages")
+            recovery.report_progress(f"restored {done} of {total} messages")
             done += len(columns.numbers)
             self._restore_segment(columns, others, eventful)
         while others:
             if not len(others) % LOADED_AT_ONCE:
-                progress.report(f"restored {total - len(others)} of {total} messages")
+                recovery.report_progress(f"restored {total - len(others)} of {total} messages")
             self._restore_other(others.pop())
-        return self._restored, self._dangling
 
     def _restore_other(self, number: int) -> None:
         read, data, at = self._replay.messages.others.pop(number)
@@ -171,8 +165,8 @@ class MessageLoader:
 
     def _restore_segment(self, columns: SegmentMessages, others: list[int], eventful: set[int]) -> None:
         """``others`` are the numbers of messages in no columns, descending."""
-        known: dict[tuple[Queue, int], Batch] = {}
-        batches = [self._batch_for(kind, known) for kind in columns.kinds]
+        self._batches = {}
+        batches = [self._batch_for(kind) for kind in columns.kinds]
         addresses = [None if kind is None else self._addresses.get(kind.address) for kind in columns.kinds]
         numbers, kinds = columns.numbers, columns.kinds_of
         segment = self._recovery.segments[columns.segment.number]
@@ -188,7 +182,7 @@ class MessageLoader:
         for place in range(len(numbers)):
             number = numbers[place]
             if number > following:
-                self._flush(columns, known, segment)
+                self._flush(columns, segment)
                 while others and others[-1] < number:
                     self._restore_other(others.pop())
                 following = others[-1] if others else GREATEST_NUMBER
@@ -197,7 +191,7 @@ class MessageLoader:
                 continue
             batch = batches[kind_number]
             if batch is None or number in eventful:
-                self._flush(columns, known, segment)
+                self._flush(columns, segment)
                 self._restore(number, StoredMessage(columns.data, columns.begins[place]), segment)
                 continue
             address = addresses[kind_number]
@@ -205,25 +199,22 @@ class MessageLoader:
                 self._defer(columns, batch, segment)
                 batch.address = address
             batch.places.append(place)
-        self._flush(columns, known, segment)
+        self._flush(columns, segment)
 
-    def _batch_for(self, kind: MessageKind | None, known: dict[tuple[Queue, int], Batch]) -> Batch | None:
+    def _batch_for(self, kind: MessageKind | None) -> Batch | None:
         """For messages of a kind of which no reference is needed yet; None where one is."""
         if kind is None or kind.grouped:
             return None
         queue = self._queues.get(kind.queue)
-        if queue is None or kind.address not in self._addresses or not _takes_runs(queue):
+        if queue is None or kind.address not in self._addresses:
             return None
-        key = (queue, kind.priority)
-        batch = known.get(key)
-        if batch is None:
-            batch = known[key] = Batch(queue, kind.priority)
-        return batch
+        # a queue that needs nothing of a message that comes back but its number, its priority and its size
+        if type(queue) is not Queue or queue.non_destructive or queue.ring_size >= 0 or queue.hooks.enqueued:
+            return None
+        return self._batches.setdefault((queue, kind.priority), Batch(queue, kind.priority))
 
-    def _flush(
-        self, columns: SegmentMessages, batches: dict[tuple[Queue, int], Batch], segment: JournalSegment
-    ) -> None:
-        for batch in batches.values():
+    def _flush(self, columns: SegmentMessages, segment: JournalSegment) -> None:
+        for batch in self._batches.values():
             self._defer(columns, batch, segment)
 
     def _defer(self, columns: SegmentMessages, batch: Batch, segment: JournalSegment) -> None:
@@ -248,7 +239,7 @@ class MessageLoader:
         address.occupy_all(length, size)
         queue.reinstate_run(run, batch.priority, size)
         self._recovery.journal.live_bytes += RECORD_OVERHEAD * length + tails
-        self._restored += length
+        self._recovery.messages += length
 
     def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
         gone = self._replay.gone.get(number, ())
@@ -257,49 +248,23 @@ class MessageLoader:
         found = [queues.get(each) or self._recovery.queue_of(each, address) for each in stored.queue_ids()]
         holders = [queue for queue in found if queue is not None and queue.number not in gone]
         if not holders:
-            self._dangling += 1
+            self._recovery.orphaned += 1
             return
         message = stored.restore(address, self._memo)
-        refs = [self._refer(stored, message, queue) for queue in holders]
+        refs: list[Reference] = []
+        for queue in holders:
+            ref = queue.restore(message)
+            state = self._replay.state_of(stored, queue.number)
+            ref.deliveries, ref.attempts, ref.due = state.deliveries, state.attempts, state.due
+            if state.recurrence:
+                ref.recurrence = unpack_recurrence(state.recurrence)
+            refs.append(ref)
         segment.live[message.number] = refs[0] if len(refs) == 1 else MessageReferences(refs)
         message.segment = segment
         self._recovery.journal.live_bytes += RECORD_OVERHEAD + len(message.tail)
-        self._restored += 1
+        self._recovery.messages += 1
         for queue, ref in zip(holders, refs, strict=True):
             queue.reinstate(ref)
-
-    def _refer(self, stored: StoredMessage, message: Message, queue: Queue) -> Reference:
-        ref = queue.restore(message)
-        state = self._replay.state_of(stored, queue.number)
-        ref.deliveries, ref.attempts, ref.due = state.deliveries, state.attempts, state.due
-        if state.recurrence:
-            ref.recurrence = unpack_recurrence(state.recurrence)
-        return ref
-
-
-def _takes_runs(queue: Queue) -> bool:
-    """Whether a queue needs nothing of a message that comes back but its number, its priority and its size."""
-    plain = type(queue) is Queue and not queue.non_destructive
-    return plain and queue.ring_size < 0 and queue.hooks.enqueued is None
-
-
-class RecoveryProgress:
-    """Log lines of a recovery that takes long."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._clock = broker.clock.steady
-        self._reported_at = self._clock.refresh()
-
-    def report(self, text: str) -> None:
-        """Log the progress, unless that was done a moment ago."""
-        now = self._clock.refresh()
-        if now - self._reported_at >= PROGRESS_INTERVAL:
-            self._reported_at = now
-            log.info("recovering the journal: %s", text)
-
-    def reading(self, done: int, total: int) -> None:
-        """So many bytes of all are read."""
-        self.report(f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
 
 
 class Recovery:
@@ -316,7 +281,7 @@ class Recovery:
         self.addresses: dict[int, Address] = {}
         self.queues: dict[int, Queue] = {}  # by id
         self.segments: dict[int, JournalSegment] = {}  # by number
-        self._progress = RecoveryProgress(broker)
+        self._reported_at = broker.clock.steady.refresh()
         self.messages = 0
         self.orphaned = 0  # messages whose queues are all gone
         self._numbers: MessageNumbers | None = None
@@ -332,14 +297,16 @@ class Recovery:
         collecting = gc.isenabled()
         gc.disable()  # nothing that is made here is garbage, and a million objects are looked at again and again
         try:
-            self.replay.read(self._progress.reading)
+            self.replay.read(
+                lambda done, total: self.report_progress(f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            )
             self._begin_journal()
             self._restore_bindings()
             self._restore_numbers()
             if pages is not None:
                 pages()
                 self._restore_numbers()
-            self.messages, self.orphaned = MessageLoader(self).run(self._progress)
+            MessageLoader(self).run()
             self._restore_ids()
         except OSError as fault:
             raise StoreError.of(fault) from fault
@@ -357,6 +324,13 @@ class Recovery:
             sum(segment.size for segment in self.replay.segments) / 1e6,
             seconds,
         )
+
+    def report_progress(self, text: str) -> None:
+        """Log the progress of a recovery that takes long, unless that was done a moment ago."""
+        now = self._broker.clock.steady.refresh()
+        if now - self._reported_at >= PROGRESS_INTERVAL:
+            self._reported_at = now
+            log.info("recovering the journal: %s", text)
 
     # ---- files
 
@@ -429,8 +403,11 @@ class Recovery:
         if after is None and not read.sealed and fault.at >= HEADER.size:
             self._cut(read, fault)
             return
+        extent = f"the last {read.lost} bytes are unreadable"
+        if read.sealed or not fault.at:
+            extent = f"{len(read.faults)} unreadable part{'s' if len(read.faults) > 1 else ''}"
         self._report(
-            f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {_extent(read)}; "
+            f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {extent}; "
             "set aside once its readable records are rewritten"
         )
         self.lost_bytes += read.lost
@@ -517,14 +494,14 @@ class Recovery:
 
     def _rebind(self, queue: Queue) -> None:
         """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
-        self.journal.bind(self._bindings.of_queue(queue))
-        self.journal.bind(self._bindings.of_address(as_address(queue.address)))
+        self._bindings.bind(queue)
+        self._bindings.bind(as_address(queue.address))
 
     def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
         """An address that the journal does not know, as the page ``path`` describes it; None where it cannot be."""
         address = self._address_from(number, description, path)
         if address is not None:
-            self.journal.bind(self._bindings.of_address(address))
+            self._bindings.bind(address)
             self._log_restored("address", address.name, path)
         return address
 
@@ -550,19 +527,16 @@ class Recovery:
         for (what, number), (segment, value) in sorted(
             self.replay.bindings.items(), key=lambda each: each[0][0]
         ):
+            subject: Address | Queue | int | None = None
             if what == ADDRESS:
-                address = self._address_from(number, value, segment.path)
-                binding = None if address is None else known.of_address(address)
+                subject = self._address_from(number, value, segment.path)
             elif what == QUEUE:
-                queue = self._queue_from(number, value, segment.path)
-                binding = None if queue is None else known.of_queue(queue)
+                subject = self._queue_from(number, value, segment.path)
             elif what == NOTE:
                 known.values[number] = value
-                binding = known.of_value(number)
-            else:
-                continue
-            if binding is not None:
-                self.adopt(binding, segment)
+                subject = number
+            if subject is not None:
+                self.adopt(known.of(subject), segment)
 
     def _address_from(self, number: int, value: Mapping[str, Any], path: Path) -> Address | None:
         try:

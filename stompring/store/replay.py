@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import merge
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
@@ -245,17 +246,13 @@ class MessageIndex:
 
     def __iter__(self) -> Iterator[int]:
         """The numbers, ascending."""
-        others = sorted(self.others)
-        at = 0
-        for columns in self.segments:
-            kinds = columns.kinds_of
-            for place, number in enumerate(columns.numbers):
-                while at < len(others) and others[at] < number:
-                    yield others[at]
-                    at += 1
-                if kinds[place] != GONE:
-                    yield number
-        yield from others[at:]
+        found = (
+            number
+            for columns in self.segments
+            for kind, number in zip(columns.kinds_of, columns.numbers, strict=True)
+            if kind != GONE
+        )
+        return merge(sorted(self.others), found)
 
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
@@ -361,7 +358,6 @@ class Replay:
         self.next_message = 1
         self.next_queue = 1
         self.missing: list[int] = []  # segments
-        self.last_segment = 0  # the greatest number of a file
         self.malformed: list[str] = []  # records that could not be understood
         self._segment = ReadSegment(0, directory, 0, Header())
         self._kinds: dict[int, Callable[[bytes, int, int], None]] = {
@@ -383,7 +379,7 @@ class Replay:
             Kind.SCOPED: self._scoped,
         }
 
-    def read(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def read(self, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
         """Read all segments; ``progress`` gets the bytes read and the total. Raises `OSError`, `StoreError`."""
         found = sorted(
             (int(match[1]), self.directory / match[0])
@@ -394,9 +390,7 @@ class Replay:
         done = 0
         for number, path in found:
             done += self._read_segment(number, path)
-            if progress is not None:
-                progress(done, total)
-        self.last_segment = found[-1][0] if found else 0
+            progress(done, total)
         self.missing = self._find_missing()
 
     def _find_missing(self) -> list[int]:

@@ -74,11 +74,8 @@ class Samples:
     def stop(self) -> None:
         """Take a last one, and complete the file."""
         cancel(self._timer)
-        if self._slices is not None:
-            for _ in self._slices:
-                pass
-        for _ in self._sample(self._broker.clock.refresh()):
-            pass
+        list(self._slices or ())
+        list(self._sample(self._broker.clock.refresh()))
         self._close()
 
     def start(self) -> None:
@@ -115,7 +112,23 @@ class Samples:
             return  # it was stopped meanwhile
         rows = []
         for queue in queues:
-            row = self._row(encoder, queue)
+            encoder.name_queue(queue, alone=True)
+            row = SAMPLE_ROW.pack(
+                queue.number,
+                encoder.name_address(queue.address),
+                max(0, queue.ring_size),
+                queue.message_count,
+                queue.delivering,
+                queue.scheduled_count,
+                queue.paged_count,
+                len(queue.consumers),
+                queue.messages_added,
+                queue.messages_acknowledged,
+                queue.messages_expired,
+                queue.messages_killed,
+                queue.messages_replaced,
+                queue.persistent_size,
+            )
             if self._last.get(queue.number) != row:
                 self._last[queue.number] = row
                 rows.append(row)
@@ -123,26 +136,6 @@ class Samples:
             encoder.footer.include(0, now)
             encoder.add(SAMPLE.pack(Kind.SAMPLE, 0, 0, len(rows), now) + b"".join(rows))
             stream.append(encoder.take(), False)
-
-    @staticmethod
-    def _row(encoder: RecordEncoder, queue: Queue) -> bytes:
-        encoder.name_queue_alone(queue)
-        return SAMPLE_ROW.pack(
-            queue.number,
-            encoder.name_address(queue.address),
-            max(0, queue.ring_size),
-            queue.message_count,
-            queue.delivering,
-            queue.scheduled_count,
-            queue.paged_count,
-            len(queue.consumers),
-            queue.messages_added,
-            queue.messages_acknowledged,
-            queue.messages_expired,
-            queue.messages_killed,
-            queue.messages_replaced,
-            queue.persistent_size,
-        )
 
     def _open(self, now: int) -> None:
         number = self._next_number()

@@ -22,7 +22,6 @@ from .inspection import (
     DirectoryContents,
     FolderContents,
     FoundMessage,
-    JournalInspection,
     Progress,
     Snapshot,
 )
@@ -129,6 +128,7 @@ class Summary:
 def summarize(contents: DirectoryContents) -> Summary:
     """Count everything. Reads the pages."""
     snapshot, journal = contents.snapshot, contents.journal
+    addresses = bound_addresses(journal)
     counts = {number: QueueCounts(queue) for number, queue in bound_queues(journal).items()}
     segments = {
         each.path: SegmentCounts(each.path.name, each.size, each.sealed, each.records)
@@ -137,10 +137,15 @@ def summarize(contents: DirectoryContents) -> Summary:
     summary = Summary(
         str(snapshot.directory.root),
         snapshot.running,
-        sorted(bound_addresses(journal).values(), key=lambda address: address.name),
+        sorted(addresses.values(), key=lambda address: address.name),
         sorted(counts.values(), key=lambda each: (each.queue.address, each.queue.name)),
         list(segments.values()),
-        duplicate_ids=list(_duplicate_ids(journal)),
+        # how many of them count after a start is for ``id-cache-size`` to say
+        duplicate_ids=[
+            IdsSummary(addresses[number].name, count)
+            for number, ids in journal.duplicate_ids.items()
+            if (count := len(list(ids.latest()))) and number in addresses
+        ],
         set_aside=[str(path) for path in snapshot.set_aside],
     )
     for held in journal.in_journal():
@@ -153,15 +158,6 @@ def summarize(contents: DirectoryContents) -> Summary:
             _count(summary, counts, held, paged=True)
         summary.pages.append(_pages(folder))
     return summary
-
-
-def _duplicate_ids(journal: JournalInspection) -> Iterator[IdsSummary]:
-    """Of each address that is there. How many of them count after a start is for ``id-cache-size`` to say."""
-    addresses = bound_addresses(journal)
-    for number, found in journal.duplicate_ids.items():
-        ids = sum(1 for _ in found.latest())
-        if ids and number in addresses:
-            yield IdsSummary(addresses[number].name, ids)
 
 
 def _count(summary: Summary, counts: dict[int, QueueCounts], held: FoundMessage, *, paged: bool) -> None:
