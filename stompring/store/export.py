@@ -13,13 +13,13 @@ import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, TypeVar
 
 from stompring import __version__
 from stompring.broker.clock import Recurrence
@@ -69,10 +69,11 @@ class FieldReader:
         except KeyError:
             raise InvalidExport(f"{self._what} has no field {name}") from None
 
-    def done(self) -> None:
-        """All fields must have been taken."""
+    def done(self, found: T) -> T:
+        """Return what was made of the fields; all of them must have been taken."""
         if self._left:
             raise InvalidExport(f"{self._what} has an unknown field {sorted(self._left)[0]}")
+        return found
 
     def optional(self, name: str, read: Callable[[str], T]) -> T | None:
         """None for null, else what ``read`` makes of the field."""
@@ -205,17 +206,17 @@ class PortableMessage:
         number, address, places = take.number("number"), take.text("address"), take.items("queues")
         if not places:
             raise InvalidExport("message: queues is empty")
-        found = cls(
-            number,
-            address,
-            tuple(map(_place, places)),
-            traits,
-            take.raw("body"),
-            take.number("timestamp"),
-            take.number("expires"),
+        return take.done(
+            cls(
+                number,
+                address,
+                tuple(map(_place, places)),
+                traits,
+                take.raw("body"),
+                take.number("timestamp"),
+                take.number("expires"),
+            )
         )
-        take.done()
-        return found
 
     def message(self, number: int, address: Any) -> Message:
         """The message itself, on an `Address` of another broker."""
@@ -241,15 +242,15 @@ def _place(given: Mapping[str, Any]) -> QueueEntry:
     take = FieldReader(given, "queues")
     due = take.optional("dueTime", take.number) or 0
     recurrence = take.value("recurrence")
-    found = QueueEntry(
-        take.text("queue"),
-        take.number("deliveryCount", 2**32 - 1),
-        take.number("failedAttempts", 2**32 - 1),
-        due,
-        None if recurrence is None else _recurrence(recurrence),
+    return take.done(
+        QueueEntry(
+            take.text("queue"),
+            take.number("deliveryCount", 2**32 - 1),
+            take.number("failedAttempts", 2**32 - 1),
+            due,
+            None if recurrence is None else _recurrence(recurrence),
+        )
     )
-    take.done()
-    return found
 
 
 def _recurrence(given: Any) -> Recurrence:
@@ -263,8 +264,7 @@ def _recurrence(given: Any) -> Recurrence:
         )
     except Refused as fault:
         raise InvalidExport(str(fault)) from None
-    take.done()
-    return found
+    return take.done(found)
 
 
 # ---- queues and addresses
@@ -309,16 +309,16 @@ class PortableQueue:
         """From the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "queue")
         configured = take.value("asConfigured")
-        found = cls(
-            take.text("name"),
-            take.text("address"),
-            _attributes(take),
-            take.flag("paused"),
-            take.optional("noLocal", take.text),
-            None if configured is None else _only_attributes(configured),
+        return take.done(
+            cls(
+                take.text("name"),
+                take.text("address"),
+                _attributes(take),
+                take.flag("paused"),
+                take.optional("noLocal", take.text),
+                None if configured is None else _only_attributes(configured),
+            )
         )
-        take.done()
-        return found
 
 
 def _shown(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,9 +327,7 @@ def _shown(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _only_attributes(given: Any) -> dict[str, Any]:
     take = FieldReader(given, "asConfigured")
-    found = _attributes(take)
-    take.done()
-    return found
+    return take.done(_attributes(take))
 
 
 #: What a queue has of each attribute that a file does not name, because an older version wrote it.
@@ -366,15 +364,15 @@ class PortableAddress(StoredAddress):
         types = take.items("routingTypes")
         if unknown := [each for each in types if each not in RoutingType.__members__]:
             raise InvalidExport(f"routingTypes: {unknown[0]!r} is not a routing type")
-        found = cls(
-            take.text("name"),
-            frozenset(map(RoutingType, types)),
-            take.flag("autoCreated"),
-            take.flag("configured"),
-            take.flag("paused"),
+        return take.done(
+            cls(
+                take.text("name"),
+                frozenset(map(RoutingType, types)),
+                take.flag("autoCreated"),
+                take.flag("configured"),
+                take.flag("paused"),
+            )
         )
-        take.done()
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,12 +448,13 @@ class ExportWriter:
                 self._part.unlink()
 
 
-class ImportedFile:
+class ImportedFile(ExitStack[None]):
     """A file that is read, gzipped or not. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
-        self._raw: BufferedReader = path.open("rb")
+        self._raw: BufferedReader = self.enter_context(path.open("rb"))
         self.size = os.fstat(self._raw.fileno()).st_size
         gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
         self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
@@ -464,16 +463,6 @@ class ImportedFile:
     def position(self) -> int:
         """Bytes of the file that were read, of `size`."""
         return self._raw.tell()
-
-    def close(self) -> None:
-        """Nothing more will be read."""
-        self._raw.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class ExportReader(ImportedFile):

@@ -12,8 +12,8 @@ import re
 import resource
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import merge
@@ -63,10 +63,12 @@ MAX_ATTEMPTS = 50
 class DataFile:
     """One file, open. Its ``size`` is what it was when it was opened: what is added later is not looked at."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, number: int, opened: ExitStack[None]) -> None:
+        """``opened`` closes the file."""
         self.path = path
         self.number = number
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        opened.callback(os.close, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
@@ -77,32 +79,24 @@ class DataFile:
         except OSError as fault:
             raise StoreError(fault.strerror or str(fault), self.path, start) from None
 
-    def close(self) -> None:
-        """It will not be read any more."""
-        os.close(self._descriptor)
 
-
+@dataclass(slots=True)
 class PageFolder:
     """The pages of one address."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.pages: list[DataFile] = []
-        self.address = ""  # as address.txt has it; empty where there is none
-
-    @property
-    def bytes(self) -> int:
-        """Of all pages."""
-        return sum(page.size for page in self.pages)
+    path: Path
+    pages: list[DataFile]
+    address: str = ""  # as address.txt has it; empty where there is none
 
 
-class Snapshot:
+class Snapshot(ExitStack[None]):
     """All files of a data directory as they were at one time. Use as a context manager.
 
     Raises `StoreError` for a directory that is none.
     """
 
     def __init__(self, directory: DataDirectory) -> None:
+        super().__init__()
         self.directory = directory
         self.running = is_locked(directory.root)
         self.identity = NO_IDENTITY
@@ -128,18 +122,6 @@ class Snapshot:
             raise StoreError(text, fault.filename or directory.root) from None
         self._look_around()
 
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing will be read any more."""
-        for file in self.files():
-            file.close()
-        self.journal, self.folders = [], []
-
     def files(self) -> Iterator[DataFile]:
         """All segments and pages."""
         yield from self.journal
@@ -163,25 +145,29 @@ class Snapshot:
                     if path.is_dir() and DIRECTORY_NAME.fullmatch(path.name)
                 ]
                 before = self._pages_there()
-                self.journal = _opened(self.directory.journal, SEGMENT_NAME)
+                self.journal = self._opened(self.directory.journal, SEGMENT_NAME)
             except FileNotFoundError:
                 continue  # deleted between listing and opening
             there = self._pages_there()
             if before <= there:
                 for folder in self.folders:  # without pages that were deleted before the journal was opened
-                    for page in [page for page in folder.pages if page.path not in there]:
-                        folder.pages.remove(page)
-                        page.close()
+                    folder.pages = [page for page in folder.pages if page.path in there]
                 return
         self.close()
         raise StoreError("files change too fast to be read; retry, or stop the broker", self.directory.root)
 
     def _folder(self, path: Path) -> PageFolder:
-        folder = PageFolder(path)
-        folder.pages = _opened(path, LIVE_PAGE_NAME)
+        folder = PageFolder(path, self._opened(path, LIVE_PAGE_NAME))
         with suppress(FileNotFoundError):
             folder.address = (path / ADDRESS_FILE).read_text("utf-8", "replace").removesuffix("\n")
         return folder
+
+    def _opened(self, directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
+        """The files of a directory whose names have this form, ascending by number."""
+        found = [
+            (int(match[1]), path) for path in _listing(directory) if (match := pattern.fullmatch(path.name))
+        ]
+        return [DataFile(path, number, self) for number, path in sorted(found)]
 
     def _pages_there(self) -> set[Path]:
         return {page.path for folder in self.folders for page in folder.pages if page.path.exists()}
@@ -211,20 +197,6 @@ def _listing(directory: Path) -> list[Path]:
         return sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
-    """The files of a directory whose names have this form, ascending by number."""
-    found = [(int(match[1]), path) for path in _listing(directory) if (match := pattern.fullmatch(path.name))]
-    opened: list[DataFile] = []
-    try:
-        for number, path in sorted(found):
-            opened.append(DataFile(path, number))
-    except OSError:
-        for file in opened:
-            file.close()
-        raise
-    return opened
 
 
 class SnapshotFiles(Files):
@@ -295,8 +267,8 @@ class JournalInspection(Replay):
                 )
                 findings(segment.path, fault.at, fault.reason + lost)
         self.pages = PageRecords(self.page_records)
-        self.queues_of_page: dict[int, set[int]] = {}  # queues with records, by page
-        for queue, page in (*self.pages.settled, *self.pages.states):
+        self.queues_of_page: dict[int, set[int]] = {}  # queues that have settled something, by page
+        for queue, page in self.pages.settled:
             self.queues_of_page.setdefault(page, set()).add(queue)
 
     def _step(self, done: int) -> int:
@@ -415,8 +387,7 @@ class PageContents:
     live: int = 0  # of those, the ones that some durable queue has not given up
     lost: int = 0  # that end with the broker, because they or their queues are not durable
     sealed: bool = False
-    _gone: dict[int, bytearray] = field(default_factory=dict)
-    _states: dict[tuple[int, int], MessageState] = field(default_factory=dict)  # by queue and index
+    _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: 1 for each settled position
 
     def messages(self) -> Iterator[FoundMessage]:
         """What is left in it, in order: only durable messages, with the durable queues that hold them."""
@@ -434,6 +405,7 @@ class PageContents:
             return
         if self.file.number in self._journal.removed_pages:
             return  # the broker died before its file was
+        self._note_settled()
         walk = SegmentScan(data)
         starts = None if walk.footer is None else walk.footer.starts
         self.sealed = starts is not None
@@ -498,8 +470,7 @@ class PageContents:
 
     def _buffered(self, index: int, at: int, payload: bytes) -> FoundMessage | None:
         stored = StoredMessage(payload)
-        if not self.address:
-            self._belongs_to(stored.address)
+        self.address = self.address or stored.address
         journal, gone = self._journal, self._gone
         transaction = stored.transaction
         if transaction >= journal.complete_transaction and transaction not in journal.transactions:
@@ -507,9 +478,10 @@ class PageContents:
         holders = [queue for queue in stored.queue_ids() if not any(gone.get(queue, b"")[index : index + 1])]
         if not holders:
             return None
-        sent = MessageState(stored.deliveries, 0, stored.due)
+        states, page = journal.pages.states, self.file.number
+        sent = (stored.deliveries, 0, stored.due)
         queues = {
-            queue: self._states.get((queue, index), sent)
+            queue: MessageState(*states.get((queue, page), {}).get(index, sent))
             for queue in holders
             if stored.flags & DURABLE and queue in journal.durable_queues
         }
@@ -525,11 +497,10 @@ class PageContents:
         known = self._journal.names.setdefault((what, number), name)
         if known != name:
             self._complain(at, f"number {number} is {name!r} here and {known!r} elsewhere")
-        if what == ADDRESS and not self.address:
-            self._belongs_to(number)
+        if what == ADDRESS:
+            self.address = self.address or number
 
-    def _belongs_to(self, address: int) -> None:
-        self.address = address
+    def _note_settled(self) -> None:
         number, facts = self.file.number, self._journal.pages
         # no message takes less than its prologue: more than this there cannot be
         most = self.file.size // (MESSAGE.size + PREFIX.size)
@@ -538,38 +509,25 @@ class PageContents:
             for first, count in facts.settled.get((queue, number), ()):
                 stop = min(first + count, most)
                 gone[first:stop] = b"\1" * (stop - first)
-            for index, (deliveries, attempts, due) in facts.states.get((queue, number), {}).items():
-                self._states[queue, index] = MessageState(deliveries, attempts, due)
 
     def _complain(self, at: int, text: str) -> None:
         self._findings(self.file.path, at, text)
 
 
+@dataclass(slots=True)
 class FolderContents:
-    """All pages of one address."""
+    """All pages of one address. ``names`` are those of addresses and queues."""
 
-    def __init__(
-        self, folder: PageFolder, journal: JournalInspection, findings: Findings, seen: set[int]
-    ) -> None:
-        """``seen`` are numbers of pages in other folders."""
-        self.folder = folder
-        # a page may get its footer when the next one is begun already
-        running, last = journal.snapshot.running, folder.pages[-2:]
-        self.pages = [
-            PageContents(
-                page, journal, findings, running and page in last, folder.address, page.number in seen
-            )
-            for page in folder.pages
-        ]
-        seen.update(page.number for page in folder.pages)
-        self._journal = journal
+    folder: PageFolder
+    pages: list[PageContents]
+    names: Mapping[tuple[int, int], str]
 
     @property
     def address(self) -> str:
         """Its name: as the pages know it, else as address.txt has it."""
         for page in self.pages:
             if page.address:
-                return self._journal.names.get((ADDRESS, page.address), self.folder.address)
+                return self.names.get((ADDRESS, page.address), self.folder.address)
         return self.folder.address
 
 
@@ -584,8 +542,17 @@ class DirectoryContents:
         self.snapshot = snapshot
         self._progress = progress
         self.journal = journal = JournalInspection(snapshot, findings, progress)
-        seen: set[int] = set()
-        self.folders = [FolderContents(folder, journal, findings, seen) for folder in snapshot.folders]
+        seen: set[int] = set()  # numbers of pages
+        self.folders: list[FolderContents] = []
+        for folder in snapshot.folders:
+            # a page may get its footer when the next one is begun already
+            newest = folder.pages[-2:] if snapshot.running else []
+            pages = [
+                PageContents(page, journal, findings, page in newest, folder.address, page.number in seen)
+                for page in folder.pages
+            ]
+            seen.update(page.number for page in folder.pages)
+            self.folders.append(FolderContents(folder, pages, journal.names))
 
     def paged(self) -> Iterator[tuple[FolderContents, Iterator[FoundMessage]]]:
         """What is left in the pages, folder by folder."""

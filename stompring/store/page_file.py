@@ -198,13 +198,10 @@ class PageSummary:
         return {queue: count for queue, count in counts.items() if count}
 
 
-def _state(kind: int) -> int:
-    if not kind & DURABLE_BIT:
-        return 0
-    return TIMED if kind & SCHEDULED_BIT else kind & 0x0F
-
-
-_STATES = bytes(map(_state, range(256)))
+#: The states of messages in durable queues, by kind.
+_STATES = bytes(
+    0 if not kind & DURABLE_BIT else TIMED if kind & SCHEDULED_BIT else kind & 0x0F for kind in range(256)
+)
 
 
 def pack_bits(mask: bytes | bytearray) -> bytes:

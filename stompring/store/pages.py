@@ -701,8 +701,7 @@ class Cursor:
             if page.number < self._lowest[level]:
                 self._lowest[level] = page.number
         page_state.loaded -= 1
-        if not page_state.loaded:
-            self._keep_expanded(page_state)
+        self.keep_expanded(page_state)
 
     def returned(self, ref: Reference) -> None:
         """A delivery of a loaded position came back: its counts are new."""
@@ -783,8 +782,8 @@ class Cursor:
         page_state.remaining -= number
         if not page_state.remaining:
             self._finished(page_state)
-        elif not page_state.loaded:
-            self._keep_expanded(page_state)
+        else:
+            self.keep_expanded(page_state)
 
     def untouched(self, page: Page) -> bool:
         """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
@@ -862,10 +861,6 @@ class Cursor:
         page_state.counts, page_state.dues = _NO_COUNTS, _NO_DUES
         self.pages.queue_left(page_state.page)
 
-    def drop(self, page: Page) -> None:
-        """A page is gone."""
-        self.page_states.pop(page, None)
-
     def end(self) -> None:
         """The queue is deleted: nothing here is its own any more."""
         order, self._order, self._numbers = self._order, [], []
@@ -877,12 +872,12 @@ class Cursor:
 
     def _expand(self, page_state: QueuePageState) -> bytearray:
         states = page_state.expand_states()
-        self._keep_expanded(page_state)
+        self.keep_expanded(page_state)
         return states
 
-    def _keep_expanded(self, page_state: QueuePageState) -> None:
-        """Something was done with a holding; the one for which that is the longest ago is cooled."""
-        if page_state.listed or page_state.page.contents is not None:
+    def keep_expanded(self, page_state: QueuePageState) -> None:
+        """Mark a page state as recently used. Compress the least recently used one beyond `EXPANDED_STATES`."""
+        if page_state.loaded or page_state.listed or page_state.page.contents is not None:
             return
         page_state.listed = True
         self._expanded.append(page_state)
@@ -891,11 +886,6 @@ class Cursor:
             oldest.listed = False
             if not oldest.loaded and oldest.page.contents is None:
                 oldest.compress_states()
-
-    def complete(self, page_state: QueuePageState) -> None:
-        """Nothing will be added to the page of a holding."""
-        if not page_state.loaded:
-            self._keep_expanded(page_state)
 
 
 class QueueRemoved(LiveRecord):
@@ -1360,7 +1350,7 @@ class Pages:
         assert contents is not None and page.stream is not None
         seal_page(page, contents, self.address.number)
         for page_state in page.page_states:
-            page_state.cursor.complete(page_state)
+            page_state.cursor.keep_expanded(page_state)
 
     def queue_entered(self, page: Page) -> None:
         """One more queue has something in a page."""
@@ -1383,11 +1373,11 @@ class Pages:
         contents, page.contents = page.contents, None
         if contents is not None and self.paging.retention is not None:
             seal_page(page, contents, self.address.number)  # it is retained, complete
-        del self._pages[bisect_left(self._pages, page.number, key=_number)]
+        del self._pages[bisect_left(self._pages, page.number, key=lambda each: each.number)]
         del self._by_number[page.number]
         self.bytes -= page.bytes
         for page_state in page.page_states:
-            page_state.cursor.drop(page)
+            page_state.cursor.page_states.pop(page, None)
         self.paging.remove(page)
 
     def close(self) -> None:
@@ -1449,10 +1439,6 @@ def seal_page(page: Page, contents: PageColumns, address: int) -> None:
             paging.reads.know_starts(page, contents.starts)
 
     paging.writer.after_next_batch(sealed)
-
-
-def _number(page: Page) -> int:
-    return page.number
 
 
 class Paging:

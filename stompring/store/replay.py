@@ -177,10 +177,6 @@ class SegmentMessages:
         self.gone += 1
 
 
-def _last_number(columns: SegmentMessages) -> int:
-    return columns.numbers[-1]
-
-
 class MessageIndex:
     """The messages that the journal has, by number: in the columns of their segments, else in ``others``."""
 
@@ -208,7 +204,7 @@ class MessageIndex:
         last = self._last
         if last is not None and last.numbers[0] <= number <= last.numbers[-1]:
             return last
-        at = bisect_left(self.segments, number, key=_last_number)
+        at = bisect_left(self.segments, number, key=lambda columns: columns.numbers[-1])
         if at == len(self.segments):
             return None
         self._last = found = self.segments[at]

@@ -20,7 +20,6 @@ from .export import PortableAddress, PortableQueue, bound_addresses, bound_queue
 from .inspection import (
     DataFile,
     DirectoryContents,
-    FolderContents,
     FoundMessage,
     Progress,
     Snapshot,
@@ -153,10 +152,21 @@ def summarize(contents: DirectoryContents) -> Summary:
         segment.live_messages += 1
         segment.live_bytes += held.size
         _count(summary, counts, held, paged=False)
-    for folder, messages in contents.paged():
+    for contained, messages in contents.paged():
         for held in messages:
             _count(summary, counts, held, paged=True)
-        summary.pages.append(_pages(folder))
+        folder, pages = contained.folder, contained.pages
+        summary.pages.append(
+            PagesSummary(
+                folder.path.name,
+                contained.address,
+                len(pages),
+                sum(page.size for page in folder.pages),
+                sum(page.count for page in pages),
+                sum(page.live for page in pages),
+                sum(page.lost for page in pages),
+            )
+        )
     return summary
 
 
@@ -170,19 +180,6 @@ def _count(summary: Summary, counts: dict[int, QueueCounts], held: FoundMessage,
             count.scheduled_count += state.due > 0
             count.delivered_count += state.deliveries > 0
             count.message_bytes += held.size
-
-
-def _pages(contents: FolderContents) -> PagesSummary:
-    folder, pages = contents.folder, contents.pages
-    return PagesSummary(
-        folder.path.name,
-        contents.address,
-        len(pages),
-        folder.bytes,
-        sum(page.count for page in pages),
-        sum(page.live for page in pages),
-        sum(page.lost for page in pages),
-    )
 
 
 @dataclass(frozen=True, slots=True)
