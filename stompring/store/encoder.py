@@ -150,12 +150,12 @@ class RecordEncoder:
     """
 
     def __init__(
-        self, at: int, next_address: Iterable[int], footer: Footer | None = None, consumers: int = 0
+        self, at: int, next_address: Iterator[int], footer: Footer | None = None, consumers: int = 0
     ) -> None:
         self.at = at
         self.footer = Footer(array("I")) if footer is None else footer
         self._starts = self.footer.starts
-        self._next_address = iter(next_address)
+        self._next_address = next_address
         self._addresses: set[int] = set()
         self._queues: dict[int, bytes] = {}  # packed ids of queues with a NAME record in this segment
         self._consumers: dict[str, int] = {}

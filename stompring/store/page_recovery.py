@@ -198,7 +198,7 @@ class PageRecovery:
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
         self._replay = replay
         self._seen_files: set[int] = set()  # pages that were found, be it damaged
-        self.last_page = max(facts.last_page, replay.next_page - 1)
+        self.last_page = max([replay.next_page - 1, *[page for _, page in facts.segments]])
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
         self._undescribed: set[Address] = set()  # of which there is no more than a directory
 

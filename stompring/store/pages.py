@@ -28,7 +28,7 @@ from mypy_extensions import mypyc_attr
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock
-from stompring.broker.message import EVERYWHERE, Account, AddressBase, Message, RecoveredMessage, Traits
+from stompring.broker.message import EVERYWHERE, Account, AddressBase, Message, Traits
 from stompring.broker.ports import LOADED, TIMED, Reason
 from stompring.broker.queue import LAST_VALUE, Queue
 from stompring.broker.reference import SCHEDULED, Position, QueueBase, Reference
@@ -51,7 +51,6 @@ from .record import (
     ADDRESS,
     BEGUN,
     COMPLETE,
-    COPY,
     FOR_READERS,
     LENGTHS,
     LENGTHS_AT,
@@ -74,6 +73,7 @@ from .record import (
     message_records,
     pack_name,
     pack_runs,
+    restore_message,
 )
 from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
@@ -122,16 +122,8 @@ class Block:
 
     def decode(self, index: int) -> Message:
         """As `message`, for a caller that is done with it at once: an object of its own."""
-        data, at = self._data, self._at[index - self.first]
-        # fmt: off
-        (_, flags, priority, _, _, number, timestamp, expires, _, _,
-         head, body, queues, traits_length) = _unpack(data, at)
-        # fmt: on
-        start = at + _PROLOGUE + 4 * queues
-        tail_at = start + traits_length
-        tail = data[tail_at : tail_at + head + body + 2]
-        traits = self._memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
-        return RecoveredMessage(number, self._address, traits, tail, head, timestamp, expires, self._account)
+        at = self._at[index - self.first]
+        return restore_message(self._data, at, self._address, self._account, self._memo)
 
     def due(self, index: int) -> int:
         """When it is to be delivered (epoch ms) as it was sent, 0 for at once."""
@@ -985,9 +977,6 @@ class Page:
         self._most_shared = SHARED_AT_LEAST
         #: Positions that wait for a block, and their callbacks, by block; by `STARTS` those that wait for ``starts``.
         self.pending_reads: dict[int, list[tuple[int, Done]]] = {}
-
-    def __repr__(self) -> str:
-        return f"<Page {self.number} with {self.count} messages>"
 
     def keeps(self, index: int) -> bool:
         """Whether the message at a position is durable, so that records about it may be written."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from struct import Struct, pack, unpack, unpack_from
+from struct import Struct, pack, unpack
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +19,7 @@ from stompring.broker.message import (
     IN_DURABLE,
     NOWHERE,
     TAIL_END,
+    Account,
     AddressBase,
     CopiedTraits,
     Message,
@@ -149,6 +150,7 @@ ROUTING_MASK = 6
 
 _LENGTH = Struct("<I")
 _pack_message = MESSAGE.pack
+_unpack_message = MESSAGE.unpack_from
 _pack_prefix = PREFIX.pack
 
 
@@ -320,6 +322,21 @@ class TraitsCache:
         return traits
 
 
+def restore_message(
+    data: bytes, at: int, address: AddressBase, account: Account, memo: TraitsCache
+) -> RecoveredMessage:
+    """The message whose payload begins at a position of ``data``."""
+    # fmt: off
+    (_, flags, priority, _, _, number, timestamp, expires, _, _,
+     head, body, queues, traits_length) = _unpack_message(data, at)
+    # fmt: on
+    start = at + MESSAGE.size + 4 * queues
+    tail_at = start + traits_length
+    tail = data[tail_at : tail_at + head + body + TAIL_END]
+    traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
+    return RecoveredMessage(number, address, traits, tail, head, timestamp, expires, account)
+
+
 class StoredMessage:
     """The fields of a message record, its bytes not yet taken apart."""
 
@@ -371,14 +388,6 @@ def pack_name(what: int, number: int, name: str, passing: bool = False) -> bytes
 def scoped(payload: bytes, scope: int) -> bytes:
     """A payload that is for those alone who are in a scope."""
     return SCOPED.pack(Kind.SCOPED, scope, 0) + payload
-
-
-def retained_numbers(data: bytes, begin: int, end: int) -> tuple[int, ...]:
-    """The numbers of the messages of a RETAINED record. Raises `ValueError` and `struct.error`."""
-    count = RETAINED.unpack_from(data, begin)[3]
-    if count * 8 > end - begin - RETAINED.size:
-        raise ValueError("a record of retained messages is too short")
-    return unpack_from(f"<{count}Q", data, begin + RETAINED.size)
 
 
 def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> bytes:

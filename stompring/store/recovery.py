@@ -14,7 +14,7 @@ from typing import Any
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.broker import Broker
-from stompring.broker.message import MESSAGE_OVERHEAD, MessageNumbers, RecoveredMessage
+from stompring.broker.message import MESSAGE_OVERHEAD, MessageNumbers
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, QueueAttributes, Reference, ReferenceRun
 from stompring.errors import StoreError
@@ -35,14 +35,13 @@ from .journal import (
 )
 from .record import (
     ADDRESS,
-    COPY,
     GREATEST_NUMBER,
-    MESSAGE,
     NOTE,
     QUEUE,
     Kind,
     StoredMessage,
     TraitsCache,
+    restore_message,
 )
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import HEADER, Fault, build_footer, record_end
@@ -92,22 +91,14 @@ class StoredRun:
     def references(self, run: ReferenceRun) -> list[Reference]:
         """The references, each in its segment. Their memory is accounted for already."""
         queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
-        data, live, unpack = self._data, self._segment.live, MESSAGE.unpack_from
+        data, live = self._data, segment.live
         refs = []
         for at in self._begins:
-            # fmt: off
-            (_, flags, priority, deliveries, _, number, timestamp, expires, _, _,
-             head, body, _, traits_length) = unpack(data, at)
-            # fmt: on
-            start = at + _TRAITS_AT
-            tail_at = start + traits_length
-            tail = data[tail_at : tail_at + head + body + 2]
-            traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
-            message = RecoveredMessage(number, address, traits, tail, head, timestamp, expires, address)
+            message = restore_message(data, at, address, address, memo)
             message.holders = 1
             message.segment = segment
-            ref = live[number] = Reference(message, queue, number, PENDING)
-            ref.deliveries = deliveries
+            ref = live[message.number] = Reference(message, queue, message.number, PENDING)
+            ref.deliveries = data[at + 3]
             refs.append(ref)
         live.pop(run, None)
         return refs
@@ -121,9 +112,6 @@ class Batch:
         self.priority = priority
         self.address: Address | None = None
         self.places = array("I")  # in the columns of a segment
-
-
-_TRAITS_AT = MESSAGE.size + 4  # in the record of a message of one queue
 
 
 class MessageLoader:
@@ -403,14 +391,15 @@ class Recovery:
         if after is None and not read.sealed and fault.at >= HEADER.size:
             self._cut(read, fault)
             return
-        extent = f"the last {read.lost} bytes are unreadable"
+        lost = read.size - read.good
+        extent = f"the last {lost} bytes are unreadable"
         if read.sealed or not fault.at:
             extent = f"{len(read.faults)} unreadable part{'s' if len(read.faults) > 1 else ''}"
         self._report(
             f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {extent}; "
             "set aside once its readable records are rewritten"
         )
-        self.lost_bytes += read.lost
+        self.lost_bytes += lost
 
     def _cut(self, read: ReadSegment, fault: Fault) -> None:
         """The end of the newest segment was being written when the broker died, or is damaged.

@@ -48,6 +48,7 @@ from .record import (
     QUEUE,
     QUEUE_ADDRESS,
     REMOVED,
+    RETAINED,
     SCOPED,
     SETTLED,
     STATE,
@@ -56,7 +57,6 @@ from .record import (
     Kind,
     StoredMessage,
     fits,
-    retained_numbers,
     unpack_binding,
     unpack_ids,
     unpack_numbers,
@@ -277,11 +277,6 @@ class ReadSegment:
     consumers: int = 0  # the greatest number of one that it names
     end: int = 0  # of its records, where nothing is wrong with them
     zeros: int = 0
-
-    @property
-    def lost(self) -> int:
-        """Bytes that could not be read."""
-        return self.size - self.good if self.faults else 0
 
 
 class ReplayedIds:
@@ -589,7 +584,10 @@ class Replay:
 
     def _retained(self, data: bytes, begin: int, end: int) -> None:
         """Messages that are retained, for those who read the journal: only their numbers matter here."""
-        numbers = retained_numbers(data, begin, end)
+        count, at = RETAINED.unpack_from(data, begin)[3], begin + RETAINED.size
+        if count * 8 > end - at:
+            raise ValueError
+        numbers = unpack_numbers(data[at : at + count * 8])
         self.next_message = max(self.next_message, max(numbers, default=0) + 1)
 
     def _scoped(self, data: bytes, begin: int, end: int) -> None:
@@ -689,11 +687,6 @@ class PageRecords:
             queue: count - run_length(self.settled.get((queue, page), ())) for queue, count in shares.items()
         }
         return {queue: count for queue, count in left.items() if count > 0}
-
-    @property
-    def last_page(self) -> int:
-        """The greatest number of a page that anything is said of."""
-        return max((page for _, page in self.segments), default=0)
 
 
 def run_length(runs: Iterable[tuple[int, int]]) -> int:

@@ -114,6 +114,11 @@ class Header:
         return ""
 
 
+def block_crcs(data: memoryview) -> list[int]:
+    """The CRC-32 of each block."""
+    return [crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)]
+
+
 @dataclass(slots=True)
 class Footer:
     """What is in a sealed segment. The least of nothing is 0, as is the greatest."""
@@ -140,9 +145,7 @@ class Footer:
         starts = self.starts
         if not starts or starts[0] != HEADER.size:
             return False
-        view = memoryview(data)[: self.size]
-        crcs = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
-        return tuple(crcs) == self.blocks
+        return tuple(block_crcs(memoryview(data)[: self.size])) == self.blocks
 
     def ending(self, data: bytes | memoryview) -> bytes:
         """Footer and trailer behind ``data``, all of the file so far."""
@@ -155,7 +158,7 @@ class Footer:
         at = 0
         while at < size:
             part = memoryview(read(at, min(at + READ_AT_ONCE, size)))
-            crcs += [crc32(part[start : start + BLOCK]) for start in range(0, len(part), BLOCK)]
+            crcs += block_crcs(part)
             at += len(part)
             if len(part) < READ_AT_ONCE:
                 break

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from stompring.settings.model import camel_case
 
@@ -35,6 +34,7 @@ from .segment import (
     Footer,
     Header,
     SegmentScan,
+    block_crcs,
     find_footer,
     footer_offset,
 )
@@ -324,8 +324,7 @@ class Verification:
 
 def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     """The CRCs of its blocks, and whether its records are where it says."""
-    view = memoryview(data)[: footer.size]
-    found = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
+    found = block_crcs(memoryview(data)[: footer.size])
     if len(found) != len(footer.blocks):
         yield footer.size, f"footer has CRCs of {len(footer.blocks)} blocks, the file has {len(found)}"
     for place, (crc, expected) in enumerate(zip(found, footer.blocks, strict=False)):
