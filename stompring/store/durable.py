@@ -67,7 +67,7 @@ class Durable:
         self.pages: Paging | None = None  # what is on disk beside the journal, where something is
         self.recovery: Recovery | None = None
         self.retention: Retention | None = None
-        # the hot ones go straight to the journal
+        # straight to the parts, because the first ones are hot
         self.append = self.journal.append
         self.append_scheduled = self.journal.append_scheduled
         self.settle = self.journal.settle
@@ -78,6 +78,8 @@ class Durable:
         self.record = self.journal.record
         self.begin = self.journal.begin_transaction
         self.commit = self.journal.commit
+        self.drain = self.writer.drain
+        self.unbind = self.bindings.unbind
         self._recovering = False
 
     @property
@@ -95,9 +97,6 @@ class Durable:
         if not queue.durable or queue.attributes.temporary:
             return
         self.bindings.bind(queue)
-
-    def unbind(self, queue: Queue) -> None:
-        self.bindings.unbind(queue)
 
     def bind_address(self, address: Address) -> None:
         if not self._recovering:
@@ -144,9 +143,6 @@ class Durable:
             self.writer.when_synced(call)
         else:
             call()
-
-    def drain(self) -> bool:
-        return self.writer.drain()
 
     def close(self) -> None:
         self.compaction.stop()

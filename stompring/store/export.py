@@ -32,7 +32,7 @@ from stompring.stomp.frames import header_line, unescape
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
 from .encoder import recurrence_fields, unpack_recurrence
-from .inspection import DirectoryContents, Findings, FoundMessage, JournalInspection
+from .inspection import DirectoryContents, Findings, JournalInspection
 from .record import ADDRESS, QUEUE, TraitsCache
 
 T = TypeVar("T")
@@ -606,33 +606,24 @@ def export(contents: DirectoryContents, path: Path, now: int, findings: Findings
         for queue in queues.values():
             writer.write("queue", queue.fields())
         for held in contents.messages():
-            message = to_portable(held, journal, names, memo)
-            if message is not None:
-                writer.write("message", message.fields())
-            else:
+            places = [
+                QueueEntry(names[number], *state[:3], unpack_recurrence(state.recurrence))
+                for number, state in held.queues.items()
+                if number in names
+            ]
+            if not places:
                 findings(held.path, held.at, f"message {held.number} is in no existing queue")
+                continue
+            stored = held.stored
+            traits, tail = stored.contents(memo)
+            message = PortableMessage(
+                held.number,
+                journal.names.get((ADDRESS, stored.address), ""),
+                places,
+                traits,
+                tail[stored.head : -TAIL_END],
+                stored.timestamp,
+                stored.expires,
+            )
+            writer.write("message", message.fields())
     return writer.counts
-
-
-def to_portable(
-    held: FoundMessage, journal: JournalInspection, names: dict[int, str], memo: TraitsCache
-) -> PortableMessage | None:
-    """A message with its whole contents; None for one that is in no known queue."""
-    places = [
-        QueueEntry(names[number], *state[:3], unpack_recurrence(state.recurrence))
-        for number, state in held.queues.items()
-        if number in names
-    ]
-    if not places:
-        return None
-    stored = held.stored
-    traits, tail = stored.contents(memo)
-    return PortableMessage(
-        held.number,
-        journal.names.get((ADDRESS, stored.address), ""),
-        places,
-        traits,
-        tail[stored.head : -TAIL_END],
-        stored.timestamp,
-        stored.expires,
-    )

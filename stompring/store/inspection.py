@@ -267,9 +267,6 @@ class JournalInspection(Replay):
                 )
                 findings(segment.path, fault.at, fault.reason + lost)
         self.pages = PageRecords(self.page_records)
-        self.queues_of_page: dict[int, set[int]] = {}  # queues that have settled something, by page
-        for queue, page in self.pages.settled:
-            self.queues_of_page.setdefault(page, set()).add(queue)
 
     def _step(self, done: int) -> int:
         before, self._reported = self._reported, done
@@ -405,7 +402,6 @@ class PageContents:
             return
         if self.file.number in self._journal.removed_pages:
             return  # the broker died before its file was
-        self._note_settled()
         walk = SegmentScan(data)
         starts = None if walk.footer is None else walk.footer.starts
         self.sealed = starts is not None
@@ -471,11 +467,11 @@ class PageContents:
     def _buffered(self, index: int, at: int, payload: bytes) -> FoundMessage | None:
         stored = StoredMessage(payload)
         self.address = self.address or stored.address
-        journal, gone = self._journal, self._gone
+        journal = self._journal
         transaction = stored.transaction
         if transaction >= journal.complete_transaction and transaction not in journal.transactions:
             return None
-        holders = [queue for queue in stored.queue_ids() if not any(gone.get(queue, b"")[index : index + 1])]
+        holders = [queue for queue in stored.queue_ids() if not any(self._settled(queue)[index : index + 1])]
         if not holders:
             return None
         states, page = journal.pages.states, self.file.number
@@ -500,15 +496,17 @@ class PageContents:
         if what == ADDRESS:
             self.address = self.address or number
 
-    def _note_settled(self) -> None:
-        number, facts = self.file.number, self._journal.pages
-        # no message takes less than its prologue: more than this there cannot be
-        most = self.file.size // (MESSAGE.size + PREFIX.size)
-        for queue in self._journal.queues_of_page.get(number, ()):
+    def _settled(self, queue: int) -> bytearray:
+        """1 for each position of the page that a queue has settled."""
+        gone = self._gone.get(queue)
+        if gone is None:
+            # no message takes less than its prologue: more than this there cannot be
+            most = self.file.size // (MESSAGE.size + PREFIX.size)
             gone = self._gone[queue] = bytearray(most)
-            for first, count in facts.settled.get((queue, number), ()):
+            for first, count in self._journal.pages.settled.get((queue, self.file.number), ()):
                 stop = min(first + count, most)
                 gone[first:stop] = b"\1" * (stop - first)
+        return gone
 
     def _complain(self, at: int, text: str) -> None:
         self._findings(self.file.path, at, text)

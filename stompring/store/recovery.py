@@ -77,7 +77,7 @@ RUN_LENGTH = 256
 _ID = Struct("<I")
 
 
-@dataclass
+@dataclass(eq=False)
 class StoredRun:
     """Messages of one segment, ascending by number, for one queue: their objects are made when one is needed."""
 
