@@ -301,13 +301,13 @@ def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[Lak
     backlogs: list[LakeBacklog] = []
     for lake in read_ingested(directory).values():
         missing: list[tuple[int, int]] = []  # when each file came, and its bytes
-        for since, path, size in known:
-            folder, number = path.parent.relative_to(directory).as_posix(), int(path.stem)
+        for one in known:
+            folder, number = one.path.parent.relative_to(directory).as_posix(), int(one.path.stem)
             position = lake.positions.get(folder, Position(0, 0))
             begun = position.number == number
-            end = _end(files, path) if begun else size
+            end = _end(files, one.path) if begun else one.size
             if lake.lacks(folder, number, end):
-                missing.append((since, end - position.offset if begun else size))
+                missing.append((one.since, end - position.offset if begun else one.size))
         oldest = min((since for since, _ in missing), default=None)
         backlogs.append(LakeBacklog(lake, len(missing), sum(size for _, size in missing), oldest))
     return backlogs

@@ -408,11 +408,11 @@ class Writer:
         self,
         disk: Disk,
         clock: Clock,
-        files: Files | None = None,
+        files: Files,
         delay: float = 0.0,
         page_delay: float | None = None,
     ) -> None:
-        self.files = files or Files()
+        self.files = files
         self.write_limit = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
         #: Called when writes begin to fail, and when they succeed again.
