@@ -28,7 +28,7 @@ from mypy_extensions import mypyc_attr
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Clock
-from stompring.broker.message import EVERYWHERE, Account, AddressBase, Message, Traits
+from stompring.broker.message import EVERYWHERE, Account, AddressBase, Message, RecoveredMessage, Traits
 from stompring.broker.ports import LOADED, TIMED, Reason
 from stompring.broker.queue import LAST_VALUE, Queue
 from stompring.broker.reference import SCHEDULED, Position, QueueBase, Reference
@@ -51,6 +51,7 @@ from .record import (
     ADDRESS,
     BEGUN,
     COMPLETE,
+    COPY,
     FOR_READERS,
     LENGTHS,
     LENGTHS_AT,
@@ -73,7 +74,6 @@ from .record import (
     message_records,
     pack_name,
     pack_runs,
-    restore_message,
 )
 from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
@@ -122,8 +122,16 @@ class Block:
 
     def decode(self, index: int) -> Message:
         """As `message`, for a caller that is done with it at once: an object of its own."""
-        at = self._at[index - self.first]
-        return restore_message(self._data, at, self._address, self._account, self._memo)
+        data, at = self._data, self._at[index - self.first]
+        # fmt: off
+        (_, flags, priority, _, _, number, timestamp, expires, _, _,
+         head, body, queues, traits_length) = _unpack(data, at)
+        # fmt: on
+        start = at + _PROLOGUE + 4 * queues
+        tail_at = start + traits_length
+        tail = data[tail_at : tail_at + head + body + 2]
+        traits = self._memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
+        return RecoveredMessage(number, self._address, traits, tail, head, timestamp, expires, self._account)
 
     def due(self, index: int) -> int:
         """When it is to be delivered (epoch ms) as it was sent, 0 for at once."""
@@ -744,7 +752,7 @@ class Cursor:
         page_state.loaded -= 1
         logged = page_state.counts.pop(index, NEVER_DELIVERED)[0]
         page_state.dues.pop(index, None)
-        updates = self._updates(page_state, ref)
+        updates = self._updates(page_state, ref) if self.durable or self.retaining else None
         if updates is not None:
             out = 4 if ref.deliveries > logged else 0
             updates.settled.append(index << 3 | out | reason)
@@ -771,10 +779,10 @@ class Cursor:
     def _settled(self, page_state: QueuePageState, number: int) -> None:
         """Count settled positions. A page state with nothing left ends; one with nothing loaded may be compressed."""
         self.remaining -= number
-        page_state.remaining -= number
-        if not page_state.remaining:
+        page_state.remaining = left = page_state.remaining - number
+        if not left:
             self._finished(page_state)
-        else:
+        elif not page_state.loaded:
             self.keep_expanded(page_state)
 
     def untouched(self, page: Page) -> bool:

@@ -19,7 +19,6 @@ from stompring.broker.message import (
     IN_DURABLE,
     NOWHERE,
     TAIL_END,
-    Account,
     AddressBase,
     CopiedTraits,
     Message,
@@ -150,7 +149,6 @@ ROUTING_MASK = 6
 
 _LENGTH = Struct("<I")
 _pack_message = MESSAGE.pack
-_unpack_message = MESSAGE.unpack_from
 _pack_prefix = PREFIX.pack
 
 
@@ -320,21 +318,6 @@ class TraitsCache:
             traits.retained = _RETAINED.get(part[-1], traits.retained)
         traits.record = b"%c%c%b" % (flags, priority, part)
         return traits
-
-
-def restore_message(
-    data: bytes, at: int, address: AddressBase, account: Account, memo: TraitsCache
-) -> RecoveredMessage:
-    """The message whose payload begins at a position of ``data``."""
-    # fmt: off
-    (_, flags, priority, _, _, number, timestamp, expires, _, _,
-     head, body, queues, traits_length) = _unpack_message(data, at)
-    # fmt: on
-    start = at + MESSAGE.size + 4 * queues
-    tail_at = start + traits_length
-    tail = data[tail_at : tail_at + head + body + TAIL_END]
-    traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
-    return RecoveredMessage(number, address, traits, tail, head, timestamp, expires, account)
 
 
 class StoredMessage:

@@ -14,7 +14,7 @@ from typing import Any
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.broker import Broker
-from stompring.broker.message import MESSAGE_OVERHEAD, MessageNumbers
+from stompring.broker.message import MESSAGE_OVERHEAD, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, QueueAttributes, Reference, ReferenceRun
 from stompring.errors import StoreError
@@ -35,13 +35,14 @@ from .journal import (
 )
 from .record import (
     ADDRESS,
+    COPY,
     GREATEST_NUMBER,
+    MESSAGE,
     NOTE,
     QUEUE,
     Kind,
     StoredMessage,
     TraitsCache,
-    restore_message,
 )
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import HEADER, Fault, build_footer, record_end
@@ -91,14 +92,22 @@ class StoredRun:
     def references(self, run: ReferenceRun) -> list[Reference]:
         """The references, each in its segment. Their memory is accounted for already."""
         queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
-        data, live = self._data, segment.live
+        data, live, unpack = self._data, segment.live, MESSAGE.unpack_from
         refs = []
         for at in self._begins:
-            message = restore_message(data, at, address, address, memo)
+            # fmt: off
+            (_, flags, priority, deliveries, _, number, timestamp, expires, _, _,
+             head, body, _, traits_length) = unpack(data, at)
+            # fmt: on
+            start = at + MESSAGE.size + 4  # of one queue
+            tail_at = start + traits_length
+            tail = data[tail_at : tail_at + head + body + 2]
+            traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
+            message = RecoveredMessage(number, address, traits, tail, head, timestamp, expires, address)
             message.holders = 1
             message.segment = segment
-            ref = live[message.number] = Reference(message, queue, message.number, PENDING)
-            ref.deliveries = data[at + 3]
+            ref = live[number] = Reference(message, queue, number, PENDING)
+            ref.deliveries = deliveries
             refs.append(ref)
         live.pop(run, None)
         return refs
