@@ -15,9 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Self
-
-from mypy_extensions import mypyc_attr
+from typing import Any
 
 from stompring.broker.address import Address, DuplicateIds
 from stompring.broker.queue import Queue
@@ -59,9 +57,13 @@ def describe_attributes(attributes: QueueAttributes) -> dict[str, Any]:
 
 def describe_address(address: Address) -> dict[str, Any]:
     """All that makes an address but its queues."""
-    return StoredAddress(
-        address.name, address.routing_types, address.auto_created, address.configured, address.paused
-    ).fields()
+    return {
+        "name": address.name,
+        "routingTypes": sorted(address.routing_types),
+        "autoCreated": address.auto_created,
+        "configured": address.configured,
+        "paused": address.paused,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,29 +110,18 @@ def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
     return QueueAttributes(**values).changed({"filter": text})
 
 
-@mypyc_attr(native_class=False)  # the exports extend it
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StoredAddress:
     """An address as it was described."""
 
     name: str
     routing_types: frozenset[RoutingType]
-    auto_created: bool = False
-    configured: bool = False
-    paused: bool = False
-
-    def fields(self) -> dict[str, Any]:
-        """The JSON object."""
-        return {
-            "name": self.name,
-            "routingTypes": sorted(self.routing_types),
-            "autoCreated": self.auto_created,
-            "configured": self.configured,
-            "paused": self.paused,
-        }
+    auto_created: bool
+    configured: bool
+    paused: bool
 
     @classmethod
-    def parse(cls, value: Mapping[str, Any]) -> Self:
+    def parse(cls, value: Mapping[str, Any]) -> StoredAddress:
         """From `describe_address`. Raises one of `UNUSABLE`."""
         return cls(
             value["name"],

@@ -354,8 +354,25 @@ def _attributes(take: FieldReader) -> dict[str, Any]:
     return found
 
 
-class PortableAddress(StoredAddress):
+@dataclass(frozen=True, slots=True)
+class PortableAddress:
     """An address."""
+
+    name: str
+    routing_types: frozenset[RoutingType]
+    auto_created: bool = False
+    configured: bool = False
+    paused: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "name": self.name,
+            "routingTypes": sorted(self.routing_types),
+            "autoCreated": self.auto_created,
+            "configured": self.configured,
+            "paused": self.paused,
+        }
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableAddress:
@@ -564,7 +581,12 @@ def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
 
 def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
     """The addresses there are."""
-    return dict(_bound(journal, ADDRESS, PortableAddress.parse))
+    return {
+        number: PortableAddress(
+            stored.name, stored.routing_types, stored.auto_created, stored.configured, stored.paused
+        )
+        for number, stored in _bound(journal, ADDRESS, StoredAddress.parse)
+    }
 
 
 def _bound(
