@@ -117,10 +117,15 @@ class ConfigurationError(Exception):
 class StoreError(Exception):
     """A file of the store could not be read or written."""
 
-    def __init__(self, text: str, path: str, position: int) -> None:
+    def __init__(self, text: str, path: object, position: int = 0) -> None:
         super().__init__(f"{path} at {position}: {text}")
-        self.path = path
+        self.path = str(path)
         self.position = position
+
+    @classmethod
+    def of(cls, fault: OSError, path: object = None) -> StoreError:
+        """The error of a file operation; ``path`` is for an error that names no file."""
+        return cls(fault.strerror or str(fault), fault.filename or path)
 
 
 class PipelineError(Exception):

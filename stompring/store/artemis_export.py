@@ -4,7 +4,8 @@ The file is read in pieces of 64 KiB; only the message that is being read is in 
 the filter and the routing type.
 
 Artemis writes control characters in property values as they are, which XML does not allow, and line ends, which an XML
-reader takes for blanks. `_Repair` makes both readable. Artemis's own import fails at the former and changes the latter.
+reader takes for blanks. `_repaired` makes both readable. Artemis's own import fails at the former and changes the
+latter.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import base64
 import hashlib
 import re
 import zlib
-from binascii import Error as Base64Error
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -48,15 +48,15 @@ INTERNAL = re.compile(
 #: Queues of bridges between brokers of a cluster: what waits there is for another broker.
 STORE_AND_FORWARD = re.compile(r"\$\.(artemis|activemq)\.internal\.sf\.")
 
-#: Properties whose STOMP name differs, with what a value begins with where the sender did not write that.
-RENAMED: Mapping[str, tuple[bytes, tuple[str, ...]]] = {
-    "JMSCorrelationID": (b"correlation-id", ()),
-    "JMSReplyTo": (b"reply-to", ("queue://", "topic://")),
-    "JMSType": (b"type", ()),
-    "_AMQ_CONTENT_TYPE": (b"content-type", ()),
-    "_AMQ_GROUP_ID": (b"JMSXGroupID", ()),
-    "_AMQ_GROUP_SEQUENCE": (b"JMSXGroupSeq", ()),
-    "_AMQ_INGRESS_TIMESTAMP": (b"ingress-timestamp", ()),
+#: Properties whose STOMP name differs.
+RENAMED = {
+    "JMSCorrelationID": "correlation-id",
+    "JMSReplyTo": "reply-to",
+    "JMSType": "type",
+    "_AMQ_CONTENT_TYPE": "content-type",
+    "_AMQ_GROUP_ID": "JMSXGroupID",
+    "_AMQ_GROUP_SEQUENCE": "JMSXGroupSeq",
+    "_AMQ_INGRESS_TIMESTAMP": "ingress-timestamp",
 }
 
 #: Properties that are no headers of a MESSAGE: what a SEND says to the broker, and what only Artemis understands.
@@ -150,49 +150,29 @@ class ArtemisExportReader(ImportedFile):
 # ---- XML as Artemis writes it
 
 
-class _Repair:
-    """Makes well-formed XML of a stream of tags whose attributes have control characters, line ends and tabs."""
-
-    def __init__(self) -> None:
-        self._left = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """The bytes so far without a tag that is not complete."""
-        data = self._left + data
-        end = data.rfind(b">") + 1
-        tag = data.find(b"<", end)
-        if tag < 0 or data.startswith(b"<![CDATA[", tag):  # a body, of any length
-            end = len(data)
-        self._left = data[end:]
-        return _TAG.sub(_repaired, data[:end])
-
-    def end(self) -> bytes:
-        """The tag that did not become complete."""
-        return self._left
-
-    def __len__(self) -> int:
-        return len(self._left)
-
-
 #: A tag that may have something in it that XML does not allow, or reads as a blank.
 _TAG = re.compile(rb"<[^<>\x00-\x1f\xef]*(?:[\x00-\x1f]|\xef)[^<>]*>")
-_LINE_ENDS = {b"\n": b"&#10;", b"\r": b"&#13;", b"\t": b"&#9;"}
 _VALUE = re.compile(rb'"[^"]*"' + rb"|'[^']*'")
 _FORBIDDEN = re.compile(rb"[\x00-\x1f]|\xef\xbf[\xbe\xbf]")
 
 #: Control characters are written as characters that Unicode reserves for such uses: 32 of them for 32.
 _RESERVED = 0xFDD0
-_ASTRAL = {b"\xef\xbf\xbe": "\U0001fffe".encode(), b"\xef\xbf\xbf": "\U0001ffff".encode()}
+_REPLACEMENTS = {
+    **{bytes([code]): chr(_RESERVED + code).encode() for code in range(32)},
+    **{b"\n": b"&#10;", b"\r": b"&#13;", b"\t": b"&#9;"},
+    **{b"\xef\xbf\xbe": "\U0001fffe".encode(), b"\xef\xbf\xbf": "\U0001ffff".encode()},
+}
 _BACK = {_RESERVED + code: code for code in range(32)} | {0x1FFFE: 0xFFFE, 0x1FFFF: 0xFFFF}
 
 
 def _repaired(tag: re.Match[bytes]) -> bytes:
+    """A tag with its control characters, line ends and tabs written as XML allows them."""
     lines = 0
 
     def value(found: re.Match[bytes]) -> bytes:
         nonlocal lines
         lines += found[0].count(b"\n")
-        return _FORBIDDEN.sub(_replacement, found[0])
+        return _FORBIDDEN.sub(lambda character: _REPLACEMENTS[character[0]], found[0])
 
     text = _VALUE.sub(value, tag[0])
     if not lines:
@@ -201,22 +181,13 @@ def _repaired(tag: re.Match[bytes]) -> bytes:
     return text[:end] + b"\n" * lines + text[end:]  # so that the lines of what follows are still right
 
 
-def _replacement(found: re.Match[bytes]) -> bytes:
-    character = found[0]
-    if character in _LINE_ENDS:
-        return _LINE_ENDS[character]
-    if character in _ASTRAL:
-        return _ASTRAL[character]
-    return chr(_RESERVED + character[0]).encode()
-
-
 class _ExportScan:
     """Gathers entries out of the events of an XML parser."""
 
     def __init__(self, reader: ArtemisExportReader) -> None:
         self.entries: deque[tuple[int, Entry]] = deque()  # with the lines at which they end
         self._reader = reader
-        self._repair = _Repair()
+        self._left = b""  # a tag that is not complete
         self._path: list[str] = []
         self._queues: dict[str, DeclaredQueue] = {}
         self._wildcards = WildcardAddresses(WildcardSyntax())
@@ -239,12 +210,18 @@ class _ExportScan:
             if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise self._reader.invalid("the file is UTF-16; convert it to UTF-8")
             self._started = True
-        self._parse(self._repair.feed(chunk), False)
-        if len(self._repair) > LONGEST_TAG:
+        data = self._left + chunk
+        end = data.rfind(b">") + 1
+        tag = data.find(b"<", end)
+        if tag < 0 or data.startswith(b"<![CDATA[", tag):  # a body, of any length
+            end = len(data)
+        self._left = data[end:]
+        self._parse(_TAG.sub(_repaired, data[:end]), False)
+        if len(self._left) > LONGEST_TAG:
             raise self._reader.invalid("not XML: a tag has no end")
 
     def end(self) -> None:
-        self._parse(self._repair.end(), True)
+        self._parse(self._left, True)
 
     def _parse(self, data: bytes, final: bool) -> None:
         try:
@@ -293,7 +270,7 @@ class _ExportScan:
             if entry is not None:
                 self._add(entry)
         elif name == "body":
-            message.end_body()
+            message.end_piece()
 
     def _cdata(self) -> None:
         if self._message is not None:
@@ -385,7 +362,6 @@ class _MessageReader:
         self._queues: list[str] = []
         self._piece: list[str] = []
         self._pieces: list[bytes] = []
-        self._body = b""
 
     def start(self, name: str, parent: str, given: _Attributes) -> None:
         if name == "property" and parent == "properties":
@@ -394,6 +370,8 @@ class _MessageReader:
             self._queues.append(given.text("name"))
         elif name not in ("properties", "queues", "body") or parent != "message":
             raise self._reader.invalid(f"unknown element <{name}> in <{parent}>")
+        elif name == "body":
+            self._pieces.clear()
 
     # A large body is in pieces, each of them Base64 of its own.
 
@@ -401,20 +379,13 @@ class _MessageReader:
         self._piece.append(data)
 
     def end_piece(self) -> None:
-        for text in "".join(self._piece).split():
-            self._pieces.append(self._decoded(text))
-        self._piece.clear()
-
-    def end_body(self) -> None:
-        self.end_piece()
-        self._body = b"".join(self._pieces)
-        self._pieces.clear()
-
-    def _decoded(self, text: str) -> bytes:
         try:
-            return base64.b64decode(text, b"-_", validate=True)
-        except (Base64Error, ValueError):
+            self._pieces += [
+                base64.b64decode(text, b"-_", validate=True) for text in "".join(self._piece).split()
+            ]
+        except ValueError:
             raise self._reader.invalid("<body> is not Base64") from None
+        self._piece.clear()
 
     # ---- what it is
 
@@ -423,30 +394,35 @@ class _MessageReader:
     ) -> PortableMessage | None:
         places = [queues[name] for name in self._queues if name in queues]
         for name in self._queues:
-            if name not in queues:
-                self._skip(name)
+            if name in queues:
+                continue
+            reason = f"in queue {name}, which did not exist any more"
+            if STORE_AND_FORWARD.match(name):
+                reason = f"in {name}, which waits for another broker of a cluster"
+            elif INTERNAL.match(name):
+                reason = f"in Artemis's own queue {name}"
+            self._reader.skipped[reason] += 1
         if not places:
             return None
         properties = self._properties
-        destination = "" if "_AMQ_ORIG_ADDRESS" in properties else properties.get("destination", ("", ""))[1]
+        destination = "" if "_AMQ_ORIG_ADDRESS" in properties else self._property("destination")
         # The file does not name the address of a message. That of its queue is it, but for a wildcard.
         address = places[0].address
         if address in wildcards.matching(destination):
             address = destination
         due = self._due()
-        group = properties.get("_AMQ_GROUP_ID", ("", ""))[1]
-        sequence = properties.get("_AMQ_GROUP_SEQUENCE") or properties.get("JMSXGroupSeq") or ("", "")
+        name = "_AMQ_GROUP_SEQUENCE" if "_AMQ_GROUP_SEQUENCE" in properties else "JMSXGroupSeq"
         traits = Traits(
             b"priority:%d\npersistent:true\n" % self._priority + b"".join(self._header_lines()),
             (destination or address).encode("utf-8", "replace"),
-            _ROUTING_TYPES.get(properties.get("_AMQ_ROUTING_TYPE", ("", ""))[1]),
+            _ROUTING_TYPES.get(self._property("_AMQ_ROUTING_TYPE")),
             self._priority,
             True,
             0,
-            group.encode("utf-8", "replace") or None,
-            -1 if sequence[1].strip() == "-1" else 0,
+            self._property("_AMQ_GROUP_ID").encode("utf-8", "replace") or None,
+            -1 if self._property(name).strip() == "-1" else 0,
             None,
-            properties.get("_AMQ_VALIDATED_USER", ("", ""))[1] or None,
+            self._property("_AMQ_VALIDATED_USER") or None,
         )
         return PortableMessage(
             self._number,
@@ -458,13 +434,9 @@ class _MessageReader:
             self._expires,
         )
 
-    def _skip(self, queue: str) -> None:
-        if STORE_AND_FORWARD.match(queue):
-            self._reader.skipped[f"in {queue}, which waits for another broker of a cluster"] += 1
-        elif INTERNAL.match(queue):
-            self._reader.skipped[f"in Artemis's own queue {queue}"] += 1
-        else:
-            self._reader.skipped[f"in queue {queue}, which did not exist any more"] += 1
+    def _property(self, name: str) -> str:
+        """The value of a property, empty without one."""
+        return self._properties.get(name, ("", ""))[1]
 
     def _due(self) -> int:
         found = self._properties.get("_AMQ_SCHED_DELIVERY")
@@ -478,19 +450,17 @@ class _MessageReader:
         for name, (kind, value) in self._properties.items():
             if name in NOT_HEADERS or not name or (kind == "bytes" and value == "null"):
                 continue
-            header, prefixes = RENAMED.get(name, (name.encode("utf-8", "replace"), ()))
-            if name in RENAMED and header.decode() in self._properties:
+            header = RENAMED.get(name, name)
+            if header != name and header in self._properties:
                 continue  # the sender's own
-            for prefix in prefixes:
-                value = value.removeprefix(prefix)
-            yield header_line(
-                header.replace(b"\0", b"\xef\xbf\xbd"),
-                value.replace("\0", "\ufffd").encode("utf-8", "replace"),
-            )
+            if name == "JMSReplyTo":  # Artemis adds the prefix
+                value = value.removeprefix("queue://").removeprefix("topic://")
+            pair = [text.replace("\0", "\ufffd").encode("utf-8", "replace") for text in (header, value)]
+            yield header_line(*pair)
 
     def _final_body(self) -> bytes:
-        body, kind = self._body, self._type
-        if self._properties.get("_AMQ_LARGE_COMPRESSED", ("", ""))[1] == "true":
+        body, kind = b"".join(self._pieces), self._type
+        if self._property("_AMQ_LARGE_COMPRESSED") == "true":
             try:
                 body = zlib.decompress(body)
             except zlib.error as fault:

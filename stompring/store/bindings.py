@@ -139,19 +139,6 @@ CHUNK_IDS, CHUNK_BYTES = 1000, 64 * 1024
 class IdChunk(LiveRecord):
     """Ids of one address with consecutive positions."""
 
-    __slots__ = (
-        "_logged",
-        "_mark",
-        "_owner",
-        "_size",
-        "_unlogged",
-        "dropped",
-        "first",
-        "full",
-        "ids",
-        "live_bytes",
-    )
-
     whole = False
 
     def __init__(self, owner: StoredIds, first: int) -> None:
@@ -199,10 +186,6 @@ class IdChunk(LiveRecord):
         if len(self.ids) >= CHUNK_IDS or self._size >= CHUNK_BYTES:
             self.full = True
 
-    def count_live(self) -> None:
-        """The journal counts what was restored."""
-        self._count(record_bytes(self.ids))
-
     def encode(self, encoder: RecordEncoder) -> None:
         self._owner.drop_forgotten()
         first = self._logged
@@ -210,26 +193,27 @@ class IdChunk(LiveRecord):
         ids = self.ids[max(first, self.dropped) : self._logged]
         if ids and not self.gone:
             self._write(encoder, max(first, self.dropped), ids)
-            self._count(record_bytes(ids))
+            self.count(record_bytes(ids))
 
     def encode_all(self, encoder: RecordEncoder) -> None:
         ids = self.ids[self.dropped : self._logged]
         if ids:
             self._write(encoder, self.dropped, ids)
-        self._count(record_bytes(ids) - self.live_bytes)
+        self.count(record_bytes(ids) - self.live_bytes)
 
     def _write(self, encoder: RecordEncoder, index: int, ids: list[bytes]) -> None:
         owner = self._owner
         encoder.add(pack_ids(encoder.name_address(owner.address), self.first + index, owner.oldest, ids))
 
-    def _count(self, more: int) -> None:
+    def count(self, more: int) -> None:
+        """Count bytes of the journal that count because of its ids."""
         self.live_bytes += more
         self._owner.log.live_bytes += more
 
     def end_here(self) -> None:
         """None of its ids counts any more."""
         self.gone = True
-        self._count(-self.live_bytes)
+        self.count(-self.live_bytes)
         self._owner.log.forget(self)
 
 
@@ -238,8 +222,6 @@ class IdsCleared(LiveRecord):
 
     Nothing keeps it: when its segment goes, all older ones have gone, and with them the ids.
     """
-
-    __slots__ = ("_address", "_oldest")
 
     def __init__(self, address: Address, oldest: int) -> None:
         super().__init__()
@@ -254,12 +236,12 @@ class IdsCleared(LiveRecord):
 class StoredIds:
     """The ids of one address. ``oldest`` is the position of the first one that counts."""
 
-    def __init__(self, log: Journal, address: Address, oldest: int = 0) -> None:
+    def __init__(self, log: Journal, address: Address) -> None:
         self.log = log
         self.address = address
         self.chunks: deque[IdChunk] = deque()
-        self.oldest = oldest
-        self._next = oldest
+        self.oldest = 0
+        self._next = 0
         self._forgotten = 0  # of `Duplicates.forgotten`, how many are off the chunks
 
     def remember(self, identifier: bytes) -> None:
@@ -322,7 +304,7 @@ class StoredIds:
                 oldest_segments[-1] = segment
             chunk.restore(identifier)
         for chunk, segment in zip(self.chunks, oldest_segments, strict=True):
-            chunk.count_live()
+            chunk.count(record_bytes(chunk.ids))
             adopt(chunk, segment)
 
 
@@ -343,27 +325,24 @@ class Bindings:
         self._journal = journal
         self._known: dict[object, Binding] = {}  # by queue, address, or number of a value
 
-    def of_queue(self, queue: Queue) -> Binding:
-        """The binding of a queue, made on first use."""
-        return self._of(QUEUE, queue.number, queue, partial(describe_queue, queue))
-
-    def of_address(self, address: Address) -> Binding:
-        """The same of an address, which has a number then."""
-        if not address.number:
-            address.number = next(self._journal.next_address)
-        return self._of(ADDRESS, address.number, address, partial(describe_address, address))
-
-    def of_value(self, number: int) -> Binding:
-        """The same of a value."""
-        return self._of(NOTE, number, number, partial(self.values.__getitem__, number))
-
-    def _of(
-        self, what: int, number: int, subject: object, describe: Callable[[], Mapping[str, Any]]
-    ) -> Binding:
+    def of(self, subject: Queue | Address | int) -> Binding:
+        """The binding of a queue, an address, or the value with a number, made on first use."""
         binding = self._known.get(subject)
         if binding is None:
+            describe: Callable[[], Mapping[str, Any]]
+            if isinstance(subject, Queue):
+                what, number, describe = QUEUE, subject.number, partial(describe_queue, subject)
+            elif isinstance(subject, Address):
+                what, number = ADDRESS, self._journal.number_of(subject)
+                describe = partial(describe_address, subject)
+            else:
+                what, number, describe = NOTE, subject, partial(self.values.__getitem__, subject)
             binding = self._known[subject] = Binding(what, number, subject, describe)
         return binding
+
+    def bind(self, subject: Queue | Address | int) -> None:
+        """A queue, an address or a value was made or changed."""
+        self._journal.bind(self.of(subject))
 
     def unbind(self, subject: object) -> None:
         """A queue, an address or the value with that number is deleted."""

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stompring.errors import StoreError
 
@@ -52,8 +52,8 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 class DataBusy(StoreError):
     """Another process has the data directory."""
 
-    def __init__(self, holder: str, path: str) -> None:
-        super().__init__(f"the data directory is in use by {holder}", path, 0)
+    def __init__(self, holder: str, path: Path) -> None:
+        super().__init__(f"the data directory is in use by {holder}", path)
         self.holder = holder
 
 
@@ -75,14 +75,18 @@ class DataLock:
         try:
             self._files.make_directory(root)
             self._take()
+            if not copy and (root / MARKER).exists():
+                raise StoreError(
+                    "the data directory is the local copy of a replicated log, and the configuration has no "
+                    "<replicated-log>: what is changed here would be lost. To go on without the log, delete this "
+                    "file",
+                    root / MARKER,
+                )
             if not copy:
-                self._check_marker()
                 self._check_version()
         except OSError as fault:
             self.release()
-            raise StoreError(
-                f"cannot be used: {fault.strerror or fault}", str(fault.filename or root), 0
-            ) from fault
+            raise StoreError(f"cannot be used: {fault.strerror or fault}", fault.filename or root) from fault
         except StoreError:
             self.release()
             raise
@@ -94,7 +98,7 @@ class DataLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _flock(directory, fcntl.LOCK_EX)
         except BlockingIOError:
-            raise DataBusy(_holder(os.pread(file, MAX_HOLDER, 0)), str(self.root / LOCK)) from None
+            raise DataBusy(_holder(os.pread(file, MAX_HOLDER, 0)), self.root / LOCK) from None
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n{socket.gethostname()}\n".encode()[:MAX_HOLDER], 0)
 
@@ -109,18 +113,7 @@ class DataLock:
         try:
             self._check_version()
         except OSError as fault:
-            path = str(fault.filename or self.root / VERSION)
-            raise StoreError(fault.strerror or str(fault), path, 0) from fault
-
-    def _check_marker(self) -> None:
-        path = self.root / MARKER
-        if path.exists():
-            raise StoreError(
-                "the data directory is the local copy of a replicated log, and the configuration has no "
-                "<replicated-log>: what is changed here would be lost. To go on without the log, delete this file",
-                str(path),
-                0,
-            )
+            raise StoreError.of(fault, self.root / VERSION) from fault
 
     def _check_version(self) -> None:
         path = self.root / VERSION
@@ -135,13 +128,11 @@ class DataLock:
         path = self.root / IDENTITY
         try:
             found = read_identity(self._files, path) or self._identity_of_journal(journal)
-            if found is None:
-                found = secrets.token_bytes(16)
-            elif path.name in self._files.names(self.root):
-                return found
-            self._files.replace(path, identity_text(found))
+            if found is None or path.name not in self._files.names(self.root):
+                found = found or secrets.token_bytes(16)
+                self._files.replace(path, identity_text(found))
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
+            raise StoreError.of(fault, path) from None
         return found
 
     def _identity_of_journal(self, journal: Path) -> bytes | None:
@@ -177,16 +168,15 @@ def check_version(files: Files, path: Path) -> bool:
     except FileNotFoundError:
         return False
     if not _VERSION.fullmatch(text):
-        raise StoreError(f"{text[:MAX_SHOWN]!r} is not a schema version", str(path), 0)
+        raise StoreError(f"{text[:MAX_SHOWN]!r} is not a schema version", path)
     if int(text) > SCHEMA_VERSION:
         raise StoreError(
             f"schema version {text} is newer than {SCHEMA_VERSION}, the newest that this broker supports: "
             "upgrade stompring",
-            str(path),
-            0,
+            path,
         )
     if int(text) < SCHEMA_VERSION:
-        raise StoreError(f"schema version {text} {NO_LONGER_READ}", str(path), 0)
+        raise StoreError(f"schema version {text} {NO_LONGER_READ}", path)
     return True
 
 
@@ -194,8 +184,6 @@ def _flock(descriptor: int, operation: int) -> None:
     """Raises `BlockingIOError` where another process has locked it. Without such locks `LOCK` alone counts."""
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
     except OSError as fault:
         if fault.errno not in _NO_DIRECTORY_LOCKS:
             raise
@@ -209,17 +197,16 @@ def identity_text(identity: bytes) -> bytes:
 def read_identity(files: Files, path: Path) -> bytes | None:
     """What the file says; None where there is none. Raises `StoreError` for what is no identity, `OSError`."""
     try:
-        data = files.read(path)
+        return parse_identity(files.read(path), path)
     except FileNotFoundError:
         return None
-    return parse_identity(data, str(path))
 
 
-def parse_identity(data: bytes, path: str) -> bytes:
+def parse_identity(data: bytes, path: object) -> bytes:
     """The identity that the bytes of a file are. Raises `StoreError` with the file's path."""
     text = data.decode(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", text):
-        raise StoreError(f"{text[:40]!r} is not a data directory identity", path, 0)
+        raise StoreError(f"{text[:40]!r} is not a data directory identity", path)
     return bytes.fromhex(text)
 
 
@@ -353,27 +340,24 @@ def parse_ingested(data: bytes) -> dict[str, Lake]:
 def _lake(identifier: str, lake: object) -> Lake:
     if not isinstance(lake, dict) or not isinstance(lake.get("positions"), dict):
         raise ValueError(f"lake {identifier!r} has no positions")
-    positions = {folder: _position(text) for folder, text in lake["positions"].items()}
+    positions = {}
+    for folder, text in lake["positions"].items():
+        match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(f"{text!r} is not a position")
+        positions[folder] = Position(int(match[1]), int(match[2]))
     name, when = lake.get("name", identifier), lake.get("time", 0)
     if not isinstance(name, str) or not isinstance(when, int):
         raise ValueError(f"lake {identifier!r} has no name and time")
     return Lake(identifier, name, when, positions)
 
 
-def _position(text: object) -> Position:
-    match = _POSITION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"{text!r} is not a position")
-    return Position(int(match[1]), int(match[2]))
-
-
 def read_ingested(directory: Path) -> dict[str, Lake]:
     """The lakes that a retention's directory is ingested to; none where there is no file. Raises `ValueError`."""
     try:
-        data = (directory / INGESTED).read_bytes()
+        return parse_ingested((directory / INGESTED).read_bytes())
     except FileNotFoundError:
         return {}
-    return parse_ingested(data)
 
 
 # ---- writing
@@ -392,7 +376,16 @@ def record_ingested(
         lakes = read_ingested(directory)
         now = time.time_ns() // 1_000_000 if when is None else when
         lakes[lake] = Lake(lake, name, now, positions)
-        Files().replace(directory / INGESTED, _document(lakes))
+        fields = {
+            lake.id: {
+                "name": lake.name,
+                "time": lake.time,
+                "positions": {folder: str(Position(*each)) for folder, each in lake.positions.items()},
+            }
+            for lake in lakes.values()
+        }
+        document = json.dumps({"version": INGESTED_VERSION, "lakes": fields}, indent=1)
+        Files().replace(directory / INGESTED, document.encode() + b"\n")
 
 
 @contextmanager
@@ -410,26 +403,12 @@ def _check_id(lake: str) -> None:
         )
 
 
-def _document(lakes: Mapping[str, Lake]) -> bytes:
-    fields: dict[str, Any] = {
-        lake.id: {
-            "name": lake.name,
-            "time": lake.time,
-            "positions": {folder: str(Position(*each)) for folder, each in lake.positions.items()},
-        }
-        for lake in lakes.values()
-    }
-    return json.dumps({"version": INGESTED_VERSION, "lakes": fields}, indent=1).encode() + b"\n"
-
-
 @contextmanager
 def _locked(path: Path, *, wait: bool) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
+    with os.fdopen(descriptor):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise Busy(f"another process is ingesting: {path} is locked") from None
         yield
-    finally:
-        os.close(descriptor)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompring.broker.address import Address
+from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock, Reactor
-from stompring.broker.ports import Entries, Reason
 from stompring.broker.queue import Queue
-from stompring.broker.reference import Reference
 from stompring.settings.model import BrokerConfiguration
 
 from .bindings import Bindings, StoredIds
-from .encoder import RecordBatchByConsumer
 from .files import Disk, Files
 from .journal import Compaction, Journal
 from .page_recovery import PageRecovery
@@ -24,9 +22,6 @@ from .replay import Replay
 from .retention import Retention
 from .segment import NO_IDENTITY
 from .writer import Writer
-
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
 
 
 class Durable:
@@ -45,7 +40,9 @@ class Durable:
         identity: bytes = NO_IDENTITY,
     ) -> None:
         clock = Clock(reactor)
-        both = configuration.journal_sync_transactional or configuration.journal_sync_non_transactional
+        self._sync_transactional = configuration.journal_sync_transactional
+        self._sync_others = configuration.journal_sync_non_transactional
+        both = self._sync_transactional or self._sync_others
         self.files = files or Files()
         page_sync = configuration.page_sync_timeout
         self.writer = Writer(
@@ -70,19 +67,19 @@ class Durable:
         self.pages: Paging | None = None  # what is on disk beside the journal, where something is
         self.recovery: Recovery | None = None
         self.retention: Retention | None = None
-        # the hot ones go straight to the journal
-        self.append: Callable[[Reference], None] = self.journal.append
-        self.append_scheduled: Callable[[Reference], None] = self.journal.append_scheduled
-        self.settle: Callable[[Reference, Reason], None] = self.journal.settle
-        self.returned: Callable[[Reference], None] = self.journal.returned
-        self.postponed: Callable[[Reference], None] = self.journal.postponed
-        self.delivered: Callable[[Reference], None] = self.journal.delivered
-        self.log: Callable[[Reference, int], None] = self.journal.log
-        self.record: Callable[[Entries], None] = self.journal.record
-        self.begin: Callable[..., None] = self.journal.begin_transaction
-        self.commit: Callable[[], None] = self.journal.commit
-        self._sync_transactional = configuration.journal_sync_transactional
-        self._sync_others = configuration.journal_sync_non_transactional
+        # straight to the parts, because the first ones are hot
+        self.append = self.journal.append
+        self.append_scheduled = self.journal.append_scheduled
+        self.settle = self.journal.settle
+        self.returned = self.journal.returned
+        self.postponed = self.journal.postponed
+        self.delivered = self.journal.delivered
+        self.log = self.journal.log
+        self.record = self.journal.record
+        self.begin = self.journal.begin_transaction
+        self.commit = self.journal.commit
+        self.drain = self.writer.drain
+        self.unbind = self.bindings.unbind
         self._recovering = False
 
     @property
@@ -99,14 +96,11 @@ class Durable:
         self.journal.reserve_queue(queue.number)
         if not queue.durable or queue.attributes.temporary:
             return
-        self.journal.bind(self.bindings.of_queue(queue))
-
-    def unbind(self, queue: Queue) -> None:
-        self.bindings.unbind(queue)
+        self.bindings.bind(queue)
 
     def bind_address(self, address: Address) -> None:
         if not self._recovering:
-            self.journal.bind(self.bindings.of_address(address))
+            self.bindings.bind(address)
 
     def unbind_address(self, address: Address) -> None:
         self.bindings.unbind(address)
@@ -139,7 +133,7 @@ class Durable:
             self.bindings.unbind(number)
         else:
             self.notes[number] = value
-            self.journal.bind(self.bindings.of_value(number))
+            self.bindings.bind(number)
 
     # ---- safety
 
@@ -149,9 +143,6 @@ class Durable:
             self.writer.when_synced(call)
         else:
             call()
-
-    def drain(self) -> bool:
-        return self.writer.drain()
 
     def close(self) -> None:
         self.compaction.stop()
@@ -166,7 +157,6 @@ class Durable:
     def retain(self, retention: Retention) -> None:
         """Keep there what is done with. Before `recover`."""
         self.retention = self.journal.retention = retention
-        self.journal.batch_type = RecordBatchByConsumer
         self.keeps_all = True
 
     def recover(self, broker: Broker) -> None:

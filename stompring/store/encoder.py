@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -25,7 +25,6 @@ from .record import (
     DELIVERED,
     FOR_RESTARTS,
     MESSAGE,
-    NAME,
     PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
@@ -39,8 +38,8 @@ from .record import (
     Kind,
     encode_traits,
     framed,
-    framed_message,
     message_head,
+    pack_name,
     pack_numbers,
     scoped,
 )
@@ -53,14 +52,12 @@ MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
 RETAINED_WAITING, RETAINED_ACKNOWLEDGED = 0, 1
 
 
-class RetainedPart:
+class RetainedPart(NamedTuple):
     """What goes into one record: messages, and which of them entered a queue in which way."""
 
-    __slots__ = ("entries", "messages")
-
-    def __init__(self, messages: list[Message], entries: list[tuple[Entries, array[int] | None]]) -> None:
-        self.messages = messages
-        self.entries = entries  # with their places among the messages; None: all of them
+    messages: list[Message]
+    #: With their places among the messages; None: all of them.
+    entries: list[tuple[Entries, array[int] | None]]
 
 
 def retained_parts(found: Sequence[Entries]) -> Iterator[RetainedPart]:
@@ -105,69 +102,6 @@ def _slices(messages: list[Message]) -> Iterator[list[Message]]:
     yield messages[begin:]
 
 
-def retained_columns(
-    messages: Sequence[Message], name_address: Callable[[AddressBase], int]
-) -> tuple[int, bytes, bytes]:
-    """How many traits the messages have, the columns of their record, and the traits.
-
-    ``name_address`` gives the number of an address, and writes a NAME record if needed.
-    """
-    which, known = _traits(messages, name_address)
-    fixed = (
-        array("Q", [message.number for message in messages]),
-        array("Q", [message.timestamp for message in messages]),
-        array("Q", [message.expires for message in messages]),
-        which,
-        array("I", [message.body_at for message in messages]),
-        array("I", [len(message.tail) for message in messages]),
-    )
-    return len(known), b"".join(fixed), b"".join(known)
-
-
-def _traits(
-    messages: Sequence[Message], name_address: Callable[[AddressBase], int]
-) -> tuple[array[int], list[bytes]]:
-    """Of which traits each message is, and the traits as they stand in the record."""
-    first, home = messages[0].traits, messages[0].address
-    if (
-        [message.traits for message in messages].count(first)
-        == len(messages)
-        == [message.address for message in messages].count(home)
-    ):
-        record = first.record or encode_traits(first)
-        return array("I", bytes(4 * len(messages))), [
-            RETAINED_TRAITS.pack(name_address(home), len(record)) + record
-        ]
-    known: dict[bytes, int] = {}
-    seen: dict[tuple[Traits, AddressBase], int] = {}
-    which = array("I")
-    for message in messages:
-        traits, address = message.traits, message.address
-        place = seen.get((traits, address))
-        if place is None:
-            record = traits.record or encode_traits(traits)
-            key = RETAINED_TRAITS.pack(name_address(address), len(record)) + record
-            place = seen[traits, address] = known.setdefault(key, len(known))
-        which.append(place)
-    return which, list(known)
-
-
-def pack_entries(
-    part: RetainedPart, ids: Callable[[QueueBase], int], name_consumer: Callable[[str], int]
-) -> bytes:
-    """Which queues had the messages of a part; ``ids`` gives the number of one."""
-    packed = []
-    for entries, places in part.entries:
-        consumer = name_consumer(entries.taker) if entries.taker else 0
-        outcome = RETAINED_WAITING if entries.taker is None else RETAINED_ACKNOWLEDGED
-        if places is None or len(places) == len(part.messages):
-            packed.append(RETAINED_ENTRIES.pack(ids(entries.queue), outcome, 0, consumer, 0))
-        else:
-            packed.append(RETAINED_ENTRIES.pack(ids(entries.queue), outcome, 0, consumer, len(places)))
-            packed.append(places.tobytes())
-    return b"".join(packed)
-
-
 _U32 = Struct("<I")
 _pack_message = MESSAGE.pack
 _pack_prefix = PREFIX.pack
@@ -182,31 +116,30 @@ MAX_NEW_DELIVERIES = 65535
 MAX_CONSUMERS = 65535
 
 
+class MessageState(NamedTuple):
+    """The state of a message in one queue, as in a STATE record."""
+
+    deliveries: int
+    attempts: int  # failed deliveries
+    due: int  # epoch ms
+    recurrence: bytes = b""  # packed; empty for none
+
+    @classmethod
+    def of(cls, ref: Reference) -> MessageState:
+        """The present state."""
+        recurrence = b""
+        if ref.recurrence is not None:
+            recurrence = json.dumps(recurrence_fields(ref.recurrence), separators=(",", ":")).encode()
+        return cls(ref.deliveries, ref.attempts, _due(ref), recurrence)
+
+
 class StateChange(NamedTuple):
-    """Something happened to a message in one queue, and how it stood there after that."""
+    """A change of a message in one queue, and its state after the change."""
 
     ref: Reference
     cause: Cause
-    deliveries: int
-    attempts: int
-    due: int
-    recurrence: bytes  # packed; empty for none
+    state: MessageState
     time: int  # epoch ms
-
-    @classmethod
-    def of(cls, ref: Reference, cause: Cause, time: int) -> StateChange:
-        """As it stands there now."""
-        recurrence = b"" if ref.recurrence is None else pack_recurrence(ref.recurrence)
-        return cls(ref, cause, ref.deliveries, ref.attempts, _due(ref), recurrence, time)
-
-    @property
-    def place(self) -> DeliveryState:
-        """How it stood there."""
-        return self.deliveries, self.attempts, self.due, self.recurrence
-
-
-#: Deliveries, failed ones of them, due time, recurrence.
-DeliveryState = tuple[int, int, int, bytes]
 
 
 class RecordEncoder:
@@ -216,34 +149,13 @@ class RecordEncoder:
     many consumers it named. Between `open` and `close` records become one TRANSACTION.
     """
 
-    __slots__ = (
-        "_address",
-        "_address_id",
-        "_addresses",
-        "_consumers",
-        "_flags",
-        "_inner",
-        "_last_consumer",
-        "_next_address",
-        "_parts",
-        "_priority",
-        "_queue",
-        "_queues",
-        "_rest",
-        "_starts",
-        "_traits",
-        "_traits_size",
-        "at",
-        "footer",
-    )
-
     def __init__(
-        self, at: int, next_address: Iterable[int], footer: Footer | None = None, consumers: int = 0
+        self, at: int, next_address: Iterator[int], footer: Footer | None = None, consumers: int = 0
     ) -> None:
         self.at = at
         self.footer = Footer(array("I")) if footer is None else footer
         self._starts = self.footer.starts
-        self._next_address = iter(next_address)
+        self._next_address = next_address
         self._addresses: set[int] = set()
         self._queues: dict[int, bytes] = {}  # packed ids of queues with a NAME record in this segment
         self._consumers: dict[str, int] = {}
@@ -291,8 +203,7 @@ class RecordEncoder:
         ) or (ref.state == SCHEDULED or ref.attempts or deliveries > MAX_DELIVERIES):
             self.copies(message, [ref])
             return
-        tail, body_at, number, timestamp = message.tail, message.body_at, message.number, message.timestamp
-        size = len(tail)
+        body_at = message.body_at
         head = (
             _pack_message(
                 1,
@@ -300,31 +211,19 @@ class RecordEncoder:
                 self._priority,
                 deliveries,
                 self._address_id,
-                number,
-                timestamp,
+                message.number,
+                message.timestamp,
                 message.expires,
                 0,
                 0,
                 body_at,
-                size - body_at - 2,
+                len(message.tail) - body_at - 2,
                 1,
                 self._traits_size,
             )
             + self._rest
         )
-        if self._inner is not None:
-            self._inner.append(head + tail)
-        else:
-            size += len(head)
-            at = self.at
-            self.at = at + 8 + size
-            self._starts.append(at)
-            self._parts += (_pack_prefix(size, crc32(tail, crc32(head))) + head, tail)
-        footer = self.footer
-        if number > footer.greatest_number > 0 and timestamp >= footer.greatest_timestamp:
-            footer.greatest_number, footer.greatest_timestamp = number, timestamp
-        else:
-            footer.include(number, timestamp)
+        self._add_message(message, head)
 
     def _prepare(self, message: Message, queue: QueueBase) -> bool:
         """Note what is the same in all messages with these traits for this queue; False: names are to be written."""
@@ -356,20 +255,23 @@ class RecordEncoder:
         self.copies(message, refs)
 
     def _add_message(self, message: Message, head: bytes) -> None:
-        tail = message.tail
+        tail, number, timestamp = message.tail, message.number, message.timestamp
         if self._inner is not None:
             self._inner.append(head + tail)
         else:
-            frame = framed_message(head, tail)
-            at = self.at
-            self.at = at + len(frame) + len(tail)
-            self._starts.append(at)
-            self._parts += (frame, tail)
+            self._frame_message(head, tail)
         footer = self.footer
-        if message.number > footer.greatest_number > 0 and message.timestamp >= footer.greatest_timestamp:
-            footer.greatest_number, footer.greatest_timestamp = message.number, message.timestamp
+        if number > footer.greatest_number > 0 and timestamp >= footer.greatest_timestamp:
+            footer.greatest_number, footer.greatest_timestamp = number, timestamp
         else:
-            footer.include(message.number, message.timestamp)
+            footer.include(number, timestamp)
+
+    def _frame_message(self, head: bytes, tail: bytes) -> None:
+        """Add a record in two parts, so that a tail is not copied."""
+        at, size = self.at, len(head) + len(tail)
+        self.at = at + 8 + size
+        self._starts.append(at)
+        self._parts += (_pack_prefix(size, crc32(tail, crc32(head))) + head, tail)
 
     def copies(
         self,
@@ -391,16 +293,17 @@ class RecordEncoder:
         for change in changes:
             happened.setdefault(change.ref, []).append(change)
         due = _due_when_sent(refs, happened) if happened and logged is None else _due(refs[0])
-        deliveries = min([happened[ref][0].deliveries if ref in happened else ref.deliveries for ref in refs])
-        deliveries = min(deliveries, MAX_DELIVERIES)
+        counts = [happened[ref][0].state.deliveries if ref in happened else ref.deliveries for ref in refs]
+        deliveries = min(MAX_DELIVERIES, *counts)
         head = message_head(message, address, ids, due, deliveries)
         if logged is not None:
             head = b"%c%c%b" % (head[0], head[1] | COPY, head[2:])
         states: list[bytes] = []
+        sent = MessageState(deliveries, 0, due)
         for ref in refs:
             known = deliveries if logged is None else logged.get(ref, -1)
-            if known < ref.deliveries or ref in happened or _differs(ref, due, deliveries):
-                states += _states(ref, happened.get(ref, ()), (deliveries, 0, due, b""), known, time)
+            if known < ref.deliveries or ref in happened or MessageState.of(ref) != sent:
+                states += _states(ref, happened.get(ref, ()), sent, known, time)
         together = self._inner is None and len(states) > 0
         if together:
             self.open()
@@ -413,29 +316,67 @@ class RecordEncoder:
     def retained(self, part: RetainedPart, now: int) -> None:
         """Messages that no restart brings back, and what became of them in their queues."""
         messages = part.messages
-        count, fixed, traits = retained_columns(messages, self.name_address)
-        entries = pack_entries(part, self._queue_number, self.name_consumer)
-        head = RETAINED.pack(Kind.RETAINED, 0, 0, len(messages), count, len(part.entries), now, len(traits))
-        head = b"".join((head, fixed, traits, entries))
-        tails = b"".join([message.tail for message in messages])
-        frame = framed_message(head, tails)
-        self._starts.append(self.at)
-        self.at += len(frame) + len(tails)
-        self._parts += (frame, tails)
-        numbers, times = [each.number for each in messages], [each.timestamp for each in messages]
+        numbers = array("Q", [message.number for message in messages])
+        times = array("Q", [message.timestamp for message in messages])
+        which, known = self._retained_traits(messages)
+        traits = b"".join(known)
+        columns = (
+            numbers,
+            times,
+            array("Q", [message.expires for message in messages]),
+            which,
+            array("I", [message.body_at for message in messages]),
+            array("I", [len(message.tail) for message in messages]),
+            traits,
+            self._retained_entries(part),
+        )
+        count, entries = len(messages), len(part.entries)
+        head = RETAINED.pack(Kind.RETAINED, 0, 0, count, len(known), entries, now, len(traits))
+        self._frame_message(head + b"".join(columns), b"".join([message.tail for message in messages]))
         self.footer.include(min(numbers), min(times))
         self.footer.include(max(numbers), max(times))
 
-    def _queue_number(self, queue: QueueBase) -> int:
-        self.name_queue(queue)
-        return queue.number
+    def _retained_traits(self, messages: Sequence[Message]) -> tuple[array[int], list[bytes]]:
+        """Return the traits index of each message, and the encoded traits. Names the addresses."""
+        first, home = messages[0].traits, messages[0].address
+        if (
+            [message.traits for message in messages].count(first)
+            == len(messages)
+            == [message.address for message in messages].count(home)
+        ):
+            return array("I", bytes(4 * len(messages))), [self._pack_retained_traits(first, home)]
+        known: dict[bytes, int] = {}
+        seen: dict[tuple[Traits, AddressBase], int] = {}
+        which = array("I")
+        for message in messages:
+            traits, address = message.traits, message.address
+            place = seen.get((traits, address))
+            if place is None:
+                key = self._pack_retained_traits(traits, address)
+                place = seen[traits, address] = known.setdefault(key, len(known))
+            which.append(place)
+        return which, list(known)
+
+    def _pack_retained_traits(self, traits: Traits, address: AddressBase) -> bytes:
+        record = traits.record or encode_traits(traits)
+        return RETAINED_TRAITS.pack(self.name_address(address), len(record)) + record
+
+    def _retained_entries(self, part: RetainedPart) -> bytes:
+        """Which queues had the messages of a part."""
+        packed: list[bytes] = []
+        for entries, places in part.entries:
+            queue, taker = entries.queue, entries.taker
+            consumer = self.name_consumer(taker) if taker else 0
+            self.name_queue(queue)
+            outcome = RETAINED_WAITING if taker is None else RETAINED_ACKNOWLEDGED
+            some = b"" if places is None or len(places) == len(part.messages) else places.tobytes()
+            packed += (RETAINED_ENTRIES.pack(queue.number, outcome, 0, consumer, len(some) >> 2), some)
+        return b"".join(packed)
 
     def change(self, change: StateChange, scope: int = 0) -> None:
         """What happened to a message in a queue; its deliveries have records already."""
-        queue = change.ref.queue
-        if queue.number not in self._queues:
-            self.name_queue(queue)
-        self.add(_state(change.ref, change.cause, 0, change.place, change.time), scope)
+        self.name_queue(change.ref.queue)
+        self.add(_state(change.ref, change.cause, 0, change.state, change.time), scope)
 
     def settled(
         self,
@@ -447,16 +388,14 @@ class RecordEncoder:
         scope: int = 0,
     ) -> None:
         """A queue let go of messages, to the consumer with that name where it is known."""
-        if queue.number not in self._queues:
-            self.name_queue(queue)
+        self.name_queue(queue)
         consumer = self.name_consumer(taker) if taker else 0
         fixed = SETTLED.pack(Kind.SETTLED, reason, consumer, queue.number, now)
         self.add(fixed + pack_numbers(numbers), scope)
 
     def delivered(self, queue: QueueBase, now: int, numbers: list[int], scope: int = 0) -> None:
         """Messages of a queue went out to consumers once more."""
-        if queue.number not in self._queues:
-            self.name_queue(queue)
+        self.name_queue(queue)
         self.add(DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number, now) + pack_numbers(numbers), scope)
 
     # ---- transactions
@@ -478,21 +417,18 @@ class RecordEncoder:
 
     # ---- names
 
-    def name_queue(self, queue: QueueBase) -> bytes:
-        """Tell the name of a queue and its address if this segment does not have them, and return its packed id."""
-        packed = self._queues.get(queue.number)
-        if packed is None:
-            packed = self.name_queue_alone(queue)
-            address = self.name_address(queue.address)
-            self._frame(QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, queue.number, address))
-        return packed
+    def name_queue(self, queue: QueueBase, *, alone: bool = False) -> bytes:
+        """Write the name of a queue and its address if this segment does not have them, and return its packed id.
 
-    def name_queue_alone(self, queue: QueueBase) -> bytes:
-        """The same without the address, for files whose own records have it."""
+        ``alone``: without the address, for files whose own records have it.
+        """
         packed = self._queues.get(queue.number)
         if packed is None:
-            self._frame(NAME.pack(Kind.NAME, QUEUE, 0, queue.number) + queue.name.encode())
+            self._frame(pack_name(QUEUE, queue.number, queue.name))
             packed = self._queues[queue.number] = _U32.pack(queue.number)
+            if not alone:
+                address = self.name_address(queue.address)
+                self._frame(QUEUE_ADDRESS.pack(Kind.QUEUE_ADDRESS, 0, 0, queue.number, address))
         return packed
 
     def name_consumer(self, name: str) -> int:
@@ -500,22 +436,18 @@ class RecordEncoder:
         number = self._consumers.get(name, 0)
         if not number and self._last_consumer < MAX_CONSUMERS:
             number = self._consumers[name] = self._last_consumer = self._last_consumer + 1
-            self._frame(NAME.pack(Kind.NAME, CONSUMER, 0, number) + name.encode("utf-8", "surrogateescape"))
+            self._frame(pack_name(CONSUMER, number, name))
         return number
 
     def name_address(self, address: AddressBase) -> int:
         """Tell the name of an address if this segment does not have it, and return its id; a new one if it has none."""
-        number = self.number_of(address)
-        if number not in self._addresses:
-            self._addresses.add(number)
-            self._frame(NAME.pack(Kind.NAME, ADDRESS, 0, number) + address.name.encode())
-        return number
-
-    def number_of(self, address: AddressBase) -> int:
-        """The id of an address; a new one if it has none."""
         if not address.number:
             address.number = next(self._next_address)
-        return address.number
+        number = address.number
+        if number not in self._addresses:
+            self._addresses.add(number)
+            self._frame(pack_name(ADDRESS, number, address.name))
+        return number
 
     def ending(self, read: ReadFile, size: int) -> bytes:
         """Footer and trailer (see `Stream.close`)."""
@@ -529,11 +461,15 @@ def _due(ref: Reference) -> int:
 
 def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateChange]]) -> int:
     """The due time that a message was sent with. MESSAGE has it, so it is removed from the changes."""
-    firsts = [each[0] for each in happened.values() if is_initial_schedule(each[0])]
+    firsts = [
+        changes[0].state.due
+        for changes in happened.values()
+        if changes[0].cause is Cause.SCHEDULED and not changes[0].state.deliveries
+    ]
     if not firsts:
         return _due(refs[0])
-    due = firsts[0].due
-    if len(firsts) < len(refs) or any(each.due != due for each in firsts):
+    due = firsts[0]
+    if len(firsts) < len(refs) or firsts.count(due) < len(firsts):
         return 0
     for ref, changes in list(happened.items()):
         del changes[0]
@@ -542,52 +478,33 @@ def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateCh
     return due
 
 
-def _differs(ref: Reference, due: int, deliveries: int) -> bool:
-    """Whether a reference stands otherwise than a MESSAGE says."""
-    return (
-        ref.deliveries != deliveries
-        or ref.attempts > 0
-        or ref.recurrence is not None
-        or (ref.due if ref.state == SCHEDULED else 0) != due
-    )
-
-
-def is_initial_schedule(change: StateChange) -> bool:
-    """Whether it is that a message was sent with a due time."""
-    return change.cause is Cause.SCHEDULED and not change.deliveries
-
-
 def _states(
-    ref: Reference, changes: Iterable[StateChange], place: DeliveryState, known: int, time: int
+    ref: Reference, changes: Iterable[StateChange], state: MessageState, known: int, time: int
 ) -> Iterator[bytes]:
-    """What comes behind a MESSAGE that says ``place`` of one of its queues; ``known`` deliveries were logged, -1: none,
-    nor that it entered the queue.
+    """STATE records behind a MESSAGE with ``state`` for one of its queues.
+
+    ``known`` deliveries were logged; -1: neither a delivery nor that the message entered the queue.
     """
     if known < 0:
-        known, place = 0, (0, 0, 0, b"")
-        yield _state(ref, Cause.ADDED, 0, place, time)
+        known, state = 0, MessageState(0, 0, 0)
+        yield _state(ref, Cause.ADDED, 0, state, time)
     for change in changes:
-        place = change.place
-        yield _state(ref, change.cause, change.deliveries - known, place, change.time)
-        known = max(known, change.deliveries)
-    now = StateChange.of(ref, Cause.REPEATED, time)
-    if now.place != place or ref.deliveries > known:
-        yield _state(ref, Cause.REPEATED, ref.deliveries - known, now.place, time)
+        state = change.state
+        yield _state(ref, change.cause, state.deliveries - known, state, change.time)
+        known = max(known, state.deliveries)
+    now = MessageState.of(ref)
+    if now != state or ref.deliveries > known:
+        yield _state(ref, Cause.REPEATED, ref.deliveries - known, now, time)
 
 
-def _state(ref: Reference, cause: Cause, delivered: int, place: DeliveryState, time: int) -> bytes:
+def _state(ref: Reference, cause: Cause, delivered: int, state: MessageState, time: int) -> bytes:
     """The payload of a STATE record that is the first with ``delivered`` deliveries."""
-    deliveries, attempts, due, recurrence = place
+    deliveries, attempts, due, recurrence = state
     delivered = min(max(delivered, 0), MAX_NEW_DELIVERIES)
     number, queue = ref.message.number, ref.queue.number
     payload = STATE.pack(Kind.STATE, cause, delivered, queue, number, deliveries, attempts, due, time)
     payload += recurrence
     return payload if ref.message.traits.retained else scoped(payload, FOR_RESTARTS)
-
-
-def pack_recurrence(recurrence: Recurrence) -> bytes:
-    """A recurrence as it ends a STATE record."""
-    return json.dumps(recurrence_fields(recurrence), separators=(",", ":")).encode()
 
 
 def recurrence_fields(recurrence: Recurrence) -> dict[str, Any]:
@@ -627,8 +544,6 @@ class TransactionStart:
     ``spare`` is how many bytes of others may still become one with it, after it was closed.
     """
 
-    __slots__ = ("number", "spare")
-
     def __init__(self, spare: int = 0) -> None:
         self.number = 0
         self.spare = spare
@@ -637,8 +552,6 @@ class TransactionStart:
 class TransactionEnd:
     """The end of a transaction."""
 
-    __slots__ = ("opened",)
-
     def __init__(self, opened: TransactionStart) -> None:
         self.opened = opened
 
@@ -646,36 +559,31 @@ class TransactionEnd:
 class RecordBatch:
     """Message numbers by queue and fact, of one turn: one record for each. Deliveries come first.
 
-    ``scope`` limits the readers (`record.SCOPED`).
+    ``scope`` limits the readers (`record.SCOPED`). ``retaining``: the consumers are recorded too, and messages that are
+    not retained have records of their own.
     """
 
-    __slots__ = (
-        "_by_fact",
-        "_encoder",
-        "_fact",
-        "_now",
-        "_numbers",
-        "_out",
-        "_out_numbers",
-        "_out_queue",
-        "_queue",
-        "_scope",
-    )
-
-    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0) -> None:
+    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0, *, retaining: bool = False) -> None:
         self._encoder = encoder
         self._now = now
         self._scope = scope
-        self._by_fact: dict[tuple[QueueBase, int], list[int]] = {}
-        self._queue: QueueBase | None = None  # of the last one
+        self._settled: dict[tuple[QueueBase, int, ConsumerBase | None], list[int]] = {}
+        # those of the last one
+        self._queue: QueueBase | None = None
         self._fact = 0
+        self._taker: ConsumerBase | None = None
         self._numbers: list[int] = []
         self._out: dict[QueueBase, list[int]] = {}
         self._out_queue: QueueBase | None = None  # of the last one that went out
         self._out_numbers: list[int] = []
+        #: Those of messages that are not retained.
+        self._hidden = RecordBatch(encoder, now, FOR_RESTARTS) if retaining else None
 
     def went_out(self, ref: Reference) -> None:
         """A message went out to a consumer."""
+        if self._hidden is not None and ref.message.traits.retained == NOWHERE:
+            self._hidden.went_out(ref)
+            return
         if ref.queue is not self._out_queue:
             self._out_queue = ref.queue
             self._out_numbers = self._out.setdefault(ref.queue, [])
@@ -683,71 +591,27 @@ class RecordBatch:
 
     def add(self, ref: Reference, fact: int) -> None:
         """One more: ``fact`` is a `Reason`."""
-        if ref.queue is not self._queue or fact != self._fact:
-            self._queue, self._fact = ref.queue, fact
-            self._numbers = self._by_fact.setdefault((ref.queue, fact), [])
+        taker: ConsumerBase | None = None
+        if self._hidden is not None:
+            if ref.message.traits.retained == NOWHERE:
+                self._hidden.add(ref, fact)
+                return
+            if fact == Reason.ACKNOWLEDGED:
+                taker = ref.last_rejected_by
+        if ref.queue is not self._queue or fact != self._fact or taker is not self._taker:
+            self._queue, self._fact, self._taker = ref.queue, fact, taker
+            self._numbers = self._settled.setdefault((ref.queue, fact, taker), [])
         self._numbers.append(ref.message.number)
 
     def flush(self) -> None:
         """Put them into records."""
-        if self._out:
-            self._flush_out()
-        if not self._by_fact:
-            return
-        for (queue, fact), numbers in self._by_fact.items():
-            self._encoder.settled(queue, Reason(fact), self._now, numbers, scope=self._scope)
-        self._by_fact = {}
-        self._queue = None
-
-    def _flush_out(self) -> None:
         for queue, numbers in self._out.items():
             self._encoder.delivered(queue, self._now, numbers, self._scope)
-        self._out = {}
-        self._out_queue = None
-
-
-class RecordBatchByConsumer(RecordBatch):
-    """The same where messages are retained: by the consumer that has acknowledged too, and apart of the others.
-
-    Another class, so that others need not ask for it.
-    """
-
-    __slots__ = ("_by_taker", "_hidden", "_taker")
-
-    def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0) -> None:
-        super().__init__(encoder, now, scope)
-        self._hidden: RecordBatch | None = None  # of messages that are not retained
-        self._by_taker: dict[tuple[QueueBase, int, ConsumerBase | None], list[int]] = {}
-        self._taker: ConsumerBase | None = None  # of the last one
-
-    def _of_hidden(self) -> RecordBatch:
-        if self._hidden is None:
-            self._hidden = RecordBatch(self._encoder, self._now, FOR_RESTARTS)
-        return self._hidden
-
-    def went_out(self, ref: Reference) -> None:
-        if ref.message.traits.retained == NOWHERE:
-            self._of_hidden().went_out(ref)
-        else:
-            super().went_out(ref)
-
-    def add(self, ref: Reference, fact: int) -> None:
-        if ref.message.traits.retained == NOWHERE:
-            self._of_hidden().add(ref, fact)
-            return
-        queue, taker = ref.queue, ref.last_rejected_by if fact == Reason.ACKNOWLEDGED else None
-        if queue is not self._queue or fact != self._fact or taker is not self._taker:
-            self._queue, self._fact, self._taker = queue, fact, taker
-            self._numbers = self._by_taker.setdefault((queue, fact, taker), [])
-        self._numbers.append(ref.message.number)
-
-    def flush(self) -> None:
-        if self._out:
-            self._flush_out()
-        for (queue, fact, taker), numbers in self._by_taker.items():
+        for (queue, fact, taker), numbers in self._settled.items():
             name = "" if taker is None else taker.consumer_name
-            self._encoder.settled(queue, Reason(fact), self._now, numbers, name, scope=self._scope)
+            self._encoder.settled(queue, Reason(fact), self._now, numbers, name, self._scope)
+        self._out.clear()
+        self._settled.clear()
+        self._queue = self._out_queue = None
         if self._hidden is not None:
             self._hidden.flush()
-        self._by_taker = {}
-        self._queue = None

@@ -13,13 +13,13 @@ import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, TypeVar
 
 from stompring import __version__
 from stompring.broker.clock import Recurrence
@@ -32,8 +32,10 @@ from stompring.stomp.frames import header_line, unescape
 
 from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
 from .encoder import recurrence_fields, unpack_recurrence
-from .inspection import DirectoryContents, Findings, FoundMessage, JournalInspection
+from .inspection import DirectoryContents, Findings, JournalInspection
 from .record import ADDRESS, QUEUE, TraitsCache
+
+T = TypeVar("T")
 
 
 class InvalidExport(Exception):
@@ -67,15 +69,18 @@ class FieldReader:
         except KeyError:
             raise InvalidExport(f"{self._what} has no field {name}") from None
 
-    def done(self) -> None:
-        """All fields must have been taken."""
+    def done(self, found: T) -> T:
+        """Return what was made of the fields; all of them must have been taken."""
         if self._left:
             raise InvalidExport(f"{self._what} has an unknown field {sorted(self._left)[0]}")
+        return found
 
-    def nothing(self, name: str) -> int:
-        """Null, which stands for 0."""
-        self.value(name)
-        return 0
+    def optional(self, name: str, read: Callable[[str], T]) -> T | None:
+        """None for null, else what ``read`` makes of the field."""
+        if self._left.get(name, "") is None:
+            self.value(name)
+            return None
+        return read(name)
 
     def text(self, name: str) -> str:
         """A text."""
@@ -83,13 +88,6 @@ class FieldReader:
         if not isinstance(value, str):
             raise InvalidExport(f"{self._what}: {name} is not a string")
         return value
-
-    def text_or_none(self, name: str) -> str | None:
-        """A text or null."""
-        if self._left.get(name, "") is None:
-            self.value(name)
-            return None
-        return self.text(name)
 
     def flag(self, name: str) -> bool:
         """True or false."""
@@ -107,7 +105,7 @@ class FieldReader:
 
     def choice(self, name: str, kind: type[StrEnum]) -> Any:
         """One of the values of an enumeration, or null."""
-        value = self.text_or_none(name)
+        value = self.optional(name, self.text)
         if value is not None and value not in kind.__members__:
             raise InvalidExport(f"{self._what}: {name} is one of {', '.join(kind)}, not {value}")
         return None if value is None else kind(value)
@@ -119,31 +117,17 @@ class FieldReader:
             raise InvalidExport(f"{self._what}: {name} is not a list")
         return value
 
-    def objects(self, name: str) -> list[Any]:
-        """A list that has something in it."""
-        found = self.items(name)
-        if not found:
-            raise InvalidExport(f"{self._what}: {name} is empty")
-        return found
-
     def raw(self, name: str) -> bytes:
         """A text as bytes, or what ``{"base64": …}`` stands for."""
         return self.as_bytes(name, self.value(name))
 
-    def raw_or_none(self, name: str) -> bytes | None:
-        """The same, or null."""
-        value = self.value(name)
-        return None if value is None else self.as_bytes(name, value)
-
     def as_bytes(self, name: str, value: Any) -> bytes:
         """A value that was taken out of a list."""
-        try:
+        with suppress(ValueError, TypeError):
             if isinstance(value, str):
                 return value.encode()
             if isinstance(value, Mapping) and value.keys() == {"base64"}:
                 return base64.b64decode(value["base64"], validate=True)
-        except (ValueError, TypeError):
-            pass
         raise InvalidExport(f'{self._what}: {name} is neither a string nor {{"base64": …}}')
 
 
@@ -176,7 +160,16 @@ class PortableMessage:
         return {
             "number": self.number,
             "address": self.address,
-            "queues": [_place_fields(place) for place in self.places],
+            "queues": [
+                {
+                    "queue": place.queue,
+                    "deliveryCount": place.deliveries,
+                    "failedAttempts": place.attempts,
+                    "dueTime": place.due or None,
+                    "recurrence": None if place.recurrence is None else recurrence_fields(place.recurrence),
+                }
+                for place in self.places
+            ],
             "priority": traits.priority,
             "durable": traits.durable,
             "timestamp": self.timestamp,
@@ -205,22 +198,25 @@ class PortableMessage:
             take.number("priority", 9),
             take.flag("durable"),
             0,
-            take.raw_or_none("group"),
+            take.optional("group", take.raw),
             -1 if take.flag("groupEnd") else 0,
-            take.text_or_none("origin"),
-            take.text_or_none("user"),
+            take.optional("origin", take.text),
+            take.optional("user", take.text),
         )
-        found = cls(
-            take.number("number"),
-            take.text("address"),
-            tuple(_place(place) for place in take.objects("queues")),
-            traits,
-            take.raw("body"),
-            take.number("timestamp"),
-            take.number("expires"),
+        number, address, places = take.number("number"), take.text("address"), take.items("queues")
+        if not places:
+            raise InvalidExport("message: queues is empty")
+        return take.done(
+            cls(
+                number,
+                address,
+                tuple(map(_place, places)),
+                traits,
+                take.raw("body"),
+                take.number("timestamp"),
+                take.number("expires"),
+            )
         )
-        take.done()
-        return found
 
     def message(self, number: int, address: Any) -> Message:
         """The message itself, on an `Address` of another broker."""
@@ -242,30 +238,19 @@ def _headers(take: FieldReader) -> list[tuple[bytes, bytes]]:
     return [(take.as_bytes("headers", name), take.as_bytes("headers", value)) for name, value in pairs]
 
 
-def _place_fields(place: QueueEntry) -> dict[str, Any]:
-    recurrence = place.recurrence
-    return {
-        "queue": place.queue,
-        "deliveryCount": place.deliveries,
-        "failedAttempts": place.attempts,
-        "dueTime": place.due or None,
-        "recurrence": None if recurrence is None else recurrence_fields(recurrence),
-    }
-
-
 def _place(given: Mapping[str, Any]) -> QueueEntry:
     take = FieldReader(given, "queues")
-    due = take.number("dueTime") if given.get("dueTime") is not None else take.nothing("dueTime")
+    due = take.optional("dueTime", take.number) or 0
     recurrence = take.value("recurrence")
-    found = QueueEntry(
-        take.text("queue"),
-        take.number("deliveryCount", 2**32 - 1),
-        take.number("failedAttempts", 2**32 - 1),
-        due,
-        None if recurrence is None else _recurrence(recurrence),
+    return take.done(
+        QueueEntry(
+            take.text("queue"),
+            take.number("deliveryCount", 2**32 - 1),
+            take.number("failedAttempts", 2**32 - 1),
+            due,
+            None if recurrence is None else _recurrence(recurrence),
+        )
     )
-    take.done()
-    return found
 
 
 def _recurrence(given: Any) -> Recurrence:
@@ -274,13 +259,12 @@ def _recurrence(given: Any) -> Recurrence:
         found = Recurrence(
             take.number("period"),
             take.number("repeat", least=-1),
-            take.text_or_none("cron"),
+            take.optional("cron", take.text),
             take.number("delay"),
         )
     except Refused as fault:
         raise InvalidExport(str(fault)) from None
-    take.done()
-    return found
+    return take.done(found)
 
 
 # ---- queues and addresses
@@ -325,16 +309,16 @@ class PortableQueue:
         """From the JSON object. Raises `InvalidExport`."""
         take = FieldReader(given, "queue")
         configured = take.value("asConfigured")
-        found = cls(
-            take.text("name"),
-            take.text("address"),
-            _attributes(take),
-            take.flag("paused"),
-            take.text_or_none("noLocal"),
-            None if configured is None else _only_attributes(configured),
+        return take.done(
+            cls(
+                take.text("name"),
+                take.text("address"),
+                _attributes(take),
+                take.flag("paused"),
+                take.optional("noLocal", take.text),
+                None if configured is None else _only_attributes(configured),
+            )
         )
-        take.done()
-        return found
 
 
 def _shown(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,9 +327,7 @@ def _shown(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _only_attributes(given: Any) -> dict[str, Any]:
     take = FieldReader(given, "asConfigured")
-    found = _attributes(take)
-    take.done()
-    return found
+    return take.done(_attributes(take))
 
 
 #: What a queue has of each attribute that a file does not name, because an older version wrote it.
@@ -368,7 +350,7 @@ def _attributes(take: FieldReader) -> dict[str, Any]:
         elif value_type.kind is int:
             found[ours] = take.number(shown, least=-1)
         else:
-            found[ours] = take.text_or_none(shown)
+            found[ours] = take.optional(shown, take.text)
     return found
 
 
@@ -399,15 +381,15 @@ class PortableAddress:
         types = take.items("routingTypes")
         if unknown := [each for each in types if each not in RoutingType.__members__]:
             raise InvalidExport(f"routingTypes: {unknown[0]!r} is not a routing type")
-        found = cls(
-            take.text("name"),
-            frozenset(map(RoutingType, types)),
-            take.flag("autoCreated"),
-            take.flag("configured"),
-            take.flag("paused"),
+        return take.done(
+            cls(
+                take.text("name"),
+                frozenset(map(RoutingType, types)),
+                take.flag("autoCreated"),
+                take.flag("configured"),
+                take.flag("paused"),
+            )
         )
-        take.done()
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +407,11 @@ Entry = PortableAddress | PortableQueue | DeclaredQueue | PortableMessage
 
 #: What this version writes, and the newest that it reads.
 FORMAT = 1
-KINDS = ("address", "queue", "message")
+KINDS: dict[str, type[PortableAddress | PortableQueue | PortableMessage]] = {
+    "address": PortableAddress,
+    "queue": PortableQueue,
+    "message": PortableMessage,
+}
 #: gzip's own default costs three times the time for a tenth of the size.
 GZIP_LEVEL = 5
 
@@ -479,12 +465,13 @@ class ExportWriter:
                 self._part.unlink()
 
 
-class ImportedFile:
+class ImportedFile(ExitStack[None]):
     """A file that is read, gzipped or not. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
-        self._raw: BufferedReader = path.open("rb")
+        self._raw: BufferedReader = self.enter_context(path.open("rb"))
         self.size = os.fstat(self._raw.fileno()).st_size
         gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
         self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
@@ -493,16 +480,6 @@ class ImportedFile:
     def position(self) -> int:
         """Bytes of the file that were read, of `size`."""
         return self._raw.tell()
-
-    def close(self) -> None:
-        """Nothing more will be read."""
-        self._raw.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class ExportReader(ImportedFile):
@@ -546,14 +523,9 @@ class ExportReader(ImportedFile):
 
     def entries(self) -> Iterator[Entry]:
         """Addresses, queues and messages in the order of the file. Raises `InvalidExport`."""
-        kinds: dict[str, type[PortableAddress | PortableQueue | PortableMessage]] = {
-            "address": PortableAddress,
-            "queue": PortableQueue,
-            "message": PortableMessage,
-        }
         for kind, given in self:
             try:
-                entry = kinds[kind].of(given)
+                entry = KINDS[kind].of(given)
             except InvalidExport as fault:
                 raise self.wrong(str(fault)) from None
             yield entry
@@ -617,23 +589,19 @@ def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
     }
 
 
-T = TypeVar("T")
-
-
 def _bound(
     journal: JournalInspection, what: int, parse: Callable[[Mapping[str, Any]], T]
 ) -> Iterator[tuple[int, T]]:
-    for number, binding in journal.described(what):
-        try:
-            yield number, parse(binding)
-        except UNUSABLE:
-            continue
+    for (kind, number), (_, binding) in journal.bindings.items():
+        if kind == what:
+            with suppress(*UNUSABLE):
+                yield number, parse(binding)
 
 
 def faults(journal: JournalInspection) -> Iterator[str]:
     """What is wrong with bindings."""
     addresses, queues = bound_addresses(journal), bound_queues(journal)
-    for (what, number), _ in journal.bindings.items():
+    for what, number in journal.bindings:
         if what == QUEUE and number not in queues:
             yield f"invalid binding record of queue {journal.queue(number)} (number {number})"
         elif what == ADDRESS and number not in addresses:
@@ -660,34 +628,24 @@ def export(contents: DirectoryContents, path: Path, now: int, findings: Findings
         for queue in queues.values():
             writer.write("queue", queue.fields())
         for held in contents.messages():
-            message = to_portable(held, journal, names, memo)
-            if message is not None:
-                writer.write("message", message.fields())
-            else:
+            places = [
+                QueueEntry(names[number], *state[:3], unpack_recurrence(state.recurrence))
+                for number, state in held.queues.items()
+                if number in names
+            ]
+            if not places:
                 findings(held.path, held.at, f"message {held.number} is in no existing queue")
+                continue
+            stored = held.stored
+            traits, tail = stored.contents(memo)
+            message = PortableMessage(
+                held.number,
+                journal.names.get((ADDRESS, stored.address), ""),
+                places,
+                traits,
+                tail[stored.head : -TAIL_END],
+                stored.timestamp,
+                stored.expires,
+            )
+            writer.write("message", message.fields())
     return writer.counts
-
-
-def to_portable(
-    held: FoundMessage, journal: JournalInspection, names: dict[int, str], memo: TraitsCache
-) -> PortableMessage | None:
-    """A message with its whole contents; None for one that is in no known queue."""
-    places = [_portable_place(held, number, names[number]) for number in held.queues if number in names]
-    if not places:
-        return None
-    stored = held.stored
-    traits, tail = stored.contents(memo)
-    return PortableMessage(
-        held.number,
-        journal.names.get((ADDRESS, stored.address), ""),
-        places,
-        traits,
-        tail[stored.head : -TAIL_END],
-        stored.timestamp,
-        stored.expires,
-    )
-
-
-def _portable_place(held: FoundMessage, number: int, name: str) -> QueueEntry:
-    deliveries, attempts, due, recurrence = held.state(number)
-    return QueueEntry(name, deliveries, attempts, due, unpack_recurrence(recurrence))

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 from errno import EXDEV
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -105,19 +105,12 @@ class Files:
     def _copy(path: Path, target: Path) -> None:
         draft = target.with_name(target.name + ".new")
         shutil.copyfile(path, draft)
-        descriptor = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(draft, os.O_RDWR)
         os.replace(draft, target)
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it that are missing."""
-        missing = [path, *path.parents]
-        missing = missing[
-            : next((place for place, each in enumerate(missing) if each.is_dir()), len(missing))
-        ]
+        missing = list(takewhile(lambda each: not each.is_dir(), (path, *path.parents)))
         path.mkdir(mode=0o750, parents=True, exist_ok=True)
         for each in missing:
             self.sync_directory(each.parent)
@@ -134,11 +127,7 @@ class Files:
 
     def sync_directory(self, path: Path) -> None:
         """Files that were made, renamed or deleted in a directory stay so after a crash."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def names(self, path: Path) -> list[str]:
         """The names in a directory, sorted; none when it does not exist."""
@@ -160,16 +149,7 @@ class Files:
         """Bytes ``start`` to before ``stop`` (-1: the end) of a file; fewer where the file is shorter."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if stop < 0:
-                stop = os.fstat(descriptor).st_size
-            parts: list[bytes] = []
-            while start < stop:
-                part = os.pread(descriptor, stop - start, start)
-                if not part:
-                    break
-                parts.append(part)
-                start += len(part)
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return read_range(descriptor, start, os.fstat(descriptor).st_size if stop < 0 else stop)
         finally:
             os.close(descriptor)
 
@@ -186,6 +166,23 @@ class Files:
         finally:
             os.close(descriptor)
         self.rename(draft, path)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_range(descriptor: int, start: int, stop: int) -> bytes:
+    """Bytes ``start`` to before ``stop`` of an open file; fewer where the file is shorter."""
+    parts: list[bytes] = []
+    while start < stop and (part := os.pread(descriptor, stop - start, start)):
+        parts.append(part)
+        start += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def free_name(files: Files, path: Path, ending: str) -> Path:

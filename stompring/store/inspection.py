@@ -12,28 +12,30 @@ import re
 import resource
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import merge
 from operator import attrgetter
 from pathlib import Path
-from struct import Struct
 from struct import error as StructError
-from typing import Any
 
 from stompring.errors import StoreError
 from stompring.settings.machine import DataDirectory
 
 from .datadir import IDENTITY, LOCK, MARKER, VERSION, is_locked, read_identity
-from .files import Files
+from .encoder import MessageState
+from .files import Files, read_range
 from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
 from .record import (
     ADDRESS,
     CONSUMER,
+    DELIVERED,
     DURABLE,
     MESSAGE,
     NAME,
-    PAGE_SETTLED,
+    PAGE_CURSOR,
     PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
@@ -44,12 +46,15 @@ from .record import (
     unpack_binding,
     unpack_numbers,
 )
-from .replay import SEGMENT_NAME, MessageState, PageRecords, Replay
+from .replay import SEGMENT_NAME, PageRecords, Replay
 from .segment import FORMAT, NO_IDENTITY, PAGE, Header, SegmentScan
 
 LIVE_PAGE_NAME = re.compile(r"(\d{9,})\.page")
 SET_ASIDE = re.compile(r".*\.(damaged|discarded|invalidPage|orphaned)(\.\d+)?")
-KNOWN_NAMES = frozenset({LOCK, VERSION, IDENTITY, MARKER, "journal", "paging", "retention"})
+KNOWN_NAME = re.compile(
+    "|".join((re.escape(LOCK), VERSION, IDENTITY, MARKER, "journal", "paging", "retention"))
+)
+PAGE_FOLDER_NAME = re.compile(rf"\d{{9,}}\.page|{re.escape(ADDRESS_FILE)}")
 
 #: How often a listing is begun anew because files went while they were being opened.
 MAX_ATTEMPTS = 50
@@ -58,64 +63,55 @@ MAX_ATTEMPTS = 50
 class DataFile:
     """One file, open. Its ``size`` is what it was when it was opened: what is added later is not looked at."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, number: int, opened: ExitStack[None]) -> None:
+        """``opened`` closes the file."""
         self.path = path
         self.number = number
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        opened.callback(os.close, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes from ``start`` to before ``stop``; fewer where there are no more. Raises `StoreError`."""
         stop = self.size if stop is None else min(stop, self.size)
-        parts: list[bytes] = []
-        while start < stop:
-            try:
-                part = os.pread(self._descriptor, stop - start, start)
-            except OSError as fault:
-                raise StoreError(fault.strerror or str(fault), str(self.path), start) from None
-            if not part:
-                break
-            parts.append(part)
-            start += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def close(self) -> None:
-        """It will not be read any more."""
-        os.close(self._descriptor)
+        try:
+            return read_range(self._descriptor, start, stop)
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), self.path, start) from None
 
 
+@dataclass(slots=True)
 class PageFolder:
     """The pages of one address."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.pages: list[DataFile] = []
-        self.address = ""  # as address.txt has it; empty where there is none
-
-    @property
-    def bytes(self) -> int:
-        """Of all pages."""
-        return sum(page.size for page in self.pages)
+    path: Path
+    pages: list[DataFile]
+    address: str = ""  # as address.txt has it; empty where there is none
 
 
-class Snapshot:
+class Snapshot(ExitStack[None]):
     """All files of a data directory as they were at one time. Use as a context manager.
 
     Raises `StoreError` for a directory that is none.
     """
 
     def __init__(self, directory: DataDirectory) -> None:
+        super().__init__()
         self.directory = directory
         self.running = is_locked(directory.root)
-        self.identity = _identity_of(directory.root)
+        self.identity = NO_IDENTITY
+        with suppress(OSError, StoreError):
+            self.identity = read_identity(Files(), directory.root / IDENTITY) or NO_IDENTITY
         self.journal: list[DataFile] = []
         self.folders: list[PageFolder] = []
         self.set_aside: list[Path] = []
         self.drafts: list[Path] = []  # of small files that were being replaced when a broker was killed
         self.strangers: list[Path] = []
         if not (directory.root / VERSION).is_file() and not directory.journal.is_dir():
-            raise StoreError("not a stompring data directory", str(directory.root), 0)
-        raise_file_limit()
+            raise StoreError("not a stompring data directory", directory.root)
+        # all files of a directory are open at once
+        _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         try:
             self._open()
         except OSError as fault:
@@ -123,20 +119,8 @@ class Snapshot:
             text = fault.strerror or str(fault)
             if fault.errno == errno.EMFILE:
                 text = "too many open files: raise the limit (ulimit -n)"
-            raise StoreError(text, str(fault.filename or directory.root), 0) from None
+            raise StoreError(text, fault.filename or directory.root) from None
         self._look_around()
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing will be read any more."""
-        for file in self.files():
-            file.close()
-        self.journal, self.folders = [], []
 
     def files(self) -> Iterator[DataFile]:
         """All segments and pages."""
@@ -155,61 +139,57 @@ class Snapshot:
         for _ in range(MAX_ATTEMPTS):
             self.close()
             try:
-                self.folders = [self._folder(path) for path in _directories(self.directory.paging)]
+                self.folders = [
+                    self._folder(path)
+                    for path in _listing(self.directory.paging)
+                    if path.is_dir() and DIRECTORY_NAME.fullmatch(path.name)
+                ]
                 before = self._pages_there()
-                self.journal = _opened(self.directory.journal, SEGMENT_NAME)
+                self.journal = self._opened(self.directory.journal, SEGMENT_NAME)
             except FileNotFoundError:
                 continue  # deleted between listing and opening
             there = self._pages_there()
             if before <= there:
-                self._drop_all_but(there)
+                for folder in self.folders:  # without pages that were deleted before the journal was opened
+                    folder.pages = [page for page in folder.pages if page.path in there]
                 return
         self.close()
-        raise StoreError(
-            "files change too fast to be read; retry, or stop the broker", str(self.directory.root), 0
-        )
+        raise StoreError("files change too fast to be read; retry, or stop the broker", self.directory.root)
 
     def _folder(self, path: Path) -> PageFolder:
-        folder = PageFolder(path)
-        folder.pages = _opened(path, LIVE_PAGE_NAME)
-        try:
+        folder = PageFolder(path, self._opened(path, LIVE_PAGE_NAME))
+        with suppress(FileNotFoundError):
             folder.address = (path / ADDRESS_FILE).read_text("utf-8", "replace").removesuffix("\n")
-        except FileNotFoundError:
-            pass
         return folder
+
+    def _opened(self, directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
+        """The files of a directory whose names have this form, ascending by number."""
+        found = [
+            (int(match[1]), path) for path in _listing(directory) if (match := pattern.fullmatch(path.name))
+        ]
+        return [DataFile(path, number, self) for number, path in sorted(found)]
 
     def _pages_there(self) -> set[Path]:
         return {page.path for folder in self.folders for page in folder.pages if page.path.exists()}
 
-    def _drop_all_but(self, there: set[Path]) -> None:
-        """Pages that were deleted before the journal was opened: it has forgotten them."""
-        for folder in self.folders:
-            for page in [page for page in folder.pages if page.path not in there]:
-                folder.pages.remove(page)
-                page.close()
-
     def _look_around(self) -> None:
         directory = self.directory
-        own = {directory.journal, directory.paging}
-        self._sort(directory.root, lambda path: path.name in KNOWN_NAMES or path in own)
-        self._sort(directory.journal, lambda path: SEGMENT_NAME.fullmatch(path.name) is not None)
-        self._sort(
-            directory.paging, lambda path: path.is_dir() and DIRECTORY_NAME.fullmatch(path.name) is not None
-        )
-        for folder in self.folders:
-            self._sort(
-                folder.path,
-                lambda path: path.name == ADDRESS_FILE or LIVE_PAGE_NAME.fullmatch(path.name) is not None,
-            )
-
-    def _sort(self, directory: Path, belongs: Callable[[Path], bool]) -> None:
-        for path in _listing(directory):
-            if belongs(path) or path == self.directory.root:
-                continue
-            if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE, MARKER):
-                self.drafts.append(path)
-                continue
-            (self.set_aside if SET_ASIDE.fullmatch(path.name) else self.strangers).append(path)
+        own = {directory.root, directory.journal, directory.paging}
+        names = {
+            directory.root: KNOWN_NAME,
+            directory.journal: SEGMENT_NAME,
+            directory.paging: DIRECTORY_NAME,
+        }
+        for folder, known in (names | {each.path: PAGE_FOLDER_NAME for each in self.folders}).items():
+            for path in _listing(folder):
+                if path in own or (
+                    known.fullmatch(path.name) and (known is not DIRECTORY_NAME or path.is_dir())
+                ):
+                    continue
+                if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE, MARKER):
+                    self.drafts.append(path)
+                else:
+                    (self.set_aside if SET_ASIDE.fullmatch(path.name) else self.strangers).append(path)
 
 
 def _listing(directory: Path) -> list[Path]:
@@ -217,39 +197,6 @@ def _listing(directory: Path) -> list[Path]:
         return sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _directories(directory: Path) -> list[Path]:
-    return [path for path in _listing(directory) if path.is_dir() and DIRECTORY_NAME.fullmatch(path.name)]
-
-
-def _opened(directory: Path, pattern: re.Pattern[str]) -> list[DataFile]:
-    """The files of a directory whose names have this form, ascending by number."""
-    found = [(int(match[1]), path) for path in _listing(directory) if (match := pattern.fullmatch(path.name))]
-    opened: list[DataFile] = []
-    try:
-        for number, path in sorted(found):
-            opened.append(DataFile(path, number))
-    except OSError:
-        for file in opened:
-            file.close()
-        raise
-    return opened
-
-
-def _identity_of(root: Path) -> bytes:
-    """The identity of a data directory, `NO_IDENTITY` if its file has none."""
-    try:
-        return read_identity(Files(), root / IDENTITY) or NO_IDENTITY
-    except (OSError, StoreError):
-        return NO_IDENTITY
-
-
-def raise_file_limit() -> None:
-    """As many open files as the system lets us have: all files of a directory are open at once."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class SnapshotFiles(Files):
@@ -277,29 +224,15 @@ Findings = Callable[[Path, int, str], None]
 #: Called with the bytes read since the last call.
 Progress = Callable[[int], None]
 
-#: Where in the payload of a PAGE_… record the queue is.
-QUEUE_OF_PAGE_RECORD = 8
-_QUEUE = Struct("<I")
 
-
+@dataclass(slots=True)
 class FoundMessage:
-    """A message that is there: where its record is, and which queues hold it."""
+    """A message in a data directory: the place of its record, and its state in each of its queues."""
 
-    __slots__ = ("_state_of", "at", "path", "queues", "stored")
-
-    def __init__(
-        self,
-        path: Path,
-        at: int,
-        stored: StoredMessage,
-        queues: tuple[int, ...],
-        state_of: Callable[[StoredMessage, int], MessageState],
-    ) -> None:
-        self.path = path
-        self.at = at  # of the payload
-        self.stored = stored
-        self.queues = queues
-        self._state_of = state_of
+    path: Path
+    at: int  # of the payload
+    stored: StoredMessage
+    queues: dict[int, MessageState]
 
     @property
     def number(self) -> int:
@@ -312,10 +245,6 @@ class FoundMessage:
         stored = self.stored
         return int(MESSAGE.size + 4 * stored.queues + stored.traits_length + stored.head + stored.body + 2)
 
-    def state(self, queue: int) -> MessageState:
-        """Where it stands in a queue."""
-        return self._state_of(self.stored, queue)
-
 
 class JournalInspection(Replay):
     """Reads the journal of a snapshot; ``findings`` is called with each contradiction."""
@@ -327,27 +256,21 @@ class JournalInspection(Replay):
         self._past: set[int] = set()  # messages that were there
         self._reported = 0
         self.read(lambda done, _: progress(self._step(done)))
-        self._report_faults()
-        self.pages = PageRecords(self.page_records)
-        self.queues_of_page: dict[int, set[int]] = {}  # queues with records, by page
-        for queue, page in (*self.pages.settled, *self.pages.states):
-            self.queues_of_page.setdefault(page, set()).add(queue)
-
-    def _step(self, done: int) -> int:
-        before, self._reported = self._reported, done
-        return done - before
-
-    def _report_faults(self) -> None:
-        for read, why in self.misplaced:
-            self._findings(read.path, 0, f"not segment {read.number}: {why}")
+        for misplaced, why in self.misplaced:
+            findings(misplaced.path, 0, f"not segment {misplaced.number}: {why}")
         for segment in self.segments:
-            if self.snapshot.running and segment is self.segments[-1] and not segment.sealed:
+            if snapshot.running and segment is self.segments[-1] and not segment.sealed:
                 continue  # it is being written
             for fault in segment.faults:
                 lost = (
                     "" if segment.sealed else f"; {segment.size - fault.at} bytes to the end are unreadable"
                 )
-                self._findings(segment.path, fault.at, fault.reason + lost)
+                findings(segment.path, fault.at, fault.reason + lost)
+        self.pages = PageRecords(self.page_records)
+
+    def _step(self, done: int) -> int:
+        before, self._reported = self._reported, done
+        return done - before
 
     # ---- while it reads
 
@@ -362,47 +285,43 @@ class JournalInspection(Replay):
         super()._forget(number)
         self._past.add(number)
 
-    def _settled(self, data: bytes, begin: int, end: int) -> None:
-        _, _, consumer, queue, _ = SETTLED.unpack_from(data, begin)
-        self._check_consumer(begin, consumer)
-        for number in unpack_numbers(data[begin + SETTLED.size : end]):
-            self._check_fact(begin, "SETTLED", number, queue)
-        super()._settled(data, begin, end)
+    def _record(self, data: bytes, begin: int, end: int) -> None:
+        with suppress(StructError, ValueError):  # of a malformed record, which is reported as such
+            self._check(data, begin, end)
+        super()._record(data, begin, end)
 
-    def _state(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
-        self._check_fact(begin, "STATE", number, queue)
-        super()._state(data, begin, end)
-
-    def _delivered(self, data: bytes, begin: int, end: int) -> None:
-        for queue, number in self._delivered_of(data, begin, end):
-            self._check_fact(begin, "DELIVERED", number, queue)
-        super()._delivered(data, begin, end)
-
-    def _name(self, data: bytes, begin: int, end: int) -> None:
-        _, what, _, number = NAME.unpack_from(data, begin)
-        before = self.names.get((what, number))
-        super()._name(data, begin, end)
-        if what == CONSUMER:
-            return
-        name = self.names.get((what, number))
-        if before not in (None, name):
-            self._complain(begin, f"number {number} is {name!r} here and {before!r} elsewhere")
-
-    def _queue_address(self, data: bytes, begin: int, end: int) -> None:
-        super()._queue_address(data, begin, end)
-        *_, queue, address = QUEUE_ADDRESS.unpack_from(data, begin)
-        for what, number, word in ((QUEUE, queue, "queue"), (ADDRESS, address, "address")):
-            if (what, number) not in self.names:
-                self._complain(begin, f"{word} number {number} is used before its NAME record")
-
-    def _page_record(self, data: bytes, begin: int, end: int) -> None:
-        super()._page_record(data, begin, end)
-        queue = _QUEUE.unpack_from(data, begin + QUEUE_OF_PAGE_RECORD)[0]
-        if data[begin] == Kind.PAGE_SETTLED:
-            self._check_consumer(begin, PAGE_SETTLED.unpack_from(data, begin)[2])
-        if (QUEUE, queue) in self.ended:
-            self._complain(begin, f"record about queue {self.queue(queue)}, which was deleted before")
+    def _check(self, data: bytes, begin: int, end: int) -> None:
+        """Report what contradicts the records before this one."""
+        kind = data[begin]
+        if kind == Kind.SETTLED:
+            _, _, consumer, queue, _ = SETTLED.unpack_from(data, begin)
+            self._check_consumer(begin, consumer)
+            for number in unpack_numbers(data[begin + SETTLED.size : end]):
+                self._check_fact(begin, "SETTLED", number, queue)
+        elif kind == Kind.STATE:
+            _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
+            self._check_fact(begin, "STATE", number, queue)
+        elif kind == Kind.DELIVERED:
+            _, _, _, queue, _ = DELIVERED.unpack_from(data, begin)
+            for number in unpack_numbers(data[begin + DELIVERED.size : end]):
+                self._check_fact(begin, "DELIVERED", number, queue)
+        elif kind == Kind.NAME:
+            _, what, _, number = NAME.unpack_from(data, begin)
+            name = data[begin + NAME.size : end].decode()
+            before = self.names.get((what, number), name)
+            if what != CONSUMER and before != name:
+                self._complain(begin, f"number {number} is {name!r} here and {before!r} elsewhere")
+        elif kind == Kind.QUEUE_ADDRESS:
+            *_, queue, address = QUEUE_ADDRESS.unpack_from(data, begin)
+            for what, number, word in ((QUEUE, queue, "queue"), (ADDRESS, address, "address")):
+                if (what, number) not in self.names:
+                    self._complain(begin, f"{word} number {number} is used before its NAME record")
+        elif kind in (Kind.PAGE_SETTLED, Kind.PAGE_STATE, Kind.PAGE_CURSOR):
+            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(data, begin)  # as all of them begin
+            if kind == Kind.PAGE_SETTLED:
+                self._check_consumer(begin, consumer)
+            if (QUEUE, queue) in self.ended:
+                self._complain(begin, f"record about queue {self.queue(queue)}, which was deleted before")
 
     def _check_consumer(self, at: int, consumer: int) -> None:
         if consumer > self._segment.consumers:
@@ -414,12 +333,15 @@ class JournalInspection(Replay):
         if place is None:
             if number not in self._past and number >= self.segments[0].header.next_number:
                 self._complain(at, f"{what} of message {number}, which never existed")
-        elif queue not in self.queues_of(place):
-            name = self.queue(queue)
-            self._complain(at, f"{what} of message {number} in queue {name}, which never had it")
+            return
+        _, data, begin = place
+        fault = ""
+        if queue not in StoredMessage(data, begin).queue_ids():
+            fault = "which never had it"
         elif queue in self.gone.get(number, ()):
-            name = self.queue(queue)
-            self._complain(at, f"{what} of message {number} in queue {name}, which had settled it before")
+            fault = "which had settled it before"
+        if fault:
+            self._complain(at, f"{what} of message {number} in queue {self.queue(queue)}, {fault}")
 
     # ---- what came of it
 
@@ -432,10 +354,6 @@ class JournalInspection(Replay):
         """The numbers of the queues there are."""
         return frozenset(number for what, number in self.bindings if what == QUEUE)
 
-    def is_sure(self, transaction: int) -> bool:
-        """Whether messages in pages that were sent in a transaction count."""
-        return not transaction or transaction < self.complete_transaction or transaction in self.transactions
-
     def in_journal(self) -> Iterator[FoundMessage]:
         """The messages that the journal holds, by number."""
         for number in self.messages:
@@ -444,57 +362,49 @@ class JournalInspection(Replay):
                 continue
             segment, data, at = found
             stored, gone = StoredMessage(data, at), self.gone.get(number, ())
-            queues = tuple(queue for queue in stored.queue_ids() if queue not in gone)
-            yield FoundMessage(segment.path, at, stored, queues, self.state_of)
-
-    def described(self, what: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Numbers and descriptions of addresses or queues."""
-        for (kind, number), (_, description) in self.bindings.items():
-            if kind == what:
-                yield number, description
+            queues = {
+                queue: self.state_of(stored, queue) for queue in stored.queue_ids() if queue not in gone
+            }
+            yield FoundMessage(segment.path, at, stored, queues)
 
 
+@dataclass(eq=False, slots=True)
 class PageContents:
     """One page. What it says of itself is known once its messages have been gone through."""
 
-    def __init__(
-        self,
-        file: DataFile,
-        journal: JournalInspection,
-        findings: Findings,
-        *,
-        newest: bool,
-        folder: str = "",
-        twice: bool = False,
-    ) -> None:
-        """``folder`` is the name that the directory's address has, ``twice``: another file has the same number."""
-        self.file = file
-        self.misplaced = False  # it is not the page that its name says
-        self._folder = folder
-        self._twice = twice
-        self.address = 0  # its number; 0 until it is known
-        self.count = 0  # messages written to it
-        self.live = 0  # of those, the ones that some durable queue has not given up
-        self.lost = 0  # that end with the broker, because they or their queues are not durable
-        self.sealed = False
-        self._journal = journal
-        self._findings = findings
-        self._newest = newest  # and being written
-        self._gone: dict[int, bytearray] = {}
-        self._states: dict[tuple[int, int], MessageState] = {}  # by queue and index
+    file: DataFile
+    _journal: JournalInspection
+    _findings: Findings
+    _newest: bool  # and being written
+    _folder: str  # the name that the directory's address has
+    _twice: bool  # another file has the same number
+    misplaced: bool = False  # it is not the page that its name says
+    address: int = 0  # its number; 0 until it is known
+    count: int = 0  # messages written to it
+    live: int = 0  # of those, the ones that some durable queue has not given up
+    lost: int = 0  # that end with the broker, because they or their queues are not durable
+    sealed: bool = False
+    _gone: dict[int, bytearray] = field(default_factory=dict)  # by queue: 1 for each settled position
 
     def messages(self) -> Iterator[FoundMessage]:
         """What is left in it, in order: only durable messages, with the durable queues that hold them."""
         data = self.file.read()
         header = Header.read(data)
-        header.refuse_older(str(self.file.path))
-        if not self._is_page(header) or self._is_misplaced(header):
+        header.refuse_older(self.file.path)
+        fault = header.fault
+        if fault is None and (header.kind != PAGE or header.format > FORMAT):
+            fault = f"unsupported segment kind {header.kind}, format {header.format}"
+        if fault is not None:
+            if not self._newest:
+                self._complain(0, fault)
+            return
+        if self._is_misplaced(header):
             return
         if self.file.number in self._journal.removed_pages:
             return  # the broker died before its file was
         walk = SegmentScan(data)
-        self.sealed = walk.footer is not None
-        starts = walk.footer.starts if walk.footer is not None else None
+        starts = None if walk.footer is None else walk.footer.starts
+        self.sealed = starts is not None
         for begin, end in walk:
             kind = data[begin]
             try:
@@ -508,20 +418,22 @@ class PageContents:
                 elif kind == Kind.NAME:
                     self._name(begin, data[begin:end])
                 elif kind == Kind.BINDING:
-                    unpack_binding(
-                        data, begin, end
-                    )  # it counts at a start, where the journal was not written in time
+                    # it counts at a start, where the journal was not written in time
+                    unpack_binding(data, begin, end)
                 else:
                     self._complain(begin, f"unexpected record of kind {kind}")
-            except (StructError, ValueError) as fault:
-                self._complain(begin, f"malformed record of kind {kind}: {fault}")
+            except (StructError, ValueError) as error:
+                self._complain(begin, f"malformed record of kind {kind}: {error}")
         if starts is not None:
             self.count = len(starts)
         if self.sealed or not self._newest:
             for each in walk.faults:
                 lost = "" if self.sealed else f"; {len(data) - each.at} bytes to the end are unreadable"
                 self._complain(each.at, each.reason + lost)
-            self._check_facts(walk.end)
+            known = self._journal.pages.ends.get(self.file.number, 0)
+            if known > self.count:  # the journal may not know of more messages than there are
+                text = f"the journal has records of {known} messages, the page has {self.count}"
+                self._complain(walk.end, text)
 
     def sparse_messages(self) -> Iterator[FoundMessage]:
         """The same with less memory, for many pages side by side: they are read twice."""
@@ -536,25 +448,17 @@ class PageContents:
             if again is not None:
                 yield again
 
-    def _is_page(self, header: Header) -> bool:
-        fault = header.fault
-        if fault is None and (header.kind != PAGE or header.format > FORMAT):
-            fault = f"unsupported segment kind {header.kind}, format {header.format}"
-        if fault is not None and not self._newest:
-            self._complain(0, fault)
-        return fault is None
-
     def _is_misplaced(self, header: Header) -> bool:
         journal, file = self._journal, self.file
-        why = header.misplaced(file.number, journal.identity)
-        if not why and self._twice:
-            why = "another file has the same number"
-        if not why and header.address and header.address != directory_number(file.path.parent):
-            name = journal.names.get((ADDRESS, header.address), self._folder)
-            why = f"it belongs to address {name}" if name != self._folder else ""
-        running = journal.snapshot.running
-        if not why and not running and not journal.missing and not journal.may_have_page(file.number):
-            why = "the journal has no record of it"
+        strange = header.address not in (0, directory_number(file.path.parent))
+        why = journal.misplaced_page(
+            file.number,
+            header,
+            self._folder,
+            lambda: journal.names.get((ADDRESS, header.address)) if strange else None,
+            self._twice,
+            not journal.snapshot.running and not journal.missing,
+        )
         self.misplaced = bool(why)
         if why:
             self._complain(0, f"not page {file.number}: {why}")
@@ -562,29 +466,26 @@ class PageContents:
 
     def _buffered(self, index: int, at: int, payload: bytes) -> FoundMessage | None:
         stored = StoredMessage(payload)
-        if not self.address:
-            self._belongs_to(stored.address)
-        journal, gone = self._journal, self._gone
-        if not journal.is_sure(stored.transaction):
+        self.address = self.address or stored.address
+        journal = self._journal
+        transaction = stored.transaction
+        if transaction >= journal.complete_transaction and transaction not in journal.transactions:
             return None
-        queues = tuple(
-            queue
-            for queue in stored.queue_ids()
-            if queue not in gone or index >= len(gone[queue]) or not gone[queue][index]
-        )
-        if not queues:
+        holders = [queue for queue in stored.queue_ids() if not any(self._settled(queue)[index : index + 1])]
+        if not holders:
             return None
-        queues = tuple(filter(journal.durable_queues.__contains__, queues)) if stored.flags & DURABLE else ()
+        states, page = journal.pages.states, self.file.number
+        sent = (stored.deliveries, 0, stored.due)
+        queues = {
+            queue: MessageState(*states.get((queue, page), {}).get(index, sent))
+            for queue in holders
+            if stored.flags & DURABLE and queue in journal.durable_queues
+        }
         if not queues:
             self.lost += 1
             return None
         self.live += 1
-        states = self._states
-
-        def state_of(stored: StoredMessage, queue: int) -> MessageState:
-            return states.get((queue, index)) or MessageState(stored.deliveries, 0, stored.due, b"")
-
-        return FoundMessage(self.file.path, at, stored, queues, state_of)
+        return FoundMessage(self.file.path, at, stored, queues)
 
     def _name(self, at: int, payload: bytes) -> None:
         _, what, _, number = NAME.unpack_from(payload)
@@ -592,62 +493,39 @@ class PageContents:
         known = self._journal.names.setdefault((what, number), name)
         if known != name:
             self._complain(at, f"number {number} is {name!r} here and {known!r} elsewhere")
-        if what == ADDRESS and not self.address:
-            self._belongs_to(number)
+        if what == ADDRESS:
+            self.address = self.address or number
 
-    def _belongs_to(self, address: int) -> None:
-        self.address = address
-        number, facts = self.file.number, self._journal.pages
-        # no message takes less than its prologue: more than this there cannot be
-        most = self.file.size // (MESSAGE.size + PREFIX.size)
-        for queue in self._journal.queues_of_page.get(number, ()):
+    def _settled(self, queue: int) -> bytearray:
+        """1 for each position of the page that a queue has settled."""
+        gone = self._gone.get(queue)
+        if gone is None:
+            # no message takes less than its prologue: more than this there cannot be
+            most = self.file.size // (MESSAGE.size + PREFIX.size)
             gone = self._gone[queue] = bytearray(most)
-            for first, count in facts.settled.get((queue, number), ()):
+            for first, count in self._journal.pages.settled.get((queue, self.file.number), ()):
                 stop = min(first + count, most)
                 gone[first:stop] = b"\1" * (stop - first)
-            for index, (deliveries, attempts, due) in facts.states.get((queue, number), {}).items():
-                self._states[queue, index] = MessageState(deliveries, attempts, due, b"")
-
-    def _check_facts(self, at: int) -> None:
-        """The journal may not know of more messages than there are."""
-        known = self._journal.pages.ends.get(self.file.number, 0)
-        if known > self.count:
-            self._complain(at, f"the journal has records of {known} messages, the page has {self.count}")
+        return gone
 
     def _complain(self, at: int, text: str) -> None:
         self._findings(self.file.path, at, text)
 
 
+@dataclass(slots=True)
 class FolderContents:
-    """All pages of one address."""
+    """All pages of one address. ``names`` are those of addresses and queues."""
 
-    def __init__(
-        self, folder: PageFolder, journal: JournalInspection, findings: Findings, seen: set[int]
-    ) -> None:
-        """``seen`` are numbers of pages in other folders."""
-        self.folder = folder
-        # a page may get its footer when the next one is begun already
-        running, last = journal.snapshot.running, folder.pages[-2:]
-        self.pages = [
-            PageContents(
-                page,
-                journal,
-                findings,
-                newest=running and page in last,
-                folder=folder.address,
-                twice=page.number in seen,
-            )
-            for page in folder.pages
-        ]
-        seen.update(page.number for page in folder.pages)
-        self._journal = journal
+    folder: PageFolder
+    pages: list[PageContents]
+    names: Mapping[tuple[int, int], str]
 
     @property
     def address(self) -> str:
         """Its name: as the pages know it, else as address.txt has it."""
         for page in self.pages:
             if page.address:
-                return self._journal.names.get((ADDRESS, page.address), self.folder.address)
+                return self.names.get((ADDRESS, page.address), self.folder.address)
         return self.folder.address
 
 
@@ -662,8 +540,17 @@ class DirectoryContents:
         self.snapshot = snapshot
         self._progress = progress
         self.journal = journal = JournalInspection(snapshot, findings, progress)
-        seen: set[int] = set()
-        self.folders = [FolderContents(folder, journal, findings, seen) for folder in snapshot.folders]
+        seen: set[int] = set()  # numbers of pages
+        self.folders: list[FolderContents] = []
+        for folder in snapshot.folders:
+            # a page may get its footer when the next one is begun already
+            newest = folder.pages[-2:] if snapshot.running else []
+            pages = [
+                PageContents(page, journal, findings, page in newest, folder.address, page.number in seen)
+                for page in folder.pages
+            ]
+            seen.update(page.number for page in folder.pages)
+            self.folders.append(FolderContents(folder, pages, journal.names))
 
     def paged(self) -> Iterator[tuple[FolderContents, Iterator[FoundMessage]]]:
         """What is left in the pages, folder by folder."""

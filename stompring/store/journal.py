@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
-from stompring.broker.clock import Clock, Timer
-from stompring.broker.message import NOWHERE, Message
+from stompring.broker.clock import Clock, Timer, cancel
+from stompring.broker.message import NOWHERE, AddressBase, Message
 from stompring.broker.ports import DELIVERED, RETURNED, Entries, Reason
 from stompring.broker.reference import GONE, ConsumerBase, QueueBase, Reference, ReferenceRun
 
@@ -35,8 +36,8 @@ from .encoder import (
     DELIVERY,
     RENEW_NUMBERS,
     TRANSACTIONS_COMPLETE,
+    MessageState,
     RecordBatch,
-    RecordBatchByConsumer,
     RecordEncoder,
     StateChange,
     TransactionEnd,
@@ -61,8 +62,6 @@ class LiveRecord:
     `encode` writes all of it, so that older records no longer count; ``gone`` that it writes its own removal.
     """
 
-    __slots__ = ("gone", "segment")
-
     whole = True
 
     def __init__(self) -> None:
@@ -84,8 +83,6 @@ class LiveRecord:
 
 class Binding(LiveRecord):
     """JSON under a number: an address, a durable queue, or a value that others want to find again."""
-
-    __slots__ = ("_describe", "_number", "_what", "subject")
 
     def __init__(
         self, what: int, number: int, subject: object, describe: Callable[[], Mapping[str, Any]]
@@ -124,6 +121,7 @@ class MessageReferences:
 LiveMessage = Reference | MessageReferences
 
 
+@dataclass(eq=False)
 class JournalSegment:
     """One file of the journal, and what in it still counts.
 
@@ -131,16 +129,13 @@ class JournalSegment:
     or `MessageReferences` that will be.
     """
 
-    __slots__ = ("damaged", "live", "number", "path", "size", "stream")
-
-    def __init__(self, number: int, path: Path, stream: AppendOnlyFile | None = None, size: int = 0) -> None:
-        self.number = number
-        self.path = path
-        self.stream = stream  # None for one of an earlier run
-        self.size = size
-        #: messages by number, and runs of them by themselves
-        self.live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = {}
-        self.damaged = False  # it is set aside, and not deleted, when its time comes
+    number: int
+    path: Path
+    stream: AppendOnlyFile | None = None  # None for one of an earlier run
+    size: int = 0
+    #: messages by number, and runs of them by themselves
+    live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
+    damaged: bool = False  # it is set aside, and not deleted, when its time comes
 
     def remove(self, writer: Writer, retention: Retention | None = None) -> None:
         """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
@@ -148,7 +143,7 @@ class JournalSegment:
         if self.damaged:
             writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
         elif retention is not None:
-            retention.retain_segment(path, self.size)
+            retention.retain(path, self.size)
         elif self.stream is not None:
             self.stream.delete()
         else:
@@ -217,9 +212,7 @@ class Compaction:
 
     def stop(self) -> None:
         """No timer is left behind."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
 
     def _step(self) -> None:
         self._timer = None
@@ -266,11 +259,6 @@ RETAINED_SYNC_INTERVAL = 1000
 MESSAGE_LEASE = 10_000_000
 
 
-def segment_path(directory: Path, number: int) -> Path:
-    """Where segment ``number`` is."""
-    return directory / f"{number:09d}.journal"
-
-
 class Journal:
     """See the module. ``sync`` False leaves it to the operating system when records reach the disk."""
 
@@ -285,18 +273,16 @@ class Journal:
         self.identity = NO_IDENTITY  # of the data directory
         self.next_message = 1  # greater than the number of any message in it
         self.leased_message = 1  # greater than any message's number that may be in use after a crash now
-        self.on_lease: Callable[[int], None] = (
-            _ignore  # called with the end of the reservation that is on disk
-        )
+        #: Called with the end of the reservation that is on disk.
+        self.on_lease: Callable[[int], object] = lambda number: None
         self.next_page = 0  # greater than any page's number; 0 until all existing pages have a record
         self.last_segment = 0  # the greatest number of a file that was found at the start
         self.next_transaction = 1
         self.complete_transaction = 1  # those with smaller numbers are in the journal, or never will be
         self.next_queue = 1  # greater than any queue's number that may be in use after a crash now
         self.next_address = count(1)
-        self.on_roll: Callable[[], None] = _nothing
+        self.on_roll: Callable[[], object] = lambda: None
         self.retention: Retention | None = None  # with one all is written, also what has gone already
-        self.batch_type: type[RecordBatch] = RecordBatch
         self.clock = clock
         self.file_size = file_size
         self.prefill_from = (
@@ -427,24 +413,21 @@ class Journal:
         entries = Entries(ref.queue, None)
         self.record(entries)
         entries.messages.append(ref.message)
-        for _ in range(ref.deliveries):
-            self.log(ref, DELIVERED)
-        self.log(ref, reason)
+        for event in (*repeat(DELIVERED, ref.deliveries), reason):
+            self.log(ref, event)
 
     def log(self, ref: Reference, event: int) -> None:
         """What became of a message that is retained, and that no restart brings back."""
-        if not self._gather_due:
-            self._schedule_gather()
+        self._schedule_gather()
         if event >= RETURNED:
             cause = Cause.RETURNED if event == RETURNED else Cause.SCHEDULED
-            self._logged.append(StateChange.of(ref, cause, self.clock.now))
+            self._logged.append(StateChange(ref, cause, MessageState.of(ref), self.clock.now))
         else:
             self._logged.append((ref, event))
 
     def log_page(self, page_state: LiveRecord) -> None:
         """The same of messages of a page."""
-        if not self._gather_due:
-            self._schedule_gather()
+        self._schedule_gather()
         self._logged.append(page_state)
 
     def returned(self, ref: Reference) -> None:
@@ -460,7 +443,7 @@ class Journal:
         live = message.segment
         if live is None:
             return
-        change = StateChange.of(ref, cause, self.clock.now)
+        change = StateChange(ref, cause, MessageState.of(ref), self.clock.now)
         if type(live) is JournalSegment:
             self._add_event(change)
             return
@@ -476,13 +459,13 @@ class Journal:
 
     def record(self, entries: Entries) -> None:
         """Retained messages that need not survive a restart are about to be collected in ``entries``."""
-        if not self._gather_due:
-            self._schedule_gather()
+        self._schedule_gather()
         self._entries.append(entries)
 
     def _schedule_gather(self) -> None:
-        self._gather_due = True
-        self.writer.require_end_of_turn()
+        if not self._gather_due:
+            self._gather_due = True
+            self.writer.require_end_of_turn()
 
     def bind(self, binding: Binding) -> None:
         """What it describes was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
@@ -554,6 +537,12 @@ class Journal:
         self.next_queue = max(self.next_queue, queue + 1)
         self._add_event(TRANSACTIONS_COMPLETE)
 
+    def number_of(self, address: AddressBase) -> int:
+        """The number of an address; a new one if it has none."""
+        if not address.number:
+            address.number = next(self.next_address)
+        return address.number
+
     def reserve_queue(self, number: int) -> None:
         """A queue has this number, which must not be given to another after a crash."""
         if number + LEASE // 2 >= self.next_queue:
@@ -567,8 +556,7 @@ class Journal:
         self._add_event(RENEW_NUMBERS)
 
     def _add_event(self, event: object) -> None:
-        if not self._gather_due:
-            self._schedule_gather()
+        self._schedule_gather()
         self._pending.append(event)
 
     # ---- step 2: encode the events as records of the newest segment
@@ -614,7 +602,7 @@ class Journal:
         if self._entries or self._logged:
             yield from self._encode_retained()
         live = newest.live
-        batch = self.batch_type(encoder, self.clock.now)
+        batch = RecordBatch(encoder, self.clock.now, retaining=self.retention is not None)
         pending.reverse()
         some = min(ENCODED_AT_ONCE, MAX_ENCODED_AT_ONCE)
         done = 0
@@ -661,7 +649,7 @@ class Journal:
         for part in retained_parts(entries):
             encoder.retained(part, now)
             yield from repeat(1, 1 + len(part.messages) // RETAINED_AT_ONCE)
-        batch = RecordBatchByConsumer(encoder, now, FOR_READERS)
+        batch = RecordBatch(encoder, now, FOR_READERS, retaining=True)
         for event in logged:
             if isinstance(event, StateChange):
                 batch.flush()
@@ -678,17 +666,14 @@ class Journal:
 
     def _write(self, ref: Reference, batch: RecordBatch) -> None:
         """A message that several queues hold, or none any more."""
-        message, newest = ref.message, self.segments[-1]
+        message = ref.message
         live = message.segment
         if type(live) is MessageReferences:
-            if live.logged is None and not live.changes and self._all_waiting(live.refs):
-                self._encoder.message_in_queues(message, live.refs)
-                live.left = len(live.refs)
-                newest.live[message.number] = live if live.left > 1 else live.refs[0]
-                message.segment = newest
-                self.live_bytes += len(message.tail) + RECORD_OVERHEAD
-                return
             alive = [each for each in live.refs if each.state != GONE]
+            if live.logged is None and not live.changes and len(alive) == len(live.refs):
+                self._encoder.message_in_queues(message, live.refs)
+                self._keep_message(message, live)
+                return
             refs, retains = live.refs, self._retains(message)
             if live.logged is not None:
                 batch.flush()  # they count from that record on
@@ -703,18 +688,15 @@ class Journal:
             if not alive:
                 message.segment = None
                 return
-            live.refs, live.left = alive, len(alive)
-            newest.live[message.number] = live if live.left > 1 else alive[0]
-            message.segment = newest
-            self.live_bytes += len(message.tail) + RECORD_OVERHEAD
+            live.refs = alive
+            self._keep_message(message, live)
 
-    @staticmethod
-    def _all_waiting(refs: list[Reference]) -> bool:
-        """Whether no queue has given up the message."""
-        for ref in refs:
-            if ref.state == GONE:
-                return False
-        return True
+    def _keep_message(self, message: Message, live: MessageReferences) -> None:
+        """Note that the newest segment has the record of a message."""
+        newest = message.segment = self.segments[-1]
+        live.left = len(live.refs)
+        newest.live[message.number] = live if live.left > 1 else live.refs[0]
+        self.live_bytes += len(message.tail) + RECORD_OVERHEAD
 
     def _encode_other(self, event: object) -> None:
         if type(event) is StateChange:
@@ -739,10 +721,10 @@ class Journal:
                 self.next_page = max(self.next_page, self._next_page)
             self._encode_numbers()
 
-    def keep_live(self, record: LiveRecord, *, repeated: bool = False) -> None:
-        """Note the segment with its oldest record that counts, after ``record`` was encoded; ``repeated``: in full."""
+    def keep_live(self, record: LiveRecord) -> None:
+        """Note the segment with its oldest record that counts, after ``record`` was encoded."""
         newest = self.segments[-1]
-        if record.segment is not None and (record.whole or repeated) and record.segment is not newest:
+        if record.whole and record.segment is not newest:
             self.forget(record)
         if record.segment is None:
             record.segment = newest
@@ -753,7 +735,7 @@ class Journal:
         if isinstance(live, LiveRecord):
             live.segment = None
             live.encode_all(self._encoder)
-            self.keep_live(live, repeated=True)
+            self.keep_live(live)
         else:
             found = live.refs if isinstance(live, MessageReferences) else [live]
             # of a queue that was deleted nothing counts, whether it has let go of all its messages already or not
@@ -767,25 +749,24 @@ class Journal:
             newest.live[key] = live
 
     def _append_records(self, *, sync: bool = False) -> None:
-        segment = self.segments[-1]
         sync, self._sync_next = sync or self._sync_next, False
         data = self._encoder.take()
         if data or sync:
-            assert segment.stream is not None
-            segment.stream.append(data, self._sync or sync)
-            segment.size += len(data)
-            self.bytes += len(data)
+            self._append_bytes(data, self._sync or sync)
+
+    def _append_bytes(self, data: bytes, sync: bool) -> None:
+        segment = self.segments[-1]
+        assert segment.stream is not None
+        segment.stream.append(data, sync)
+        segment.size += len(data)
+        self.bytes += len(data)
 
     def _append_retained(self) -> None:
         """As `_append_records`, for records that no restart needs: they are written with the batch and synced later.
 
         They survive the end of the process; a power cut may lose those of the last second.
         """
-        segment, data = self.segments[-1], self._encoder.take()
-        assert segment.stream is not None
-        segment.stream.append(data, False)
-        segment.size += len(data)
-        self.bytes += len(data)
+        self._append_bytes(self._encoder.take(), False)
         self.writer.require_next_batch()
         if self._sync and self._syncing is None:
             steady = self.clock.steady
@@ -793,9 +774,7 @@ class Journal:
 
     def stop(self) -> None:
         """No timer is left behind."""
-        if self._syncing is not None:
-            self._syncing.cancel()
-            self._syncing = None
+        cancel(self._syncing)
 
     def _sync_retained(self) -> None:
         self._syncing = None
@@ -808,20 +787,14 @@ class Journal:
 
     def _open_segment(self, previous: int = 0) -> None:
         """``previous`` is how many bytes of records the one before has; 0 where that is not known."""
-        number = self.last_segment = (
-            max(self.last_segment, *(each.number for each in self.segments[-1:]), 0) + 1
-        )
-        path = segment_path(self.directory, number)
-        segment = JournalSegment(number, path, self._open_stream(path))
-        self.segments.append(segment)
+        number = self.last_segment = max([self.last_segment, *[each.number for each in self.segments]]) + 1
+        path = self.directory / f"{number:09d}.journal"
+        self.segments.append(JournalSegment(number, path, self._open_stream(path)))
         self._encoder = RecordEncoder(HEADER.size, self.next_address)
         header = pack_header(
             JOURNAL, self.next_message, self.clock.now, number, self.identity, previous=previous
         )
-        assert segment.stream is not None
-        segment.stream.append(header, self._sync)
-        segment.size += len(header)
-        self.bytes += len(header)
+        self._append_bytes(header, self._sync)
         self._encode_numbers()
         self._append_records()
 
@@ -850,14 +823,11 @@ class Journal:
             self.writer.after_next_batch(lambda: self.on_lease(leased))
 
     def _roll(self) -> None:
-        self._next_segment()
-        self.on_roll()
-
-    def _next_segment(self) -> None:
         last = self.segments[-1]
         assert last.stream is not None
         last.stream.close(self._encoder.ending)
         self._open_segment(self._encoder.at)
+        self.on_roll()
 
     def drop_dead(self) -> None:
         """Delete the oldest segments in which nothing counts, once what made it so is safe."""
@@ -891,11 +861,3 @@ class Journal:
         self._append_records()
         self.drop_dead()
         return written
-
-
-def _nothing() -> None:
-    """Nobody is interested."""
-
-
-def _ignore(number: int) -> None:
-    """Nobody is interested."""

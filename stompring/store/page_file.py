@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
@@ -82,18 +83,6 @@ _TO_DIGITS = bytes(ord("1") if byte else ord("0") for byte in range(256))
 class PageColumns:
     """Columns of a page: one entry for each of its messages."""
 
-    __slots__ = (
-        "greatest_transaction",
-        "kinds",
-        "memberships",
-        "numbers",
-        "passing",
-        "soonest_due",
-        "soonest_expiry",
-        "starts",
-        "timestamps",
-    )
-
     def __init__(self) -> None:
         self.starts = array("I")  # where their records begin
         self.numbers = array("Q")
@@ -139,67 +128,33 @@ class PageColumns:
     def masks(self) -> dict[int, bytearray]:
         """For each durable queue, by number, 255 for each message that is its own and 0 for others."""
         count = len(self.kinds)
-        masks: dict[int, bytearray] = {}
-        for place, (first, ids) in enumerate(self.memberships):
-            following = self.memberships[place + 1 : place + 2]
-            stop = following[0][0] if following else count
+        masks: defaultdict[int, bytearray] = defaultdict(lambda: bytearray(count))
+        stops = [*(first for first, _ in self.memberships[1:]), count]
+        for (first, ids), stop in zip(self.memberships, stops, strict=False):
             for queue in array("I", ids):
-                if queue in self.passing:
-                    continue
-                mask = masks.get(queue)
-                if mask is None:
-                    mask = masks[queue] = bytearray(count)
-                mask[first:stop] = b"\xff" * (stop - first)
+                if queue not in self.passing:
+                    masks[queue][first:stop] = b"\xff" * (stop - first)
         return masks
 
     def summary(self) -> PageSummary:
         """The same as one would read it from the footer."""
-        numbers = self.numbers
-        return PageSummary(
-            len(self.kinds),
-            bytes(self.kinds),
-            {queue: bytes(mask) for queue, mask in self.masks().items()},
-            self.soonest_expiry,
-            self.soonest_due,
-            self.greatest_transaction,
-            min(numbers, default=0),
-            max(numbers, default=0),
-        )
+        summary = PageSummary.of(self.footer(0))
+        assert summary is not None
+        return summary
 
 
+@dataclass(slots=True)
 class PageSummary:
     """What is known of a page's messages without reading them."""
 
-    __slots__ = (
-        "count",
-        "greatest_number",
-        "greatest_transaction",
-        "kinds",
-        "least_number",
-        "members",
-        "soonest_due",
-        "soonest_expiry",
-    )
-
-    def __init__(
-        self,
-        count: int,
-        kinds: bytes,
-        members: dict[int, bytes | None],
-        soonest_expiry: int,
-        soonest_due: int,
-        greatest_transaction: int,
-        least_number: int,
-        greatest_number: int,
-    ) -> None:
-        self.count = count
-        self.kinds = kinds  # one for each message, or one for all
-        self.members = members  # by queue: 255 for each message that is its own; None where all are
-        self.soonest_expiry = soonest_expiry
-        self.soonest_due = soonest_due
-        self.greatest_transaction = greatest_transaction
-        self.least_number = least_number
-        self.greatest_number = greatest_number
+    count: int
+    kinds: bytes  # one for each message, or one for all
+    members: dict[int, bytes | None]  # by queue: 255 for each message that is its own; None where all are
+    soonest_expiry: int
+    soonest_due: int
+    greatest_transaction: int
+    least_number: int
+    greatest_number: int
 
     @classmethod
     def of(cls, footer: Footer) -> PageSummary | None:
@@ -229,35 +184,24 @@ class PageSummary:
 
     def states(self, queue: int) -> bytearray:
         """What a durable queue has here after a restart (see `Cursor.states`): its durable messages."""
-        return states_of(self.kinds, self.members[queue], self.count)
-
-
-def states_of(kinds: bytes, mask: bytes | None, count: int) -> bytearray:
-    """The states of durable messages of some kinds, where a mask of 0 and 255 lets them through."""
-    if len(kinds) == 1:
-        state = _STATES[kinds[0]]
+        states, mask = self.kinds.translate(_STATES), self.members[queue]
+        if len(states) == 1:
+            states *= self.count
         if mask is None:
-            return bytearray([state]) * count
-        return bytearray(mask.translate(_one_or_none(state)))
-    states = kinds.translate(_STATES)
-    if mask is None:
-        return bytearray(states)
-    both = int.from_bytes(states, "little") & int.from_bytes(mask, "little")
-    return bytearray(both.to_bytes(count, "little"))
+            return bytearray(states)
+        both = int.from_bytes(states, "little") & int.from_bytes(mask, "little")
+        return bytearray(both.to_bytes(self.count, "little"))
+
+    def durable_counts(self) -> dict[int, int]:
+        """How many durable messages of the page entered each durable queue."""
+        counts = {queue: self.count - self.states(queue).count(0) for queue in self.members}
+        return {queue: count for queue, count in counts.items() if count}
 
 
-def _state(kind: int) -> int:
-    if not kind & DURABLE_BIT:
-        return 0
-    return TIMED if kind & SCHEDULED_BIT else kind & 0x0F
-
-
-_STATES = bytes(map(_state, range(256)))
-
-
-@lru_cache(maxsize=16)
-def _one_or_none(state: int) -> bytes:
-    return bytes(state if byte else 0 for byte in range(256))
+#: The states of messages in durable queues, by kind.
+_STATES = bytes(
+    0 if not kind & DURABLE_BIT else TIMED if kind & SCHEDULED_BIT else kind & 0x0F for kind in range(256)
+)
 
 
 def pack_bits(mask: bytes | bytearray) -> bytes:
@@ -270,18 +214,6 @@ def unpack_bits(bits: bytes, count: int) -> bytes:
     """255 for each bit that is set, 0 for others."""
     number = int.from_bytes(bits, "little")
     return f"{number:0{count}b}"[::-1][:count].encode().translate(_FROM_DIGITS)
-
-
-def durable_counts(contents: PageColumns | PageSummary) -> dict[int, int]:
-    """How many durable messages of a page entered each durable queue."""
-    if isinstance(contents, PageColumns):
-        contents = contents.summary()
-    return {queue: count for queue in contents.members if (count := _count(contents, queue))}
-
-
-def _count(summary: PageSummary, queue: int) -> int:
-    states = summary.states(queue)
-    return len(states) - states.count(0)
 
 
 def describe_loss(lost: Mapping[str, int] | None, *, more: bool = False) -> str:
@@ -324,18 +256,6 @@ class PageScan(SegmentScan):
     ``end`` is where the last good record ended. What is behind it is in ``tail``, the reason why it cannot be read,
     empty where there is nothing; ``gaps`` are before it.
     """
-
-    __slots__ = (
-        "address",
-        "bindings",
-        "contents",
-        "footer_begun",
-        "gaps",
-        "name",
-        "queues",
-        "tail",
-        "transactions",
-    )
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data, min(HEADER.size, len(data)))

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from stompring.broker.address import Address
+from stompring.broker.broker import Broker
 from stompring.broker.ports import TIMED, Reason
 from stompring.broker.queue import Queue
 from stompring.errors import StoreError
@@ -27,7 +28,6 @@ from .page_file import (
     PageScan,
     PageSummary,
     directory_number,
-    durable_counts,
     page_path,
     set_aside,
     transactions_at,
@@ -45,12 +45,8 @@ from .pages import (
 )
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
 from .recovery import Recovery
-from .replay import PageRecords, QueueInPage, ReplayedPageFile
+from .replay import PageRecords
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header, read_footer
-
-if TYPE_CHECKING:
-    from stompring.broker.address import Address
-    from stompring.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 
@@ -58,34 +54,25 @@ log = logging.getLogger(__name__)
 class PageRepair:
     """``queues`` are the durable ones, by number."""
 
-    def __init__(self, paging: Paging, queues: Mapping[int, Queue], facts: PageRecords) -> None:
-        self._paging = paging
+    def __init__(self, queues: Mapping[int, Queue], facts: PageRecords) -> None:
         self._queues = queues
         self._facts = facts
 
-    def take(
-        self, page: Page, scan: PageScan, address: int, last: bool, known: ReplayedPageFile | None = None
-    ) -> None:
-        """Go on with what could be read of a page. ``last`` says that it was being written.
-
-        ``known`` is what the journal knows of its file.
-        """
-        contents = scan.contents
+    def take(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
+        """Continue with the readable messages of a page. ``file`` is its record, ``last``: it was being written."""
         if last:
             self._cut(page, scan)
-        page.starts, page.end = contents.starts, scan.end
-        shares = None if known is None else known.shares
-        count = 0 if known is None else known.messages
-        faults = self._faults(page, scan, last, count)
+        page.starts, page.end = scan.contents.starts, scan.end
+        faults = self._faults(page, scan, last, file.messages)
         if faults:
             page.damage = faults[0]
             lost = self._lost(page, scan)
             self._forget_uncertain(page, scan, lost)
             more = not all(gap.sure for gap in scan.gaps) or len(faults) > len(scan.gaps)
-            if more and shares is not None:
-                lost, more = self._lost_shares(page, scan, shares), False
+            if more and file.shares is not None:
+                lost, more = self._lost_shares(page, scan, file.shares), False
             report_loss(page.path, "; ".join(faults), lost, more=more)
-            self._paging.count_loss(sum(lost.values()))
+            page.pages.paging.count_loss(sum(lost.values()))
         if scan.tail and faults:
             return  # bytes after the last valid record stay
         if page.bytes > scan.end and not scan.footer_begun:
@@ -94,8 +81,8 @@ class PageRepair:
                 page.path,
                 page.bytes - scan.end,
             )
-        if contents.kinds:
-            self._complete(page, scan, address)
+        if scan.contents.kinds:
+            self._complete(page, scan)
 
     def _cut(self, page: Page, scan: PageScan) -> None:
         """What follows a gap was never safe, where nothing of it is durable: a crash has left holes in it."""
@@ -141,15 +128,12 @@ class PageRepair:
                 continue
             runs = self._facts.settled.get((number, page.number), ())
             states = summary.states(number) if number in summary.members else bytearray()
-            there = len(states) - states.count(0)
-            gone = sum(
-                1
-                for first, count in runs
-                for at in range(first, first + count)
-                if not any(states[at : at + 1])
-            )
-            if total > there + gone:
-                lost[queue.name] = total - there - gone
+            for first, length in runs:
+                states.extend(bytes(max(0, first + length - len(states))))
+                states[first : first + length] = b"\1" * length
+            missing = total - len(states) + states.count(0)
+            if missing > 0:
+                lost[queue.name] = missing
         return lost
 
     def _count(self, page: Page, index: int, number: int, lost: dict[str, int]) -> None:
@@ -170,16 +154,16 @@ class PageRepair:
                     self._count(page, index, number, lost)
         contents.kinds[first:] = bytes(len(contents.kinds) - first)
 
-    def _complete(self, page: Page, scan: PageScan, address: int) -> None:
+    def _complete(self, page: Page, scan: PageScan) -> None:
         """Write the footer, so that the next start need not read all of it."""
-        path, end, writer = page.path, scan.end, self._paging.writer
+        path, end, writer = page.path, scan.end, page.pages.paging.writer
         if page.bytes > end:
             writer.run_task(
                 lambda files: files.truncate(path, end) if path.name in files.names(path.parent) else None
             )
         page.stream = writer.open(path, end)
         page.bytes = end
-        seal_page(page, scan.contents, address or scan.address, self._paging)
+        seal_page(page, scan.contents, page.pages.address.number or scan.address)
 
 
 def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
@@ -214,7 +198,7 @@ class PageRecovery:
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
         self._replay = replay
         self._seen_files: set[int] = set()  # pages that were found, be it damaged
-        self.last_page = max(facts.last_page, replay.next_page - 1)
+        self.last_page = max([replay.next_page - 1, *[page for _, page in facts.segments]])
         self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
         self._undescribed: set[Address] = set()  # of which there is no more than a directory
 
@@ -225,27 +209,26 @@ class PageRecovery:
         """
         paging, journal = self._paging, self._recovery.journal
         paging.clock = paging.reads.clock = self._broker.clock
-        self._bring_all_back()
-        last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
-        paging.next_page = count(last + 1).__next__
-        journal.pages_recovered(self._transaction, self._message, self._queue, last)
-        while self._last_address and next(journal.next_address) <= self._last_address:
-            pass
-
-    def _bring_all_back(self) -> None:
-        directory, replay_pages = self._paging.directory, self._replay.page_files
+        directory = paging.directory
         try:
             self._files.make_directory(directory)
             names = self._files.names(directory)
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(directory), 0) from None
+            raise StoreError(fault.strerror or str(fault), directory) from None
         for name in names:
             if DIRECTORY_NAME.fullmatch(name):
                 self._directory(directory / name)
         for address, (directories, files) in self._found.items():
             self._bring_back(address, directories, sorted(files))
-        for number in sorted(replay_pages.keys() - self._seen_files):
-            self._missing(number)
+        for number in sorted(self._replay.page_files.keys() - self._seen_files):
+            missing = page_path(directory / f"{self._replay.page_files[number].address:09d}", number)
+            self._report_all(number, missing, "the file is missing")
+            self._forget_file(number)
+        last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
+        paging.next_page = count(last + 1).__next__
+        journal.pages_recovered(self._transaction, self._message, self._queue, last)
+        while self._last_address and next(journal.next_address) <= self._last_address:
+            pass
 
     def _directory(self, directory: Path) -> None:
         try:
@@ -260,7 +243,6 @@ class PageRecovery:
             self.last_page = max(self.last_page, number)
             if match[2] is None:
                 files.append((number, directory / match[0]))
-        self._paging.hold(directory)
         if not files:
             self._paging.release(directory)
             return
@@ -274,9 +256,9 @@ class PageRecovery:
         pages = Pages(self._paging, address, directories[0])
         pages.directories = directories
         for number, path in files:
-            page, twice = Page(number, path, 0), number in self._seen_files
+            page, twice = Page(pages, number, path, 0), number in self._seen_files
             try:
-                self._page(pages, page, last=path is files[-1][1])
+                self._page(page, last=path is files[-1][1])
             except OSError as fault:
                 self._seen_files.add(number)
                 if page.file is None and not twice:
@@ -302,20 +284,18 @@ class PageRecovery:
     def _address(self, directory: Path, files: list[tuple[int, Path]]) -> Address:
         name = self._name(directory, files)
         address = self._broker.directory.addresses.get(name)
-        if address is None:
-            address = self._described_address(name, files)
-        if address is None:
-            address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
-            self._undescribed.add(address)
-        return address
-
-    def _described_address(self, name: str, files: list[tuple[int, Path]]) -> Address | None:
-        """An address that was new when its first page was written, as that page describes it."""
+        if address is not None:
+            return address
+        # one that was new when its first page was written is described by that page
         for _, path in files:
             for (what, number), description in self._front(path).bindings.items():
                 if what == ADDRESS and description.get("name") == name:
-                    return self._recovery.address_in_page(number, description, path)
-        return None
+                    address = self._recovery.address_in_page(number, description, path)
+                    if address is not None:
+                        return address
+        address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
+        self._undescribed.add(address)
+        return address
 
     def _front(self, path: Path) -> PageScan:
         """What the beginning of a page says; nothing where it cannot be read."""
@@ -344,20 +324,28 @@ class PageRecovery:
 
     # ---- one page
 
-    def _page(self, pages: Pages, page: Page, *, last: bool) -> None:
-        files, number, path = self._files, page.number, page.path
+    def _page(self, page: Page, *, last: bool) -> None:
+        files, number, path, address = self._files, page.number, page.path, page.pages.address.name
         size = page.bytes = files.size(path)
         header = Header.read(files.read(path, 0, HEADER.size))
-        header.refuse_older(str(path))
-        misplaced = self._misplaced(pages, page, header)
+        header.refuse_older(path)
+        strange = header.address not in (0, directory_number(path.parent))
+        misplaced = self._replay.misplaced_page(
+            number,
+            header,
+            address,
+            lambda: self._front(path).name if strange else None,
+            number in self._seen_files,
+            not self._recovery.damaged,
+        )
         if misplaced:
             log.error(
                 "%s is not page %d of address %s: %s; set aside",
                 path,
                 number,
-                pages.address.name,
+                address,
                 misplaced,
-                extra={"address": pages.address.name},
+                extra={"address": address},
             )
             self._paging.count_loss(0)
             set_aside(self._paging.writer, path)
@@ -369,18 +357,15 @@ class PageRecovery:
         footer = read_footer(partial(files.read, path), size)
         summary = None if footer is None else PageSummary.of(footer)
         if summary is None or footer is None:
-            complete = self._replay.page_files.get(number)
             scan = PageScan(files.read(path))
             if header.fault is not None and not scan.contents.numbers:
                 self._not_a_page(page, header.fault, last)
                 return
-            self._keep_file(page)
-            PageRepair(self._paging, self._recovery.queues, self._facts).take(
-                page, scan, pages.address.number, last, complete
-            )
+            file = self._keep_file(page)
+            PageRepair(self._recovery.queues, self._facts).take(page, file, scan, last)
             summary, transactions = scan.contents.summary(), scan.transactions
         else:
-            self._keep_file(page)
+            file = self._keep_file(page)
             page.end = footer.size
             page.sealed = True
             transactions = []
@@ -394,17 +379,23 @@ class PageRecovery:
         page.first_number = summary.least_number or header.next_number
         page.count = summary.count
         page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
-        if page.sealed and page.file is not None and page.file.shares is None:
-            page.file.messages, page.file.shares = summary.count, durable_counts(summary)
-            self._recovery.journal.update(page.file)
+        if page.sealed and file.shares is None:
+            file.messages, file.shares = summary.count, summary.durable_counts()
+            self._recovery.journal.update(file)
         self._message = max(self._message, summary.greatest_number)
         self._queue = max(self._queue, 0, *summary.members)
         self._transaction = max(self._transaction, summary.greatest_transaction)
-        self._page_states(pages, page, summary, self._unsure(transactions))
+        # messages of transactions that were never committed
+        unsure = [
+            index
+            for index, transaction in transactions
+            if transaction >= self._sure_before and transaction not in self._transactions
+        ]
+        self._page_states(page, summary, unsure)
 
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
-        path, writer, begun = page.path, self._paging.writer, page.bytes < HEADER.size
-        begun = begun and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
+        path, writer = page.path, self._paging.writer
+        begun = page.bytes < HEADER.size and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
         nobodys = page.number in self._replay.removed_pages  # and the broker died before its file was
         if begun and (nobodys or (last and page.number not in self._facts.ends)):
             log.warning("%s: removed incomplete page file", path)
@@ -430,33 +421,17 @@ class PageRecovery:
 
     # ---- files as the journal knows them
 
-    def _misplaced(self, pages: Pages, page: Page, header: Header) -> str:
-        """Why a file cannot be the page that it is named after; empty where it can."""
-        replay, number, path = self._replay, page.number, page.path
-        why = header.misplaced(number, self._recovery.journal.identity)
-        if why:
-            return why
-        if number in self._seen_files:
-            return "another file has the same number"
-        if header.address and header.address != directory_number(path.parent):
-            name = self._front(path).name
-            if name is not None and name != pages.address.name:
-                return f"it belongs to address {name}"
-        if not self._recovery.damaged and not replay.may_have_page(number):
-            return "the journal has no record of it"
-        return ""
-
-    def _keep_file(self, page: Page) -> None:
+    def _keep_file(self, page: Page) -> PageFileRecord:
         """Give a page file a record in the journal."""
         known, journal = self._replay.page_files.get(page.number), self._recovery.journal
-        if known is None:
-            page.file = PageFileRecord(journal, directory_number(page.path.parent), page.number)
-            if page.number not in self._replay.removed_pages:
-                journal.update(page.file)
-            return
-        page.file = PageFileRecord(journal, known.address, page.number)
-        page.file.messages, page.file.shares = known.messages, known.shares
-        self._recovery.adopt(page.file, known.segment)
+        address = directory_number(page.path.parent) if known is None else known.address
+        page.file = file = PageFileRecord(journal, address, page.number)
+        if known is not None:
+            file.messages, file.shares = known.messages, known.shares
+            self._recovery.adopt(file, known.segment)
+        elif page.number not in self._replay.removed_pages:
+            journal.update(file)
+        return file
 
     def _forget_file(self, number: int) -> None:
         """Remove the record of a page file from the journal."""
@@ -465,12 +440,6 @@ class PageRecovery:
             file = PageFileRecord(journal, known.address, number)
             file.gone = True
             journal.update(file)
-
-    def _missing(self, number: int) -> None:
-        address = self._replay.page_files[number].address
-        directory = self._paging.directory / f"{address:09d}"
-        self._report_all(number, page_path(directory, number), "the file is missing")
-        self._forget_file(number)
 
     def _report_all(self, number: int, path: Path, reason: str) -> None:
         """All that was left in a page is lost."""
@@ -488,30 +457,25 @@ class PageRecovery:
         report_loss(path, reason, lost)
         self._paging.count_loss(sum((lost or {}).values()))
 
-    def _unsure(self, transactions: list[tuple[int, int]]) -> list[int]:
-        """Messages of transactions that were never committed."""
-        return [
-            index
-            for index, number in transactions
-            if number >= self._sure_before and number not in self._transactions
-        ]
-
-    def _page_states(self, pages: Pages, page: Page, summary: PageSummary, unsure: list[int]) -> None:
+    def _page_states(self, page: Page, summary: PageSummary, unsure: list[int]) -> None:
+        pages = page.pages
         pages.add(page)
         pages.bytes += page.bytes
         removed = page.number in self._replay.removed_pages  # and the broker died before its file was
         for number in () if removed else summary.members:
             states = summary.states(number)
-            self._settle(states, (number, page.number))
+            for first, length in self._facts.settled.get((number, page.number), ()):
+                stop = min(first + length, len(states))
+                if first < stop:
+                    states[first:stop] = bytes(stop - first)
             queue = self._recovery.queues.get(number)
             if queue is None:
                 for index in unsure:  # what was not committed makes no queue
-                    if index < len(states):
-                        states[index] = 0
-            if queue is None and states.count(0) < len(states):
-                queue = self._lost_queue(pages, page, number)
+                    states[index] = 0
+                if any(states):
+                    queue = self._lost_queue(page, number)
             if queue is None:
-                self._end(pages, page, number, states)
+                self._end(page, number, states)
             elif queue.durable:
                 self._restore_states(pages.cursor(queue), page, states, summary, unsure)
         if unsure:
@@ -524,7 +488,16 @@ class PageRecovery:
     ) -> None:
         key = cursor.queue.number, page.number
         page_state = QueuePageState(cursor, page, states)
-        self._restate(page_state, summary, key)
+        for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
+            if index >= len(states) or not states[index]:
+                continue
+            page_state.set_counts(index, deliveries, attempts)
+            if due:
+                page_state.set_due(index, due)
+                states[index] = TIMED
+                page.soonest_due = min(page.soonest_due or due, due)
+            else:
+                states[index] = summary.kinds[index if len(summary.kinds) > 1 else 0] & 0x0F
         dead = [index for index in unsure if states[index]]
         for index in dead:
             states[index] = 0
@@ -537,27 +510,27 @@ class PageRecovery:
             page_state.pending_updates().settled += [index << 3 | Reason.KILLED for index in dead]
         page_state.compress_states()
 
-    def _end(self, pages: Pages, page: Page, number: int, states: bytearray) -> None:
+    def _end(self, page: Page, number: int, states: bytearray) -> None:
         """A queue that is deleted: that it has nothing here must be known as long as there is the page."""
         left = len(states) - states.count(0)
         if left and (QUEUE, number) not in self._recovery.replay.ended:
             log.warning(
                 "%s: skipped %d messages of queue number %d, which no longer exists", page.path, left, number
             )
-        ended = QueueRemoved(pages.address.number, number, page)
+        ended = QueueRemoved(page.pages.address.number, number, page)
         segment = self._facts.segments.get((number, page.number))
         if segment is None:
-            pages.end(page, ended)
+            page.pages.end(page, ended)
         else:
             page.ended.append(ended)
             self._recovery.adopt(ended, segment)
 
-    def _lost_queue(self, pages: Pages, page: Page, number: int) -> Queue | None:
+    def _lost_queue(self, page: Page, number: int) -> Queue | None:
         """A queue that still has something here, though the journal has lost what it was, or never had it."""
         recovery = self._recovery
         scan = PageScan(self._files.read(page.path))
         for each, name in scan.queues.items():
-            recovery.names.setdefault((QUEUE, each), name)
+            self._replay.names.setdefault((QUEUE, each), name)
         description = scan.bindings.get((QUEUE, number))
         if description is not None:
             for (what, each), address in scan.bindings.items():
@@ -566,29 +539,4 @@ class PageRecovery:
             queue = recovery.queue_in_page(number, description, page.path)
             if queue is not None:
                 return queue
-        return recovery.queue_of(number, pages.address, wanted=True)
-
-    def _settle(self, states: bytearray, key: QueueInPage) -> None:
-        count = len(states)
-        for first, length in self._facts.settled.get(key, ()):
-            if first < count:
-                stop = min(first + length, count)
-                states[first:stop] = bytes(stop - first)
-
-    def _restate(self, page_state: QueuePageState, summary: PageSummary, key: QueueInPage) -> None:
-        states, page = page_state.states, page_state.page
-        for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
-            if index >= len(states) or not states[index]:
-                continue
-            if page_state.counts is None:
-                page_state.counts = {}
-            page_state.counts[index] = (deliveries, attempts)
-            if due:
-                if page_state.dues is None:
-                    page_state.dues = {}
-                page_state.dues[index] = due
-                states[index] = TIMED
-                page.soonest_due = min(page.soonest_due or due, due)
-            else:
-                kinds = summary.kinds
-                states[index] = kinds[index if len(kinds) > 1 else 0] & 0x0F
+        return recovery.queue_of(number, page.pages.address, wanted=True)

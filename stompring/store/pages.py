@@ -17,20 +17,22 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 from zlib import compress, crc32, decompress
 
 from mypy_extensions import mypyc_attr
 
+from stompring.broker.address import Address
 from stompring.broker.clock import Clock
 from stompring.broker.message import EVERYWHERE, Account, AddressBase, Message, RecoveredMessage, Traits
 from stompring.broker.ports import LOADED, TIMED, Reason
-from stompring.broker.queue import LAST_VALUE
+from stompring.broker.queue import LAST_VALUE, Queue
 from stompring.broker.reference import SCHEDULED, Position, QueueBase, Reference
+from stompring.broker.reference import Page as AnyPage
 
 from .encoder import RecordEncoder
 from .files import Disk, Files
@@ -42,7 +44,6 @@ from .page_file import (
     PageColumns,
     PageScan,
     describe_loss,
-    durable_counts,
     page_path,
     set_aside,
 )
@@ -55,7 +56,6 @@ from .record import (
     LENGTHS,
     LENGTHS_AT,
     MESSAGE,
-    NAME,
     PAGE_CURSOR,
     PAGE_FILE,
     PAGE_SETTLED,
@@ -72,16 +72,12 @@ from .record import (
     encode_traits,
     framed,
     message_records,
+    pack_name,
     pack_runs,
 )
-from .retention import Retention
+from .retention import PAGING, Retention
 from .segment import PAGE, ReadFile, pack_header, read_footer
 from .writer import AppendOnlyFile, Writer
-
-if TYPE_CHECKING:
-    from stompring.broker.address import Address
-    from stompring.broker.queue import Queue
-    from stompring.broker.reference import Page as AnyPage
 
 #: Bytes of a page that are read together, more or less: messages that begin within as many.
 BLOCK_BYTES = 256 * 1024
@@ -97,19 +93,6 @@ _FRAME = PREFIX.size
 
 class Block:
     """See `broker.paging.Block`."""
-
-    __slots__ = (
-        "_account",
-        "_address",
-        "_at",
-        "_data",
-        "_memo",
-        "_records",
-        "first",
-        "page",
-        "size",
-        "stop",
-    )
 
     def __init__(
         self, page: Page, records: BlockRecords, address: Address, memo: TraitsCache, account: Account
@@ -183,6 +166,9 @@ Done = Callable[[Block | None], None]
 #: Complete pages whose record offsets are cached, over all addresses.
 CACHED_PAGE_STARTS = 16
 
+#: Key in `Page.pending_reads` of reads that wait for the record offsets of the page.
+STARTS = -1
+
 #: How often a read that fails is tried again before its page is given up, and the seconds between.
 RETRIES, RETRY_INTERVAL = 3, 1.0
 
@@ -202,33 +188,35 @@ class PageReader:
 
     # ---- blocks
 
-    def fetch(self, pages: Pages, page: Page, index: int, done: Done) -> None:
+    def fetch(self, page: Page, index: int, done: Done) -> None:
         if page.gone or index in page.unreadable:
             if not page.gone:  # something that was in memory was put back
-                pages.lose(page, [index], page.damage or "")
+                page.pages.lose(page, [index], page.damage or "")
             self.clock.soon(lambda: done(None))
             return
-        starts = page.starts
-        if starts is None:
-            self._with_starts(pages, page, lambda: self.fetch(pages, page, index, done))
-            return
-        if page in self._expanded:
-            self._expanded.move_to_end(page)
-        key = starts[index] // BLOCK_BYTES
-        known = page.blocks.get(key)
-        if known is not None and index < known.first + len(known.at):
-            block = self._block(pages, page, known)
-            self.clock.soon(lambda: done(block))
-        elif key in page.pending_reads:
+        starts, key = page.starts, STARTS
+        if starts is not None:
+            if page in self._expanded:
+                self._expanded.move_to_end(page)
+            key = starts[index] // BLOCK_BYTES
+            known = page.blocks.get(key)
+            if known is not None and index < known.first + len(known.at):
+                block = self._block(page, known)
+                self.clock.soon(lambda: done(block))
+                return
+        if key in page.pending_reads:
             page.pending_reads[key].append((index, done))
+            return
+        page.pending_reads[key] = [(index, done)]
+        if starts is None:
+            self._read_starts(page, 0)
         else:
-            page.pending_reads[key] = [(index, done)]
-            self._read(pages, page, key, 0)
+            self._read(page, key, 0)
 
-    def _read(self, pages: Pages, page: Page, key: int, tries: int) -> None:
+    def _read(self, page: Page, key: int, tries: int) -> None:
         starts = page.starts
         if page.gone or starts is None:
-            self._answer(pages, page, key)
+            self._answer(page, key)
             return
         first = bisect_left(starts, key * BLOCK_BYTES)
         stop = bisect_left(starts, (key + 1) * BLOCK_BYTES, first)
@@ -238,119 +226,98 @@ class PageReader:
         split = end if stream is None else min(max(begin, stream.written), end)
         rest = b"" if stream is None or split == end else stream.read(split, end)
         if split == begin:
-            self.clock.soon(lambda: self._keep(pages, page, key, first, own, rest))
+            self.clock.soon(lambda: self._keep(page, key, first, own, rest))
             return
-        files, path = self._files, page.path
 
         def came(result: tuple[bytes, list[int]] | Exception) -> None:
             if isinstance(result, Exception):
-                self._failed(pages, page, key, first, stop, tries, result)
+                self._failed(page, key, range(first, stop), tries, result)
             elif not page.gone and any(first + place not in page.unreadable for place in result[1]):
-                self._check(pages, page, key)
+                self._check(page, key)
             else:
-                self._keep(pages, page, key, first, own, result[0])
+                self._keep(page, key, first, own, result[0])
 
-        self._reader.run(lambda: read_records(files, path, own, split, rest), came)
+        self._reader.run(lambda: read_records(self._files, page.path, own, split, rest), came)
 
-    def _keep(self, pages: Pages, page: Page, key: int, first: int, starts: array[int], data: bytes) -> None:
+    def _keep(self, page: Page, key: int, first: int, starts: array[int], data: bytes) -> None:
         self.blocks_read += 1
         self.bytes_read += len(data)
         base = starts[0] - _FRAME
         records = BlockRecords(first, array("I", [start - base for start in starts]), data)
         page.blocks[key] = records
-        self._answer(pages, page, key, self._block(pages, page, records))
+        self._answer(page, key, self._block(page, records))
 
-    def _block(self, pages: Pages, page: Page, records: BlockRecords) -> Block:
-        address = pages.address
+    def _block(self, page: Page, records: BlockRecords) -> Block:
+        address = page.pages.address
         return Block(page, records, address, self._memo, self.account or address)
 
-    def _answer(self, pages: Pages, page: Page, key: int, block: Block | None = None) -> None:
+    def _answer(self, page: Page, key: int, block: Block | None = None) -> None:
         for index, done in page.pending_reads.pop(key, ()):
             if block is not None and index < block.stop and index not in page.unreadable:
                 done(block)
-            else:  # appended while the block was read, or unreadable
-                self.fetch(pages, page, index, done)
+            else:  # appended while the block was read, or unreadable; or only the record offsets were read
+                self.fetch(page, index, done)
 
-    def _failed(
-        self, pages: Pages, page: Page, key: int, first: int, stop: int, tries: int, fault: Exception
-    ) -> None:
-        """The file cannot be read. It may be the disk's passing weakness, unless there is no such file."""
-        if page.gone:
-            self._answer(pages, page, key)
-        elif isinstance(fault, FileNotFoundError):
-            self._lost(pages, page, key, range(page.count), _reason(fault))
-        elif tries >= RETRIES:
-            self._lost(pages, page, key, range(first, stop), _reason(fault))
+    def _failed(self, page: Page, key: int, indexes: range, tries: int, fault: Exception) -> None:
+        """Retry to read a block, unless its file is missing: a disk error may be temporary."""
+        missing = isinstance(fault, FileNotFoundError)
+        if page.gone or missing or tries >= RETRIES:
+            self._lost(page, key, range(page.count) if missing else indexes, _reason(fault))
         else:
-            self._retry(page, fault, lambda: self._read(pages, page, key, tries + 1))
+            self._retry(page, fault, lambda: self._read(page, key, tries + 1))
 
     def _retry(self, page: Page, fault: Exception, call: Callable[[], None]) -> None:
         log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
         self.clock.reactor.callLater(RETRY_INTERVAL, call)
 
-    def _check(self, pages: Pages, page: Page, key: int) -> None:
-        """Something is damaged: look what else is, so that all of it is reported at once."""
-        files, path, starts = self._files, page.path, page.starts
+    def _check(self, page: Page, key: int) -> None:
+        """Check all records of a page with a damaged record, so that the damage is reported once."""
+        starts = page.starts
         assert starts is not None
         written = page.end if page.stream is None else page.stream.written
         own = starts[: bisect_left(starts, written)]
 
         def came(result: tuple[bytes, list[int]] | Exception) -> None:
             if isinstance(result, Exception):
-                self._failed(pages, page, key, 0, len(own), RETRIES, result)
-            elif page.gone:
-                self._answer(pages, page, key)
+                self._failed(page, key, range(len(own)), RETRIES, result)
             else:
                 bad = result[1]
                 at = starts[bad[0]] if bad else 0
-                self._lost(pages, page, key, bad, f"damaged records from byte {at} on")
+                self._lost(page, key, bad, f"damaged records from byte {at} on")
 
-        self._reader.run(lambda: read_records(files, path, own, written, b""), came)
+        self._reader.run(lambda: read_records(self._files, page.path, own, written, b""), came)
 
-    def _lost(self, pages: Pages, page: Page, key: int, indexes: Sequence[int], reason: str) -> None:
+    def _lost(self, page: Page, key: int, indexes: Sequence[int], reason: str) -> None:
         if not page.gone:
-            pages.lose(page, indexes, reason)
-        self._answer(pages, page, key)
+            page.pages.lose(page, indexes, reason)
+        self._answer(page, key)
 
     # ---- where the records begin
 
-    def _with_starts(self, pages: Pages, page: Page, call: Callable[[], None]) -> None:
-        waiting = page.waiting_for_starts
-        if waiting is not None:
-            waiting.append(call)
-            return
-        page.waiting_for_starts = [call]
-        self._read_starts(pages, page, 0)
-
-    def _read_starts(self, pages: Pages, page: Page, tries: int) -> None:
-        files, path = self._files, page.path
-
+    def _read_starts(self, page: Page, tries: int) -> None:
         def came(result: array[int] | Exception) -> None:
-            calls = page.waiting_for_starts
-            if isinstance(result, Exception) and not page.gone:
-                if not isinstance(result, FileNotFoundError) and tries < RETRIES:
-                    self._retry(page, result, lambda: self._read_starts(pages, page, tries + 1))
+            if isinstance(result, Exception):
+                if not page.gone and not isinstance(result, FileNotFoundError) and tries < RETRIES:
+                    self._retry(page, result, lambda: self._read_starts(page, tries + 1))
                     return
-                pages.lose(page, range(page.count), _reason(result))
-            elif not isinstance(result, Exception):
-                self.know_starts(page, result)
-                if len(result) != page.count and not page.gone:
-                    pages.lose(page, range(page.count), "footer and records are damaged")
-            page.waiting_for_starts = None
-            for call in calls or ():
-                call()
+                self._lost(page, STARTS, range(page.count), _reason(result))
+                return
+            self.know_starts(page, result)
+            if len(result) != page.count:
+                self._lost(page, STARTS, range(page.count), "footer and records are damaged")
+            else:
+                self._answer(page, STARTS)
 
-        self._reader.run(lambda: read_starts(files, path, page.count), came)
+        self._reader.run(lambda: read_starts(self._files, page.path, page.count), came)
 
     def know_starts(self, page: Page, starts: array[int]) -> None:
         """Keep where the records of a complete page begin, and give up those of another for it."""
         page.starts = starts
         if page.sealed:
-            at_hand = self._expanded
-            at_hand[page] = None
-            at_hand.move_to_end(page)
-            while len(at_hand) > CACHED_PAGE_STARTS:
-                at_hand.popitem(last=False)[0].starts = None
+            self._expanded[page] = None
+            self._expanded.move_to_end(page)
+            while len(self._expanded) > CACHED_PAGE_STARTS:
+                self._expanded.popitem(last=False)[0].starts = None
 
     def forget(self, page: Page) -> None:
         """A page is gone."""
@@ -399,14 +366,16 @@ _LEFT_IN_MEMORY = bytes(LOADED if state == LOADED else 0 for state in range(256)
 class PendingUpdates:
     """Changes of one queue in one page that are encoded together."""
 
-    __slots__ = ("returned", "settled", "spans", "takers")
-
     def __init__(self) -> None:
         self.settled: list[int] = []  # index << 3 | 4 if delivered without a record | reason
         self.spans: list[tuple[int, int, int]] = []  # from, to before, reason with `WENT_OUT` where they did
         #: Returned deliveries: index, deliveries, how many of them have no record yet, attempts, due, time.
         self.returned: list[tuple[int, int, int, int, int, int]] = []
-        self.takers: dict[int, str] | None = None  # by index, who acknowledged; where that is wanted
+        self.takers: dict[int, str] = {}  # by index, who acknowledged; where that is wanted
+
+
+_NO_COUNTS: dict[int, tuple[int, int]] = {}
+_NO_DUES: dict[int, int] = {}
 
 
 class QueuePageState(LiveRecord):
@@ -415,24 +384,6 @@ class QueuePageState(LiveRecord):
     ``states`` may be shorter than the page: positions missing at its end are not this queue's. States that were not
     used for a while are compressed (`compress_states`); ``states`` is empty until `expand_states`.
     """
-
-    __slots__ = (
-        "_packed",
-        "_unlogged",
-        "counts",
-        "cursor",
-        "dues",
-        "levels",
-        "listed",
-        "loaded",
-        "logged",
-        "mark",
-        "updates",
-        "page",
-        "remaining",
-        "states",
-        "timed",
-    )
 
     whole = False
 
@@ -445,8 +396,9 @@ class QueuePageState(LiveRecord):
         self.loaded = 0
         self.timed = 0
         self.levels = [0] * 10  # waiting, by priority
-        self.counts: dict[int, tuple[int, int]] | None = None  # deliveries and attempts, where there were any
-        self.dues: dict[int, int] | None = None  # of deliveries that came back, where they have one
+        # shared while they are empty: `set_counts`, `set_due`
+        self.counts = _NO_COUNTS  # deliveries and attempts by index, where there were any
+        self.dues = _NO_DUES  # of deliveries that came back, where they have one
         self.listed = False  # among those of its cursor that may be cooled
         self.updates: PendingUpdates | None = None  # what can be added to
         self.mark: object = None  # the transaction that ``updates`` belongs to
@@ -463,6 +415,18 @@ class QueuePageState(LiveRecord):
         self.remaining = sum(self.levels) + self.timed + self.loaded
 
     # ---- states
+
+    def set_counts(self, index: int, deliveries: int, attempts: int) -> None:
+        """Set the deliveries and failed attempts of a position."""
+        if self.counts is _NO_COUNTS:
+            self.counts = {}
+        self.counts[index] = (deliveries, attempts)
+
+    def set_due(self, index: int, due: int) -> None:
+        """Set the due time of a position. It stays while the position is in memory: compaction may repeat it."""
+        if self.dues is _NO_DUES:
+            self.dues = {}
+        self.dues[index] = due
 
     def compress_states(self) -> None:
         """Keep the states compressed: for a page that nothing is added to, while nothing is loaded."""
@@ -487,22 +451,20 @@ class QueuePageState(LiveRecord):
         for match in ON_DISK.finditer(states):
             start, stop = match.span()
             settled += stop - start
-            if retains and not (durable and self.page.contents is None):
-                kept = self.page.keeps
-                log = self.logged_updates().settled
-                log += [index << 3 | reason for index in range(start, stop) if not (durable and kept(index))]
             if durable and self.page.contents is None:
                 self.pending_updates().spans.append((start, stop, reason))
-            elif durable:
-                keeps = self.page.keeps
-                positions = [index << 3 | reason for index in range(start, stop) if keeps(index)]
-                if positions:
-                    self.pending_updates().settled += positions
+                continue
+            kept: list[int] = []
+            others: list[int] = []
+            for index in range(start, stop):
+                (kept if durable and self.page.keeps(index) else others).append(index << 3 | reason)
+            if kept:
+                self.pending_updates().settled += kept
+            if retains:
+                self.logged_updates().settled += others
         self.states = states = states.translate(_LEFT_IN_MEMORY)
-        if self.counts is not None:
-            self.counts = {index: counts for index, counts in self.counts.items() if states[index]}
-        if self.dues is not None:
-            self.dues = {index: due for index, due in self.dues.items() if states[index]}
+        self.counts = {index: counts for index, counts in self.counts.items() if states[index]}
+        self.dues = {index: due for index, due in self.dues.items() if states[index]}
         self.count_up()
         return settled
 
@@ -553,7 +515,7 @@ class QueuePageState(LiveRecord):
         for how, positions in by_reason.items():
             positions.sort()
             reason = how & 3 | (WENT_OUT if how & 4 else 0)
-            for consumer, some in by_consumer(encoder, positions, updates.takers if how & 3 == 0 else None):
+            for consumer, some in by_consumer(encoder, positions, updates.takers if how & 3 == 0 else {}):
                 head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
                 encoder.add(head + pack_runs(some), scope)
         for reason in sorted({span[2] for span in updates.spans}):
@@ -570,9 +532,8 @@ class QueuePageState(LiveRecord):
         if len(states) < self.page.count:
             spans.append((len(states), self.page.count))
         encoder.add(PAGE_CURSOR.pack(Kind.PAGE_CURSOR, 0, 0, address, queue, page) + pack_spans(spans))
-        for index, (deliveries, attempts) in (self.counts or {}).items():
-            due = 0 if self.dues is None else self.dues.get(index, 0)
-            counts = (index, deliveries, attempts, due, 0)
+        for index, (deliveries, attempts) in self.counts.items():
+            counts = (index, deliveries, attempts, self.dues.get(index, 0), 0)
             encoder.add(PAGE_STATE.pack(Kind.PAGE_STATE, Cause.REPEATED, 0, address, queue, page, *counts))
 
     def _names(self, encoder: RecordEncoder) -> tuple[int, int]:
@@ -582,7 +543,7 @@ class QueuePageState(LiveRecord):
 
 
 def by_consumer(
-    encoder: RecordEncoder, positions: list[int], takers: dict[int, str] | None
+    encoder: RecordEncoder, positions: list[int], takers: dict[int, str]
 ) -> Iterable[tuple[int, list[int]]]:
     """Numbers of consumers, and what of the positions each of them took; 0 for those of whom it is not known."""
     if not takers:
@@ -608,30 +569,17 @@ NEVER_DELIVERED = (0, 0)
 class Cursor:
     """See `broker.paging.Cursor`. Holdings with something left stand in ``_order``, ascending by page."""
 
-    __slots__ = (
-        "_expanded",
-        "_lowest",
-        "_numbers",
-        "_order",
-        "_page_states",
-        "durable",
-        "levels",
-        "pages",
-        "queue",
-        "remaining",
-        "timed",
-        "waiting",
-    )
-
     def __init__(self, pages: Pages, queue: Queue) -> None:
         self.pages = pages
         self.queue = queue
         self.durable = queue.durable and not queue.attributes.temporary
+        #: Record consumers that acknowledge, and what becomes of retained messages that no restart brings back.
+        self.retaining = pages.log.retention is not None
         self.remaining = 0
         self.waiting = 0
         self.timed = 0
         self.levels = [0] * 10
-        self._page_states: dict[AnyPage, QueuePageState] = {}
+        self.page_states: dict[AnyPage, QueuePageState] = {}  # by page
         self._order: list[QueuePageState] = []
         self._numbers: list[int] = []  # of their pages
         self._lowest = [0] * 10  # by priority: no page before that number has anything waiting
@@ -641,75 +589,67 @@ class Cursor:
 
     def first(self, level: int) -> Position | None:
         """The first waiting position of a priority."""
-        if not self.levels[level]:
-            return None
-        order = self._order
-        for place in range(bisect_left(self._numbers, self._lowest[level]), len(order)):
-            page_state = order[place]
-            if page_state.levels[level]:
-                page = page_state.page
-                self._lowest[level] = page.number
-                return page, (page_state.states or self._expand(page_state)).find(level + 1)
-        raise AssertionError("something waits, and no page has it")
+        found = self._find(level, self._lowest[level], 0)
+        assert found is not None or not self.levels[level], "something waits, and no page has it"
+        if found is not None:
+            self._lowest[level] = found[0].number
+        return found
 
     def following(self, level: int, page: Page, index: int) -> Position | None:
         """The first waiting position of a priority at or after ``(page, index)``; ``index`` may be behind its end."""
+        return self._find(level, page.number, index)
+
+    def _find(self, level: int, number: int, index: int) -> Position | None:
+        """The first waiting position of a priority from ``index`` of page ``number`` on."""
         if not self.levels[level]:
             return None
-        order, number = self._order, page.number
+        order = self._order
         for place in range(bisect_left(self._numbers, number), len(order)):
             page_state = order[place]
             if page_state.levels[level]:
-                first = index if page_state.page is page else 0
+                page = page_state.page
+                first = index if page.number == number else 0
                 found = (page_state.states or self._expand(page_state)).find(level + 1, first)
                 if found >= 0:
-                    return page_state.page, found
+                    return page, found
         return None
 
     def is_waiting(self, page: Page, index: int) -> bool:
         """Whether a position is on disk only, and not timed."""
-        page_state = self._page_states.get(page)
-        if page_state is None or not page_state.remaining:
-            return False
-        states = page_state.states or self._expand(page_state)
+        states = self._states(page)
         return index < len(states) and 0 < states[index] < LOADED
 
     def states(self, page: Page, first: int, stop: int) -> bytes:
         """One byte a position: priority + 1 where it is waiting, `LOADED`, `TIMED`, or 0 (settled, or not its own)."""
-        page_state = self._page_states.get(page)
+        return bytes(self._states(page)[first:stop]).ljust(stop - first, b"\0")
+
+    def _states(self, page: Page) -> bytearray:
+        """The states of a page in which the queue has something left, empty for another one."""
+        page_state = self.page_states.get(page)
         if page_state is None or not page_state.remaining:
-            return bytes(stop - first)
-        return bytes((page_state.states or self._expand(page_state))[first:stop]).ljust(stop - first, b"\0")
+            return bytearray()
+        return page_state.states or self._expand(page_state)
 
     def timed_of(self, page: Page) -> list[int]:
         """The timed positions of a page, ascending."""
-        page_state = self._page_states.get(page)
+        page_state = self.page_states.get(page)
         if page_state is None or not page_state.timed:
             return []
-        states = page_state.states or self._expand(page_state)
-        return [index for index, state in enumerate(bytes(states)) if state == TIMED]
+        return [index for index, state in enumerate(bytes(self._states(page))) if state == TIMED]
 
     def waiting_of(self, page: Page) -> list[int]:
         """The waiting positions of a page, ascending."""
-        page_state = self._page_states.get(page)
-        if page_state is None or not any(page_state.levels):
-            return []
-        states = page_state.states or self._expand(page_state)
-        return [index for index, state in enumerate(bytes(states)) if 0 < state < LOADED]
+        return [index for index, state in enumerate(bytes(self._states(page))) if 0 < state < LOADED]
 
     def counts(self, page: Page, index: int) -> tuple[int, int]:
         """Deliveries and failed attempts of a position so far."""
-        page_state = self._page_states.get(page)
-        return (
-            NEVER_DELIVERED
-            if page_state is None or page_state.counts is None
-            else page_state.counts.get(index, NEVER_DELIVERED)
-        )
+        page_state = self.page_states.get(page)
+        return NEVER_DELIVERED if page_state is None else page_state.counts.get(index, NEVER_DELIVERED)
 
     def due(self, block: Block, index: int) -> int:
         """When a position is to be delivered (epoch ms), 0 for at once: as it was sent, or as it came back."""
-        page_state = self._page_states.get(block.page)
-        if page_state is not None and page_state.dues is not None and index in page_state.dues:
+        page_state = self.page_states.get(block.page)
+        if page_state is not None and index in page_state.dues:
             return page_state.dues[index]
         return block.due(index)
 
@@ -717,7 +657,7 @@ class Cursor:
 
     def take(self, page: Page, index: int) -> tuple[int, int]:
         """A waiting or timed position is loaded from now on; gives its deliveries and failed attempts so far."""
-        page_state = self._page_states[page]
+        page_state = self.page_states[page]
         states = page_state.states or self._expand(page_state)
         state = states[index]
         if state == TIMED:
@@ -731,21 +671,20 @@ class Cursor:
             self.waiting -= 1
         states[index] = LOADED
         page_state.loaded += 1
-        counts = page_state.counts
-        return NEVER_DELIVERED if counts is None else counts.get(index, NEVER_DELIVERED)
+        return page_state.counts.get(index, NEVER_DELIVERED)
 
     def put_back(self, ref: Reference) -> None:
         """A loaded reference is given up by memory: its position is waiting again, with its counts."""
         assert ref.position is not None
         page, index = ref.position
-        page_state = self._page_states.get(page)
+        page_state = self.page_states.get(page)
         if page_state is None:
             return
         states = page_state.states
         if states[index] != LOADED:
             return
         if ref.deliveries or ref.attempts:
-            self._set_counts(page_state, index, ref)
+            page_state.set_counts(index, ref.deliveries, ref.attempts)
         self._set_due(page_state, index, ref)
         if ref.state == SCHEDULED:
             states[index] = TIMED
@@ -762,44 +701,38 @@ class Cursor:
             if page.number < self._lowest[level]:
                 self._lowest[level] = page.number
         page_state.loaded -= 1
-        if not page_state.loaded:
-            self._keep_expanded(page_state)
+        self.keep_expanded(page_state)
 
     def returned(self, ref: Reference) -> None:
         """A delivery of a loaded position came back: its counts are new."""
         assert ref.position is not None
         page, index = ref.position
-        page_state = self._page_states.get(page)
+        page_state = self.page_states.get(page)
         if page_state is None or page_state.states[index] != LOADED:
             return
-        logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
-        self._set_counts(page_state, index, ref)
+        logged = page_state.counts.get(index, NEVER_DELIVERED)[0]
+        page_state.set_counts(index, ref.deliveries, ref.attempts)
         self._set_due(page_state, index, ref)
-        durable = self.durable and ref.message.traits.durable
-        if durable or self._is_logged(ref):
-            updates = page_state.pending_updates() if durable else page_state.logged_updates()
+        updates = self._updates(page_state, ref)
+        if updates is not None:
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
             updates.returned.append((index, *counts, self.pages.clock.now))
 
-    def _is_logged(self, ref: Reference) -> bool:
-        """Whether a loaded position is retained, and no restart brings it back."""
-        return False
-
-    @staticmethod
-    def _set_counts(page_state: QueuePageState, index: int, ref: Reference) -> None:
-        if page_state.counts is None:
-            page_state.counts = {}
-        page_state.counts[index] = (ref.deliveries, ref.attempts)
+    def _updates(self, page_state: QueuePageState, ref: Reference) -> PendingUpdates | None:
+        """Where a change of a loaded position is recorded; None: nowhere."""
+        traits = ref.message.traits
+        if self.durable and traits.durable:
+            return page_state.pending_updates()
+        if self.retaining and traits.retained >= self.queue.retains_from:
+            return page_state.logged_updates()
+        return None
 
     @staticmethod
     def _set_due(page_state: QueuePageState, index: int, ref: Reference) -> None:
-        """It stays while the position is in memory: compaction may repeat it (`QueuePageState.encode_all`)."""
         if ref.state == SCHEDULED:
-            if page_state.dues is None:
-                page_state.dues = {}
-            page_state.dues[index] = ref.due
-        elif page_state.dues is not None:
+            page_state.set_due(index, ref.due)
+        else:
             page_state.dues.pop(index, None)
 
     # ---- settling
@@ -809,7 +742,7 @@ class Cursor:
         place = ref.position
         assert place is not None
         page, index = place
-        page_state = self._page_states.get(page)
+        page_state = self.page_states.get(page)
         if page_state is None:
             return  # the queue was deleted
         states = page_state.states
@@ -817,45 +750,49 @@ class Cursor:
             return
         states[index] = 0
         page_state.loaded -= 1
-        logged = page_state.counts.pop(index, NEVER_DELIVERED)[0] if page_state.counts else 0
-        if page_state.dues is not None:
-            page_state.dues.pop(index, None)
-        if self.durable and ref.message.traits.durable:
+        logged = page_state.counts.pop(index, NEVER_DELIVERED)[0]
+        page_state.dues.pop(index, None)
+        updates = self._updates(page_state, ref) if self.durable or self.retaining else None
+        if updates is not None:
             out = 4 if ref.deliveries > logged else 0
-            page_state.pending_updates().settled.append(index << 3 | out | reason)
-        self.remaining -= 1
-        page_state.remaining = left = page_state.remaining - 1
-        if not left:
-            self._finished(page_state)
-        elif not page_state.loaded:
-            self._keep_expanded(page_state)
+            updates.settled.append(index << 3 | out | reason)
+            taker = ref.last_rejected_by
+            if self.retaining and reason is Reason.ACKNOWLEDGED and taker is not None and taker.consumer_name:
+                updates.takers[index] = taker.consumer_name
+        self._settled(page_state, 1)
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
         """A waiting or timed position is done with unread (rings that count paged messages)."""
         self.take(page, index)
-        page_state = self._page_states[page]
+        page_state = self.page_states[page]
         states = page_state.states
         states[index] = 0
         page_state.loaded -= 1
-        if page_state.counts:
-            page_state.counts.pop(index, None)
-        if page_state.dues is not None:
-            page_state.dues.pop(index, None)
+        page_state.counts.pop(index, None)
+        page_state.dues.pop(index, None)
         if self.durable and page.keeps(index):
             page_state.pending_updates().settled.append(index << 3 | reason)
-        self.remaining -= 1
-        page_state.remaining -= 1
-        if not page_state.remaining:
+        elif self.retaining and page.retains:
+            page_state.logged_updates().settled.append(index << 3 | reason)
+        self._settled(page_state, 1)
+
+    def _settled(self, page_state: QueuePageState, number: int) -> None:
+        """Count settled positions. A page state with nothing left ends; one with nothing loaded may be compressed."""
+        self.remaining -= number
+        page_state.remaining = left = page_state.remaining - number
+        if not left:
             self._finished(page_state)
+        elif not page_state.loaded:
+            self.keep_expanded(page_state)
 
     def untouched(self, page: Page) -> bool:
         """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
-        page_state = self._page_states.get(page)
-        return page_state is not None and not page_state.counts
+        page_state = self.page_states.get(page)
+        return page_state is not None and not page_state.counts and not self.retaining
 
     def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
         """See `broker.paging.Cursor.acknowledge`: as `take` and `settle` of each."""
-        page_state = self._page_states[page]
+        page_state = self.page_states[page]
         states = page_state.states or self._expand(page_state)
         number, level = stop - first, states[first] - 1
         states[first:stop] = bytes(number)
@@ -864,41 +801,23 @@ class Cursor:
         self.waiting -= number
         if durable and self.durable:
             page_state.pending_updates().spans.append((first, stop, WENT_OUT | Reason.ACKNOWLEDGED))
-        self.remaining -= number
-        page_state.remaining = left = page_state.remaining - number
-        if not left:
-            self._finished(page_state)
-        elif not page_state.loaded:
-            self._keep_expanded(page_state)
+        self._settled(page_state, number)
 
     def purge(self, reason: Reason) -> Iterator[int]:
         """See `broker.paging.Cursor.purge`. What is written meanwhile stays."""
         for page_state in self._order[::-1]:
-            if page_state.remaining and self._page_states.get(page_state.page) is page_state:
-                yield self._purge(page_state, reason)
-
-    def _purge(self, page_state: QueuePageState, reason: Reason) -> int:
-        self._count(page_state, -1)
-        settled = page_state.purge(reason, self.durable, self.retains(page_state.page))
-        self._count(page_state, 1)
-        if not page_state.remaining:
-            self._finished(page_state)
-        elif not page_state.loaded:
-            self._keep_expanded(page_state)
-        return settled
-
-    def retains(self, page: Page) -> bool:
-        """Whether what becomes of messages of a page is written for those too that no restart brings back."""
-        return False
+            if page_state.remaining and self.page_states.get(page_state.page) is page_state:
+                self._count(page_state, -1)
+                settled = page_state.purge(reason, self.durable, self.retaining and page_state.page.retains)
+                self._count(page_state, 1)
+                self._settled(page_state, 0)
+                yield settled
 
     def lose(self, page: Page, indexes: Sequence[int]) -> int:
         """Kill unreadable positions that are not in memory; returns how many there were."""
-        page_state = self._page_states.get(page)
-        if page_state is None or not page_state.remaining:
-            return 0
-        states = page_state.states or self._expand(page_state)
+        states = self._states(page)
         count = len(states)
-        lost = [index for index in indexes if index < count and states[index] and states[index] != LOADED]
+        lost = [index for index in indexes if index < count and states[index] not in (0, LOADED)]
         for index in lost:
             self.settle_waiting(page, index, Reason.KILLED)
         return len(lost)
@@ -915,19 +834,15 @@ class Cursor:
 
     def page_state(self, page: Page) -> QueuePageState:
         """Its state in a page, created on first use."""
-        page_state = self._page_states.get(page)
+        page_state = self.page_states.get(page)
         if page_state is None:
-            page_state = self._page_states[page] = QueuePageState(self, page)
+            page_state = self.page_states[page] = QueuePageState(self, page)
             page.page_states[page_state] = None
         return page_state
 
-    def known_state(self, page: Page) -> QueuePageState | None:
-        """Its state in a page, None if it has none."""
-        return self._page_states.get(page)
-
     def adopt(self, page_state: QueuePageState) -> None:
         """A holding as recovery found it, in ascending order of pages."""
-        self._page_states[page_state.page] = page_state
+        self.page_states[page_state.page] = page_state
         page_state.page.page_states[page_state] = None
         if page_state.remaining:
             self._count(page_state, 1)
@@ -943,17 +858,13 @@ class Cursor:
         """Nothing is left in it. Its page keeps it: what was settled must be known while there is a file."""
         place = bisect_left(self._numbers, page_state.page.number)
         del self._order[place], self._numbers[place]
-        page_state.counts = page_state.dues = None
+        page_state.counts, page_state.dues = _NO_COUNTS, _NO_DUES
         self.pages.queue_left(page_state.page)
-
-    def drop(self, page: Page) -> None:
-        """A page is gone."""
-        self._page_states.pop(page, None)
 
     def end(self) -> None:
         """The queue is deleted: nothing here is its own any more."""
         order, self._order, self._numbers = self._order, [], []
-        self._page_states, self._expanded = {}, []
+        self.page_states, self._expanded = {}, []
         self.remaining = self.waiting = self.timed = 0
         self.levels = [0] * 10
         for page_state in order:
@@ -961,74 +872,24 @@ class Cursor:
 
     def _expand(self, page_state: QueuePageState) -> bytearray:
         states = page_state.expand_states()
-        self._keep_expanded(page_state)
+        self.keep_expanded(page_state)
         return states
 
-    def _keep_expanded(self, page_state: QueuePageState) -> None:
-        """Something was done with a holding; the one for which that is the longest ago is cooled."""
-        if page_state.listed or page_state.page.contents is not None:
+    def keep_expanded(self, page_state: QueuePageState) -> None:
+        """Mark a page state as recently used. Compress the least recently used one beyond `EXPANDED_STATES`."""
+        if page_state.loaded or page_state.listed or page_state.page.contents is not None:
             return
-        at_hand = self._expanded
         page_state.listed = True
-        at_hand.append(page_state)
-        if len(at_hand) > EXPANDED_STATES:
-            oldest = at_hand.pop(0)
+        self._expanded.append(page_state)
+        if len(self._expanded) > EXPANDED_STATES:
+            oldest = self._expanded.pop(0)
             oldest.listed = False
             if not oldest.loaded and oldest.page.contents is None:
                 oldest.compress_states()
 
-    def complete(self, page_state: QueuePageState) -> None:
-        """Nothing will be added to the page of a holding."""
-        if not page_state.loaded:
-            self._keep_expanded(page_state)
-
-
-class RetainingCursor(Cursor):
-    """The same where messages are retained: it notes who has acknowledged, and what becomes of messages that no restart
-    brings back. No other cursor needs to ask for that.
-    """
-
-    __slots__ = ()
-
-    def retains(self, page: Page) -> bool:
-        return page.retains
-
-    def untouched(self, page: Page) -> bool:
-        return False  # each is recorded by itself
-
-    def _is_logged(self, ref: Reference) -> bool:
-        traits = ref.message.traits
-        return not (self.durable and traits.durable) and traits.retained >= self.queue.retains_from
-
-    def settle(self, ref: Reference, reason: Reason) -> None:
-        assert ref.position is not None
-        page, index = ref.position
-        page_state, taker = self._page_states.get(page), ref.last_rejected_by
-        updates = None
-        if page_state is not None and page_state.states[index] == LOADED and self._is_logged(ref):
-            logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
-            out = 4 if ref.deliveries > logged else 0
-            updates = page_state.logged_updates()
-            updates.settled.append(index << 3 | out | reason)
-        super().settle(ref, reason)
-        if page_state is None or taker is None or reason is not Reason.ACKNOWLEDGED:
-            return
-        updates = updates or page_state.updates
-        if updates is not None and taker.consumer_name:
-            if updates.takers is None:
-                updates.takers = {}
-            updates.takers[index] = taker.consumer_name
-
-    def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
-        if page.retains and not (self.durable and page.keeps(index)):
-            self._page_states[page].logged_updates().settled.append(index << 3 | reason)
-        super().settle_waiting(page, index, reason)
-
 
 class QueueRemoved(LiveRecord):
     """A queue of an address, by their numbers, and a page."""
-
-    __slots__ = ("_address", "_page", "_queue")
 
     def __init__(self, address: int, queue: int, page: Page) -> None:
         super().__init__()
@@ -1049,8 +910,6 @@ class PageFileRecord(LiveRecord):
 
     It is None until the page is complete; ``messages`` counts all of them then.
     """
-
-    __slots__ = ("_address", "_log", "_number", "messages", "shares")
 
     def __init__(self, log: Journal, address: int, number: int) -> None:
         super().__init__()
@@ -1076,13 +935,13 @@ SHARED_AT_LEAST = 64
 
 
 @mypyc_attr(native_class=False)  # for weak references
+@dataclass(eq=False)
 class BlockRecords:
     """The bytes of a block's records, and where in them the payloads begin. ``first`` is the index of the first."""
 
-    def __init__(self, first: int, at: array[int], data: bytes) -> None:
-        self.first = first
-        self.at = at
-        self.data = data
+    first: int
+    at: array[int]
+    data: bytes
 
 
 class Page:
@@ -1092,37 +951,8 @@ class Page:
     ``starts`` is None where it would have to be read from the footer first.
     """
 
-    __slots__ = (
-        "_most_shared",
-        "blocks",
-        "bytes",
-        "contents",
-        "count",
-        "damage",
-        "end",
-        "ended",
-        "file",
-        "first_number",
-        "gone",
-        "left",
-        "names",
-        "number",
-        "page_states",
-        "path",
-        "pending_reads",
-        "plan",
-        "retains",
-        "sealed",
-        "shared",
-        "soonest_due",
-        "soonest_expiry",
-        "starts",
-        "stream",
-        "unreadable",
-        "waiting_for_starts",
-    )
-
-    def __init__(self, number: int, path: Path, first_number: int) -> None:
+    def __init__(self, pages: Pages, number: int, path: Path, first_number: int) -> None:
+        self.pages = pages
         self.number = number
         self.path = path
         self.first_number = first_number
@@ -1153,11 +983,8 @@ class Page:
         self.blocks: WeakValueDictionary[int, BlockRecords] = WeakValueDictionary()
         self.shared: dict[int, Message] = {}  # by index, messages that several queues may hold
         self._most_shared = SHARED_AT_LEAST
-        self.pending_reads: dict[int, list[Any]] = {}  # by block, who waits for it to be read
-        self.waiting_for_starts: list[Callable[[], None]] | None = None
-
-    def __repr__(self) -> str:
-        return f"<Page {self.number} with {self.count} messages>"
+        #: Positions that wait for a block, and their callbacks, by block; by `STARTS` those that wait for ``starts``.
+        self.pending_reads: dict[int, list[tuple[int, Done]]] = {}
 
     def keeps(self, index: int) -> bool:
         """Whether the message at a position is durable, so that records about it may be written."""
@@ -1178,8 +1005,6 @@ class AppendPlan:
     ``rest`` is what the records of messages with ``traits`` have between their numbers and their tails.
     """
 
-    __slots__ = ("cursors", "ids", "page", "page_states", "rest", "traits", "wants_sync")
-
     def __init__(self, cursors: list[Cursor], sync: bool) -> None:
         self.cursors = cursors
         self.ids = b"".join([cursor.queue.number.to_bytes(4, "little") for cursor in cursors])
@@ -1194,8 +1019,8 @@ class AppendPlan:
         self.traits = traits
         self.rest = self.ids + (traits.record or encode_traits(traits))[2:]
 
-    def enqueue(self, index: int, level: int, due: int) -> None:
-        """A message was written, and is each queue's; timed where it has a due time."""
+    def enqueue(self, index: int, level: int, due: int, number: int = 1) -> None:
+        """Enter ``number`` written messages from ``index`` on into each queue; with ``due`` as timed ones."""
         for page_state in self.page_states:
             states, cursor = page_state.states, page_state.cursor
             gap = index - len(states)
@@ -1203,28 +1028,18 @@ class AppendPlan:
                 states.extend(bytes(gap))
             if not page_state.remaining:
                 cursor.enlist(page_state)
-            page_state.remaining += 1
-            cursor.remaining += 1
+            page_state.remaining += number
+            cursor.remaining += number
             if due:
                 states.append(TIMED)
                 page_state.timed += 1
                 cursor.timed += 1
-            else:
+                continue
+            if number == 1:
                 states.append(level + 1)
-                page_state.levels[level] += 1
-                cursor.levels[level] += 1
-                cursor.waiting += 1
-
-    def enqueue_many(self, index: int, level: int, number: int) -> None:
-        """As many messages were written one behind the other."""
-        for page_state in self.page_states:
-            states, cursor = page_state.states, page_state.cursor
-            states.extend(bytes(index - len(states)) + bytes((level + 1,)) * number)
-            if not page_state.remaining:
-                cursor.enlist(page_state)
-            page_state.remaining += number
+            else:
+                states.extend(bytes((level + 1,)) * number)
             page_state.levels[level] += number
-            cursor.remaining += number
             cursor.levels[level] += number
             cursor.waiting += number
 
@@ -1288,8 +1103,7 @@ class Pages:
         """The cursor of a queue, created on first use."""
         cursor = self.cursors.get(queue)
         if cursor is None:
-            kind = Cursor if self.log.retention is None else RetainingCursor
-            cursor = self.cursors[queue] = kind(self, queue)
+            cursor = self.cursors[queue] = Cursor(self, queue)
             self.log.reserve_queue(queue.number)
         return cursor
 
@@ -1300,7 +1114,7 @@ class Pages:
             return
         self._plans.clear()
         for page in self._pages:
-            page_state = cursor.known_state(page)
+            page_state = cursor.page_states.get(page)
             if page_state is not None and page_state in page.page_states:
                 del page.page_states[page_state]
                 page_state.gone = True
@@ -1335,7 +1149,8 @@ class Pages:
         size = len(record)
         page = self._last
         if self.address.settings is not self._settings:
-            self._apply_settings()
+            self._settings = self.address.settings
+            self._file_bytes = min(self.address.settings.page_file_bytes, MAX_PAGE_FILE_SIZE)
         if page is None or (page.end + size > self._file_bytes and page.count):
             page = self._open_page(message)
         if plan.page is not page:
@@ -1430,7 +1245,7 @@ class Pages:
             contents.memberships.append((index, plan.ids))
         self._add_size(page, len(data))
         stream.append(data, sync=False)
-        plan.enqueue_many(index, level, number)
+        plan.enqueue(index, level, 0, number)
         return True
 
     def _records(self, plan: AppendPlan, messages: list[Message]) -> list[bytes]:
@@ -1456,15 +1271,10 @@ class Pages:
         if transaction > contents.greatest_transaction:
             contents.greatest_transaction = transaction
 
-    def _apply_settings(self) -> None:
-        self._settings = self.address.settings
-        self._file_bytes = min(self.address.settings.page_file_bytes, MAX_PAGE_FILE_SIZE)
-
     def _make_plan(self, members: Sequence[Queue]) -> AppendPlan:
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
-        if not self.address.number:
-            self.address.number = next(self.log.next_address)
+        self.log.number_of(self.address)
         plan = AppendPlan([self.cursor(queue) for queue in members], self.paging.sync)
         self._plans[members[0] if len(members) == 1 else tuple(members)] = plan
         return plan
@@ -1479,8 +1289,7 @@ class Pages:
                 page.names.add(number)
                 if not cursor.durable and page.contents is not None:
                     page.contents.passing.add(number)
-                name = cursor.queue.name.encode("utf-8", "surrogateescape")
-                self._write(page, framed(NAME.pack(Kind.NAME, QUEUE, not cursor.durable, number) + name))
+                self._write(page, framed(pack_name(QUEUE, number, cursor.queue.name, not cursor.durable)))
                 if self.log.unwritten:
                     if cursor.queue.address is not self.address:
                         self._repeat_binding(page, cursor.queue.address)
@@ -1508,7 +1317,7 @@ class Pages:
         self.roll()
         paging, address = self.paging, self.address
         number = paging.next_page()
-        page = self._last = Page(number, page_path(self.directory, number), message.number)
+        page = self._last = Page(self, number, page_path(self.directory, number), message.number)
         page.stream = paging.writer.open(page.path)
         page.contents = PageColumns()
         page.starts = page.contents.starts
@@ -1516,8 +1325,7 @@ class Pages:
         self._write(page, header)
         page.file = PageFileRecord(self.log, address.number, number)
         self.log.update(page.file)
-        name = address.name.encode("utf-8", "surrogateescape")
-        self._write(page, framed(NAME.pack(Kind.NAME, ADDRESS, 0, address.number) + name))
+        self._write(page, framed(pack_name(ADDRESS, address.number, address.name)))
         self._repeat_binding(page, address)
         self.add(page)
         return page
@@ -1537,9 +1345,9 @@ class Pages:
             return
         contents, page.contents = page.contents, None
         assert contents is not None and page.stream is not None
-        seal_page(page, contents, self.address.number, self.paging)
+        seal_page(page, contents, self.address.number)
         for page_state in page.page_states:
-            page_state.cursor.complete(page_state)
+            page_state.cursor.keep_expanded(page_state)
 
     def queue_entered(self, page: Page) -> None:
         """One more queue has something in a page."""
@@ -1561,12 +1369,12 @@ class Pages:
         page.plan = None  # which refers to it
         contents, page.contents = page.contents, None
         if contents is not None and self.paging.retention is not None:
-            seal_page(page, contents, self.address.number, self.paging)  # it is retained, complete
-        del self._pages[bisect_left(self._pages, page.number, key=_number)]
+            seal_page(page, contents, self.address.number)  # it is retained, complete
+        del self._pages[bisect_left(self._pages, page.number, key=lambda each: each.number)]
         del self._by_number[page.number]
         self.bytes -= page.bytes
         for page_state in page.page_states:
-            page_state.cursor.drop(page)
+            page_state.cursor.page_states.pop(page, None)
         self.paging.remove(page)
 
     def close(self) -> None:
@@ -1583,7 +1391,7 @@ class Pages:
 
         What is unreadable has been reported, and is settled as lost for all queues before ``done`` is called.
         """
-        self.paging.reads.fetch(self, page, index, done)
+        self.paging.reads.fetch(page, index, done)
 
     def lose(self, page: Page, indexes: Iterable[int], reason: str) -> None:
         """Positions of a page cannot be read. Said once for each file that is damaged."""
@@ -1606,14 +1414,14 @@ def report_loss(path: Path, reason: str, lost: dict[str, int] | None, *, more: b
     log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))
 
 
-def seal_page(page: Page, contents: PageColumns, address: int, paging: Paging) -> None:
+def seal_page(page: Page, contents: PageColumns, address: int) -> None:
     """A page is complete: its footer is written with the next batch, and then it is known where to read of it again."""
-    stream, file = page.stream, page.file
+    stream, file, paging = page.stream, page.file, page.pages.paging
     assert stream is not None
     shares: dict[int, int] = {}
 
     def ending(read: ReadFile, size: int) -> bytes:
-        shares.update(durable_counts(contents))  # in the disk thread: a page may have many queues
+        shares.update(contents.summary().durable_counts())  # in the disk thread: a page may have many queues
         return contents.footer(address).ending_of(read, size)
 
     stream.close(ending)
@@ -1628,10 +1436,6 @@ def seal_page(page: Page, contents: PageColumns, address: int, paging: Paging) -
             paging.reads.know_starts(page, contents.starts)
 
     paging.writer.after_next_batch(sealed)
-
-
-def _number(page: Page) -> int:
-    return page.number
 
 
 class Paging:
@@ -1668,36 +1472,29 @@ class Paging:
         self.gathered: list[Pages] = []
         self.lost_messages = 0  # counted for each queue that would have had them
         self.damaged_pages = 0
-        self._of_directory: dict[Path, Pages | None] = {}  # None: unused
+        self._of_directory: dict[Path, Pages] = {}  # those in use
 
     # ---- addresses
 
     def open(self, address: Address) -> Pages:
         """Pages for an address that has none."""
-        if not address.number:
-            address.number = next(self.log.next_address)
-        directory = self._free_directory(address)
+        directory = self._free_directory(self.log.number_of(address))
         pages = self._of_directory[directory] = Pages(self, address, directory)
         name = address.name.encode("utf-8", "surrogateescape")
         self.writer.run_task(lambda files: files.replace(directory / ADDRESS_FILE, name))
         return pages
 
-    def _free_directory(self, address: Address) -> Path:
-        base = f"{address.number:09d}"
-        directory = self.directory / base
+    def _free_directory(self, number: int) -> Path:
+        directory = self.directory / f"{number:09d}"
         for place in count(2):
-            if self._of_directory.get(directory) is None:
+            if directory not in self._of_directory:
                 break
-            directory = self.directory / f"{base}-{place}"
+            directory = self.directory / f"{number:09d}-{place}"
         return directory
-
-    def hold(self, directory: Path) -> None:
-        """A directory that recovery found."""
-        self._of_directory[directory] = None
 
     def release(self, directory: Path) -> None:
         """A directory in which nothing is left."""
-        self._of_directory[directory] = None
+        self._of_directory.pop(directory, None)
         if self.purge:
             self.writer.when_synced(lambda: self.sweep(directory))
 
@@ -1717,7 +1514,7 @@ class Paging:
         """Remove an unused directory, unless a file was set aside in it."""
 
         def tidy(files: Files) -> None:
-            if self._of_directory.get(directory) is None and set(files.names(directory)) <= {ADDRESS_FILE}:
+            if directory not in self._of_directory and set(files.names(directory)) <= {ADDRESS_FILE}:
                 files.remove_directory(directory)
 
         self.writer.run_task(tidy)
@@ -1730,7 +1527,7 @@ class Paging:
 
         def keep() -> None:
             assert retention is not None
-            retention.retain_page(page.path, page.bytes)
+            retention.retain(page.path, page.bytes, f"{PAGING}/{directory.name}")
             if self.purge:
                 self.sweep(directory)
 
@@ -1773,5 +1570,4 @@ class Paging:
     def stop(self) -> None:
         """A clean stop: pages that are being written get their footers."""
         for pages in set(self._of_directory.values()):
-            if pages is not None:
-                pages.roll()
+            pages.roll()

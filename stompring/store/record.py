@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from struct import Struct, pack, unpack, unpack_from
-from typing import TYPE_CHECKING, Any
+from struct import Struct, pack, unpack
+from typing import Any
 from zlib import crc32
 
 from stompring.broker.message import (
@@ -19,6 +19,7 @@ from stompring.broker.message import (
     IN_DURABLE,
     NOWHERE,
     TAIL_END,
+    AddressBase,
     CopiedTraits,
     Message,
     RecoveredMessage,
@@ -26,9 +27,6 @@ from stompring.broker.message import (
     Transfer,
 )
 from stompring.settings.model import RoutingType
-
-if TYPE_CHECKING:
-    from stompring.broker.address import Address
 
 PREFIX = Struct("<II")
 
@@ -259,24 +257,23 @@ def message_records(
     return records
 
 
-def framed_message(head: bytes, tail: bytes) -> bytes:
-    """What stands before the tail in a message's record, of which `message_head` made the first part."""
-    return _pack_prefix(len(head) + len(tail), crc32(tail, crc32(head))) + head
+#: `Traits` in one cache.
+MAX_TRAITS = 4096
 
 
 class TraitsCache:
     """`Traits` of messages read back: made once for all that were sent with the same headers."""
 
-    __slots__ = ("_block", "_known", "_limit", "_part", "_traits")
-
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self) -> None:
         self._known: dict[tuple[int, bytes, bytes], Traits] = {}
-        self._limit = limit
         self._traits: Traits | None = None  # the last ones that `recall` gave
         self._part = self._block = b""
 
     def recall(self, flags: int, priority: int, part: bytes, tail: bytes, head: int) -> Traits:
-        """As `get`, for a tail whose head has ``head`` bytes; quickest for messages like the one before."""
+        """From the traits part of a record and its tail, whose head has ``head`` bytes.
+
+        Quickest for messages like the one before.
+        """
         traits = self._traits
         if (
             traits is None
@@ -286,21 +283,15 @@ class TraitsCache:
             or traits.record is None
             or traits.record[0] != flags
         ):
-            traits = self._traits = self.get(flags, priority, part, tail[:head])
-            self._part, self._block = part, traits.block + b"\n"
-        return traits
-
-    def get(self, flags: int, priority: int, part: bytes, head: bytes) -> Traits:
-        """From the traits part of a record and the head of its tail."""
-        block_length = _LENGTH.unpack_from(part)[0]
-        block = head[len(head) - 1 - block_length : -1]
-        key = (flags << 8 | priority, part, block)
-        traits = self._known.get(key)
-        if traits is None:
-            traits = self._make(flags, priority, part, block)
-            if len(self._known) >= self._limit:
-                self._known.clear()
-            self._known[key] = traits
+            block = tail[head - 1 - _LENGTH.unpack_from(part)[0] : head - 1]
+            key = (flags << 8 | priority, part, block)
+            traits = self._known.get(key)
+            if traits is None:
+                traits = self._make(flags, priority, part, block)
+                if len(self._known) >= MAX_TRAITS:
+                    self._known.clear()
+                self._known[key] = traits
+            self._traits, self._part, self._block = traits, part, block + b"\n"
         return traits
 
     @staticmethod
@@ -331,24 +322,6 @@ class TraitsCache:
 
 class StoredMessage:
     """The fields of a message record, its bytes not yet taken apart."""
-
-    __slots__ = (
-        "_at",
-        "_payload",
-        "address",
-        "body",
-        "deliveries",
-        "due",
-        "expires",
-        "flags",
-        "head",
-        "number",
-        "priority",
-        "queues",
-        "timestamp",
-        "traits_length",
-        "transaction",
-    )
 
     def __init__(self, payload: bytes | memoryview, at: int = 0) -> None:
         (
@@ -382,7 +355,7 @@ class StoredMessage:
         tail = bytes(self._payload[tail_at : tail_at + self.head + self.body + TAIL_END])
         return memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head), tail
 
-    def restore(self, address: Address, memo: TraitsCache) -> Message:
+    def restore(self, address: AddressBase, memo: TraitsCache) -> Message:
         """The message itself."""
         traits, tail = self.contents(memo)
         return RecoveredMessage(
@@ -390,17 +363,14 @@ class StoredMessage:
         )
 
 
+def pack_name(what: int, number: int, name: str, passing: bool = False) -> bytes:
+    """The payload of a NAME record; ``passing``: of a queue that is not durable, in a page."""
+    return NAME.pack(Kind.NAME, what, passing, number) + name.encode("utf-8", "surrogateescape")
+
+
 def scoped(payload: bytes, scope: int) -> bytes:
     """A payload that is for those alone who are in a scope."""
     return SCOPED.pack(Kind.SCOPED, scope, 0) + payload
-
-
-def retained_numbers(data: bytes, begin: int, end: int) -> tuple[int, ...]:
-    """The numbers of the messages of a RETAINED record. Raises `ValueError` and `struct.error`."""
-    count = RETAINED.unpack_from(data, begin)[3]
-    if count * 8 > end - begin - RETAINED.size:
-        raise ValueError("a record of retained messages is too short")
-    return unpack_from(f"<{count}Q", data, begin + RETAINED.size)
 
 
 def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> bytes:

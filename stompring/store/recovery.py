@@ -6,13 +6,15 @@ import gc
 import logging
 from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompring.broker.address import Address, as_address, cache_size
-from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
+from stompring.broker.broker import Broker
+from stompring.broker.message import MESSAGE_OVERHEAD, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, QueueAttributes, Reference, ReferenceRun
 from stompring.errors import StoreError
@@ -28,7 +30,6 @@ from .journal import (
     RECORD_OVERHEAD,
     Journal,
     JournalSegment,
-    LiveMessage,
     LiveRecord,
     MessageReferences,
 )
@@ -46,111 +47,23 @@ from .record import (
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import HEADER, Fault, build_footer, record_end
 
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
-
 log = logging.getLogger(__name__)
 
 #: Bytes after a fault in which a whole record is looked for.
 SEARCH_BYTES = 256 * 1024
 
 
-class SegmentRepair:
-    """What was wrong with the journal's segments. ``reports`` are for people."""
-
-    def __init__(self, files: Files) -> None:
-        self.reports: list[str] = []
-        self.lost_bytes = 0
-        self._files = files
-
-    def repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """All but one that was begun, with ``faults`` where they shall be set aside in the end.
-
-        Raises `StoreError` for what a newer version has written, `OSError`.
-        """
-        segments = self._without_begun(segments)
-        for place, each in enumerate(segments):
-            self._repair(each, segments[place + 1] if place + 1 < len(segments) else None)
-        return segments
-
-    def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """All but a last one of which nothing can be read, where it was being begun when the broker died.
-
-        The one before it is sealed after that: while it is not, nothing in the last one was ever confirmed.
-        """
-        if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
-            return segments
-        *others, last = segments
-        short = last.size <= HEADER.size
-        if last.faults[0].unsupported or not (short or (others and not others[-1].sealed)):
-            return segments
-        log.warning("%s: ignored incomplete segment", last.path)
-        if not short:
-            self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
-        elif not others or not others[-1].sealed:  # else the next segment is written over it
-            self._files.remove(last.path)
-        return others
-
-    def _repair(self, read: ReadSegment, after: ReadSegment | None) -> None:
-        if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
-            read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
-        if not read.faults:
-            if read.zeros:  # the broker was killed: what prefilled the segment is not needed
-                self._files.truncate(read.path, read.size)
-                read.zeros = 0
-            return
-        fault = read.faults[0]
-        if fault.unsupported:
-            raise StoreError(
-                f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
-            )
-        if after is None and not read.sealed and fault.at >= HEADER.size:
-            self._cut(read, fault)
-            return
-        self.reports.append(
-            f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {_extent(read)}; "
-            "set aside once its readable records are rewritten"
-        )
-        self.lost_bytes += read.lost
-
-    def _cut(self, read: ReadSegment, fault: Fault) -> None:
-        """The end of the newest segment was being written when the broker died, or is damaged.
-
-        Without a footer nothing leads over damage: what looks like a record behind it may be part of a message.
-        """
-        data = self._files.read(read.path)
-        lost = len(data) - read.good
-        if _has_records(data, fault.at):
-            aside = read.path.with_name(read.path.name + ".damaged")
-            self._files.replace(aside, data)
-            self.reports.append(
-                f"{read.path} is damaged at byte {fault.at} ({fault.reason}): dropped the last {lost} bytes; "
-                f"{aside.name} has the whole file"
-            )
-            self.lost_bytes += lost
-        else:
-            log.warning("%s: the last %d bytes of an incomplete write are truncated", read.path, lost)
-        self._files.truncate(read.path, read.good)
-        read.size = read.good
-        read.faults = []
-
-
-def _extent(read: ReadSegment) -> str:
-    if read.sealed or not read.faults[0].at:
-        return f"{len(read.faults)} unreadable part{'s' if len(read.faults) > 1 else ''}"
-    return f"the last {read.lost} bytes are unreadable"
-
-
 def _has_records(data: bytes, at: int) -> bool:
     """Whether some whole record begins after ``at``: then what is there is damage, and no end half written."""
-    return any(_is_record(data, start) for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)))
-
-
-def _is_record(data: bytes, start: int) -> bool:
-    length = int.from_bytes(data[start : start + 4], "little")
-    if not 8 <= length <= len(data) - start - 8:
-        return False
-    return data[start + 8] != Kind.FOOTER and not record_end(data, start, len(data))[1]
+    for start in range(at + 1, min(len(data) - 8, at + SEARCH_BYTES)):
+        length = int.from_bytes(data[start : start + 4], "little")
+        if (
+            8 <= length <= len(data) - start - 8
+            and data[start + 8] != Kind.FOOTER
+            and not record_end(data, start, len(data))[1]
+        ):
+            return True
+    return False
 
 
 #: Milliseconds between two progress lines of a long recovery.
@@ -165,38 +78,28 @@ RUN_LENGTH = 256
 _ID = Struct("<I")
 
 
+@dataclass(eq=False)
 class StoredRun:
     """Messages of one segment, ascending by number, for one queue: their objects are made when one is needed."""
 
-    __slots__ = ("_address", "_begins", "_data", "_memo", "_queue", "_segment")
-
-    def __init__(
-        self,
-        data: bytes,
-        begins: array[int],
-        segment: JournalSegment,
-        queue: Queue,
-        address: Address,
-        memo: TraitsCache,
-    ) -> None:
-        self._data = data
-        self._begins = begins
-        self._segment = segment
-        self._queue = queue
-        self._address = address
-        self._memo = memo
+    _data: bytes
+    _begins: array[int]
+    _segment: JournalSegment
+    _queue: Queue
+    _address: Address
+    _memo: TraitsCache
 
     def references(self, run: ReferenceRun) -> list[Reference]:
         """The references, each in its segment. Their memory is accounted for already."""
         queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
-        data, live, unpack = self._data, self._segment.live, MESSAGE.unpack_from
+        data, live, unpack = self._data, segment.live, MESSAGE.unpack_from
         refs = []
         for at in self._begins:
             # fmt: off
             (_, flags, priority, deliveries, _, number, timestamp, expires, _, _,
              head, body, _, traits_length) = unpack(data, at)
             # fmt: on
-            start = at + _TRAITS_AT
+            start = at + MESSAGE.size + 4  # of one queue
             tail_at = start + traits_length
             tail = data[tail_at : tail_at + head + body + 2]
             traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
@@ -213,16 +116,11 @@ class StoredRun:
 class Batch:
     """Messages of one address for one queue, of one priority, that follow each other there."""
 
-    __slots__ = ("address", "places", "priority", "queue")
-
     def __init__(self, queue: Queue, priority: int) -> None:
         self.queue = queue
         self.priority = priority
         self.address: Address | None = None
         self.places = array("I")  # in the columns of a segment
-
-
-_TRAITS_AT = MESSAGE.size + 4  # in the record of a message of one queue
 
 
 class MessageLoader:
@@ -238,12 +136,11 @@ class MessageLoader:
         self._queues = recovery.queues
         self._addresses = recovery.addresses
         self._memo = TraitsCache()
-        self._live_bytes = 0
-        self._restored = self._dangling = 0
+        self._batches: dict[tuple[Queue, int], Batch] = {}  # of the present segment
 
-    def run(self, progress: RecoveryProgress) -> tuple[int, int]:
-        """How many messages are back, and how many had no queue any more."""
-        replay = self._replay
+    def run(self) -> None:
+        """Bring back all messages, and count them."""
+        recovery, replay = self._recovery, self._replay
         index = replay.messages
         total, done = len(index), 0
         eventful = replay.gone.keys() | replay.states.keys() | replay.went_out.keys()
@@ -251,15 +148,13 @@ class MessageLoader:
         index.segments.reverse()
         while index.segments:
             columns = index.segments.pop()  # so that a segment's bytes go with the last of its messages
-            progress.restoring(done, total)
+            recovery.report_progress(f"restored {done} of {total} messages")
             done += len(columns.numbers)
             self._restore_segment(columns, others, eventful)
         while others:
             if not len(others) % LOADED_AT_ONCE:
-                progress.restoring(total - len(others), total)
+                recovery.report_progress(f"restored {total - len(others)} of {total} messages")
             self._restore_other(others.pop())
-        self._recovery.journal.live_bytes += self._live_bytes
-        return self._restored, self._dangling
 
     def _restore_other(self, number: int) -> None:
         read, data, at = self._replay.messages.others.pop(number)
@@ -267,8 +162,8 @@ class MessageLoader:
 
     def _restore_segment(self, columns: SegmentMessages, others: list[int], eventful: set[int]) -> None:
         """``others`` are the numbers of messages in no columns, descending."""
-        known: dict[tuple[Queue, int], Batch] = {}
-        batches = [self._batch_for(kind, known) for kind in columns.kinds]
+        self._batches = {}
+        batches = [self._batch_for(kind) for kind in columns.kinds]
         addresses = [None if kind is None else self._addresses.get(kind.address) for kind in columns.kinds]
         numbers, kinds = columns.numbers, columns.kinds_of
         segment = self._recovery.segments[columns.segment.number]
@@ -284,7 +179,7 @@ class MessageLoader:
         for place in range(len(numbers)):
             number = numbers[place]
             if number > following:
-                self._flush(columns, known, segment)
+                self._flush(columns, segment)
                 while others and others[-1] < number:
                     self._restore_other(others.pop())
                 following = others[-1] if others else GREATEST_NUMBER
@@ -293,7 +188,7 @@ class MessageLoader:
                 continue
             batch = batches[kind_number]
             if batch is None or number in eventful:
-                self._flush(columns, known, segment)
+                self._flush(columns, segment)
                 self._restore(number, StoredMessage(columns.data, columns.begins[place]), segment)
                 continue
             address = addresses[kind_number]
@@ -301,25 +196,22 @@ class MessageLoader:
                 self._defer(columns, batch, segment)
                 batch.address = address
             batch.places.append(place)
-        self._flush(columns, known, segment)
+        self._flush(columns, segment)
 
-    def _batch_for(self, kind: MessageKind | None, known: dict[tuple[Queue, int], Batch]) -> Batch | None:
+    def _batch_for(self, kind: MessageKind | None) -> Batch | None:
         """For messages of a kind of which no reference is needed yet; None where one is."""
         if kind is None or kind.grouped:
             return None
         queue = self._queues.get(kind.queue)
-        if queue is None or kind.address not in self._addresses or not _takes_runs(queue):
+        if queue is None or kind.address not in self._addresses:
             return None
-        key = (queue, kind.priority)
-        batch = known.get(key)
-        if batch is None:
-            batch = known[key] = Batch(queue, kind.priority)
-        return batch
+        # a queue that needs nothing of a message that comes back but its number, its priority and its size
+        if type(queue) is not Queue or queue.non_destructive or queue.ring_size >= 0 or queue.hooks.enqueued:
+            return None
+        return self._batches.setdefault((queue, kind.priority), Batch(queue, kind.priority))
 
-    def _flush(
-        self, columns: SegmentMessages, batches: dict[tuple[Queue, int], Batch], segment: JournalSegment
-    ) -> None:
-        for batch in batches.values():
+    def _flush(self, columns: SegmentMessages, segment: JournalSegment) -> None:
+        for batch in self._batches.values():
             self._defer(columns, batch, segment)
 
     def _defer(self, columns: SegmentMessages, batch: Batch, segment: JournalSegment) -> None:
@@ -343,8 +235,8 @@ class MessageLoader:
         size = tails + length * MESSAGE_OVERHEAD
         address.occupy_all(length, size)
         queue.reinstate_run(run, batch.priority, size)
-        self._live_bytes += RECORD_OVERHEAD * length + tails
-        self._restored += length
+        self._recovery.journal.live_bytes += RECORD_OVERHEAD * length + tails
+        self._recovery.messages += length
 
     def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
         gone = self._replay.gone.get(number, ())
@@ -353,55 +245,23 @@ class MessageLoader:
         found = [queues.get(each) or self._recovery.queue_of(each, address) for each in stored.queue_ids()]
         holders = [queue for queue in found if queue is not None and queue.number not in gone]
         if not holders:
-            self._dangling += 1
+            self._recovery.orphaned += 1
             return
         message = stored.restore(address, self._memo)
-        refs = [self._refer(stored, message, queue) for queue in holders]
-        self._keep(message, refs[0] if len(refs) == 1 else MessageReferences(refs), segment)
+        refs: list[Reference] = []
+        for queue in holders:
+            ref = queue.restore(message)
+            state = self._replay.state_of(stored, queue.number)
+            ref.deliveries, ref.attempts, ref.due = state.deliveries, state.attempts, state.due
+            if state.recurrence:
+                ref.recurrence = unpack_recurrence(state.recurrence)
+            refs.append(ref)
+        segment.live[message.number] = refs[0] if len(refs) == 1 else MessageReferences(refs)
+        message.segment = segment
+        self._recovery.journal.live_bytes += RECORD_OVERHEAD + len(message.tail)
+        self._recovery.messages += 1
         for queue, ref in zip(holders, refs, strict=True):
             queue.reinstate(ref)
-
-    def _refer(self, stored: StoredMessage, message: Message, queue: Queue) -> Reference:
-        ref = queue.restore(message)
-        state = self._replay.state_of(stored, queue.number)
-        ref.deliveries, ref.attempts, ref.due = state.deliveries, state.attempts, state.due
-        if state.recurrence:
-            ref.recurrence = unpack_recurrence(state.recurrence)
-        return ref
-
-    def _keep(self, message: Message, held: LiveMessage, segment: JournalSegment) -> None:
-        segment.live[message.number] = held
-        message.segment = segment
-        self._live_bytes += RECORD_OVERHEAD + len(message.tail)
-        self._restored += 1
-
-
-def _takes_runs(queue: Queue) -> bool:
-    """Whether a queue needs nothing of a message that comes back but its number, its priority and its size."""
-    plain = type(queue) is Queue and not queue.non_destructive
-    return plain and queue.ring_size < 0 and queue.hooks.enqueued is None
-
-
-class RecoveryProgress:
-    """Log lines of a recovery that takes long."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._clock = broker.clock.steady
-        self._reported_at = self._clock.refresh()
-
-    def reading(self, done: int, total: int) -> None:
-        """So many bytes of all are read."""
-        self._log(lambda: f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
-
-    def restoring(self, done: int, total: int) -> None:
-        """So many messages of all are back."""
-        self._log(lambda: f"restored {done} of {total} messages")
-
-    def _log(self, text: Callable[[], str]) -> None:
-        now = self._clock.refresh()
-        if now - self._reported_at >= PROGRESS_INTERVAL:
-            self._reported_at = now
-            log.info("recovering the journal: %s", text())
 
 
 class Recovery:
@@ -418,7 +278,7 @@ class Recovery:
         self.addresses: dict[int, Address] = {}
         self.queues: dict[int, Queue] = {}  # by id
         self.segments: dict[int, JournalSegment] = {}  # by number
-        self._progress = RecoveryProgress(broker)
+        self._reported_at = broker.clock.steady.refresh()
         self.messages = 0
         self.orphaned = 0  # messages whose queues are all gone
         self._numbers: MessageNumbers | None = None
@@ -434,17 +294,19 @@ class Recovery:
         collecting = gc.isenabled()
         gc.disable()  # nothing that is made here is garbage, and a million objects are looked at again and again
         try:
-            self.replay.read(self._progress.reading)
+            self.replay.read(
+                lambda done, total: self.report_progress(f"read {done / 1e6:.0f} of {total / 1e6:.0f} MB")
+            )
             self._begin_journal()
             self._restore_bindings()
             self._restore_numbers()
             if pages is not None:
                 pages()
                 self._restore_numbers()
-            self.messages, self.orphaned = MessageLoader(self).run(self._progress)
+            MessageLoader(self).run()
             self._restore_ids()
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(fault.filename), 0) from fault
+            raise StoreError.of(fault) from fault
         finally:
             if collecting:
                 gc.enable()
@@ -460,17 +322,24 @@ class Recovery:
             seconds,
         )
 
+    def report_progress(self, text: str) -> None:
+        """Log the progress of a recovery that takes long, unless that was done a moment ago."""
+        now = self._broker.clock.steady.refresh()
+        if now - self._reported_at >= PROGRESS_INTERVAL:
+            self._reported_at = now
+            log.info("recovering the journal: %s", text)
+
     # ---- files
 
     def _begin_journal(self) -> None:
         self._set_misplaced_aside()
         replay = self.replay
-        repair = SegmentRepair(self._files)
-        repaired = repair.repair(replay.segments)
-        for text in repair.reports:
-            self._report(text)
-        self.lost_bytes = repair.lost_bytes
-        segments = [self._segment_of(each) for each in repaired]
+        repaired = self._repair(replay.segments)
+        segments: list[JournalSegment] = []
+        for read in repaired:
+            segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
+            segment.damaged = bool(read.faults)
+            segments.append(segment)
         for number in replay.missing:
             self._report(
                 f"segment {number} of the journal in {replay.directory} is missing; number of lost messages "
@@ -485,12 +354,82 @@ class Recovery:
         journal.complete_transaction = replay.complete_transaction
         journal.next_address = count(replay.next_address)
         journal.next_page = replay.next_page if replay.lists_pages else 0
-        numbers = [each.number for each in (*repaired, *[read for read, _ in replay.misplaced])]
-        journal.last_segment = max(*numbers, *replay.missing, 0, 0)
-        journal.begin(
-            segments,
-            self._tail_of(repaired[-1], segments[-1]) if repaired else None,
+        numbers = [each.number for each in (*repaired, *[each for each, _ in replay.misplaced])]
+        journal.last_segment = max([*numbers, *replay.missing, 0])
+        journal.begin(segments, self._tail_of(repaired[-1]) if repaired else None)
+
+    def _repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """All but one that was begun, with ``faults`` where they shall be set aside in the end.
+
+        Raises `StoreError` for what a newer version has written, `OSError`.
+        """
+        segments = self._without_begun(segments)
+        for read, after in zip(segments, [*segments[1:], None], strict=False):
+            self._repair_segment(read, after)
+        return segments
+
+    def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
+        """All but a last one of which nothing can be read, where it was being begun when the broker died.
+
+        The one before it is sealed after that: while it is not, nothing in the last one was ever confirmed.
+        """
+        if not segments or segments[-1].records or not segments[-1].faults or segments[-1].sealed:
+            return segments
+        *others, last = segments
+        short = last.size <= HEADER.size
+        if last.faults[0].unsupported or not (short or (others and not others[-1].sealed)):
+            return segments
+        log.warning("%s: ignored incomplete segment", last.path)
+        if not short:
+            self._files.rename(last.path, free_name(self._files, last.path, DAMAGED))
+        elif not others or not others[-1].sealed:  # else the next segment is written over it
+            self._files.remove(last.path)
+        return others
+
+    def _repair_segment(self, read: ReadSegment, after: ReadSegment | None) -> None:
+        if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
+            read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
+        if not read.faults:
+            if read.zeros:  # the broker was killed: what prefilled the segment is not needed
+                self._files.truncate(read.path, read.size)
+                read.zeros = 0
+            return
+        fault = read.faults[0]
+        if fault.unsupported:
+            raise StoreError(f"{fault.reason}: written by a newer version of stompring", read.path, fault.at)
+        if after is None and not read.sealed and fault.at >= HEADER.size:
+            self._cut(read, fault)
+            return
+        lost = read.size - read.good
+        extent = f"the last {lost} bytes are unreadable"
+        if read.sealed or not fault.at:
+            extent = f"{len(read.faults)} unreadable part{'s' if len(read.faults) > 1 else ''}"
+        self._report(
+            f"{read.path} is damaged at byte {fault.at} ({fault.reason}): {extent}; "
+            "set aside once its readable records are rewritten"
         )
+        self.lost_bytes += lost
+
+    def _cut(self, read: ReadSegment, fault: Fault) -> None:
+        """The end of the newest segment was being written when the broker died, or is damaged.
+
+        Without a footer nothing leads over damage: what looks like a record behind it may be part of a message.
+        """
+        data = self._files.read(read.path)
+        lost = len(data) - read.good
+        if _has_records(data, fault.at):
+            aside = read.path.with_name(read.path.name + ".damaged")
+            self._files.replace(aside, data)
+            self._report(
+                f"{read.path} is damaged at byte {fault.at} ({fault.reason}): dropped the last {lost} bytes; "
+                f"{aside.name} has the whole file"
+            )
+            self.lost_bytes += lost
+        else:
+            log.warning("%s: the last %d bytes of an incomplete write are truncated", read.path, lost)
+        self._files.truncate(read.path, read.good)
+        read.size = read.good
+        read.faults = []
 
     def _set_misplaced_aside(self) -> None:
         """Segments that are not what their names say. Raises `StoreError` where all are another directory's."""
@@ -500,20 +439,14 @@ class Recovery:
             raise StoreError(
                 f"the journal belongs to data directory {foreign[-1].header.directory.hex()}, but this one is "
                 f"{replay.identity.hex()}: restore the matching journal or the file '{IDENTITY}'",
-                str(replay.directory),
-                0,
+                replay.directory,
             )
         for read, why in replay.misplaced:
             aside = free_name(self._files, read.path, DAMAGED)
             self._files.rename(read.path, aside)
             self._report(f"{read.path} is not segment {read.number}: {why}; set aside as {aside.name}")
 
-    def _segment_of(self, read: ReadSegment) -> JournalSegment:
-        segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
-        segment.damaged = bool(read.faults)
-        return segment
-
-    def _tail_of(self, read: ReadSegment, segment: JournalSegment) -> RecordEncoder | None:
+    def _tail_of(self, read: ReadSegment) -> RecordEncoder | None:
         """Where to go on in the last segment, unless it is sealed or damaged."""
         if read.sealed or read.faults:
             return None
@@ -559,20 +492,15 @@ class Recovery:
 
     def _rebind(self, queue: Queue) -> None:
         """A queue was restored, and its address with it perhaps, of which the journal does not know enough."""
-        self.journal.bind(self._bindings.of_queue(queue))
-        self.journal.bind(self._bindings.of_address(as_address(queue.address)))
+        self._bindings.bind(queue)
+        self._bindings.bind(as_address(queue.address))
 
     def address_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Address | None:
         """An address that the journal does not know, as the page ``path`` describes it; None where it cannot be."""
         address = self._address_from(number, description, path)
         if address is not None:
-            self.journal.bind(self._bindings.of_address(address))
-            log.info(
-                "address %s restored from page file %s, not from the journal",
-                address.name,
-                path,
-                extra={"address": address.name},
-            )
+            self._bindings.bind(address)
+            self._log_restored("address", address.name, path)
         return address
 
     def queue_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Queue | None:
@@ -583,31 +511,30 @@ class Recovery:
         queue = self._queue_from(number, description, path)
         if queue is not None:
             self._rebind(queue)
-            log.info(
-                "queue %s restored from page file %s, not from the journal",
-                queue.name,
-                path,
-                extra={"queue": queue.name},
-            )
+            self._log_restored("queue", queue.name, path)
         return queue
+
+    @staticmethod
+    def _log_restored(kind: str, name: str, path: Path) -> None:
+        text = "%s %s restored from page file %s, not from the journal"
+        log.info(text, kind, name, path, extra={kind: name})
 
     def _restore_bindings(self) -> None:
         """Addresses, then queues, then values."""
         known = self._bindings
-        for (what, number), (segment, value) in sorted(self.replay.bindings.items(), key=_what):
+        for (what, number), (segment, value) in sorted(
+            self.replay.bindings.items(), key=lambda each: each[0][0]
+        ):
+            subject: Address | Queue | int | None = None
             if what == ADDRESS:
-                address = self._address_from(number, value, segment.path)
-                binding = None if address is None else known.of_address(address)
+                subject = self._address_from(number, value, segment.path)
             elif what == QUEUE:
-                queue = self._queue_from(number, value, segment.path)
-                binding = None if queue is None else known.of_queue(queue)
+                subject = self._queue_from(number, value, segment.path)
             elif what == NOTE:
                 known.values[number] = value
-                binding = known.of_value(number)
-            else:
-                continue
-            if binding is not None:
-                self.adopt(binding, segment)
+                subject = number
+            if subject is not None:
+                self.adopt(known.of(subject), segment)
 
     def _address_from(self, number: int, value: Mapping[str, Any], path: Path) -> Address | None:
         try:
@@ -629,26 +556,25 @@ class Recovery:
 
     def _queue_from(self, number: int, value: Mapping[str, Any], path: Path) -> Queue | None:
         try:
-            return self._restore_queue(number, StoredQueue.parse(value))
+            stored = StoredQueue.parse(value)
+            directory, attributes = self._broker.directory, stored.attributes
+            if stored.address not in directory.addresses:
+                directory.create_address(
+                    stored.address, frozenset({attributes.routing_type}), auto_created=True
+                )
+            queue = directory.restore_queue(stored.name, stored.address, attributes, number)
+            queue.no_local = stored.no_local
+            queue.as_configured = stored.as_configured
+            queue.paused = stored.paused
+            queue.update_filter()
+            self.queues[number] = queue
+            return queue
         except UNUSABLE as fault:
             self._report(
                 f"cannot restore queue {value.get('name', number)} from {path}: {_why(fault)}",
                 queue=str(value.get("name", number)),
             )
             return None
-
-    def _restore_queue(self, number: int, stored: StoredQueue) -> Queue:
-        directory = self._broker.directory
-        attributes = stored.attributes
-        if stored.address not in directory.addresses:
-            directory.create_address(stored.address, frozenset({attributes.routing_type}), auto_created=True)
-        queue = directory.restore_queue(stored.name, stored.address, attributes, number)
-        queue.no_local = stored.no_local
-        queue.as_configured = stored.as_configured
-        queue.paused = stored.paused
-        queue.update_filter()
-        self.queues[number] = queue
-        return queue
 
     def _restore_ids(self) -> None:
         persist, journal = self._broker.configuration.persist_id_cache, self.journal
@@ -677,11 +603,6 @@ class Recovery:
         segment = repaired.segment = self.segments[read.number]
         segment.live[repaired] = repaired
 
-    @property
-    def names(self) -> dict[tuple[int, int], str]:
-        """Names of addresses and queues by ADDRESS or QUEUE and their id, also of those that are deleted."""
-        return self.replay.names
-
     def address_of(self, number: int) -> Address:
         """The address with that id; one that is deleted, and yet has messages in wildcard queues, is made for them."""
         address = self.addresses.get(number)
@@ -694,10 +615,6 @@ class Recovery:
                 address.number, address.deleted = number, True
             self.addresses[number] = address
         return address
-
-
-def _what(binding: tuple[tuple[int, int], object]) -> int:
-    return binding[0][0]
 
 
 def _why(fault: Exception) -> str:

@@ -17,14 +17,16 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import merge
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from .encoder import unpack_recurrence
+from .encoder import MessageState, unpack_recurrence
 from .files import Files
 from .record import (
     ADDRESS,
@@ -46,6 +48,7 @@ from .record import (
     QUEUE,
     QUEUE_ADDRESS,
     REMOVED,
+    RETAINED,
     SCOPED,
     SETTLED,
     STATE,
@@ -54,7 +57,6 @@ from .record import (
     Kind,
     StoredMessage,
     fits,
-    retained_numbers,
     unpack_binding,
     unpack_ids,
     unpack_numbers,
@@ -83,8 +85,6 @@ RecordLocation = tuple["ReadSegment", bytes, int]
 class MessageKind:
     """What message records have in common: all but number, times and the lengths of head and body."""
 
-    __slots__ = ("address", "before", "fixed", "grouped", "part", "priority", "queue", "routed")
-
     def __init__(self, fixed: bytes, routed: bytes, part: bytes) -> None:
         self.fixed = fixed
         self.routed = routed
@@ -98,21 +98,6 @@ class MessageKind:
 
 class SegmentMessages:
     """Message records of one segment, ascending by number: number, beginning, bytes of the tail, and kind of each."""
-
-    __slots__ = (
-        "_current",
-        "_found",
-        "_known",
-        "_number_of_kind",
-        "begins",
-        "data",
-        "gone",
-        "kinds",
-        "kinds_of",
-        "numbers",
-        "segment",
-        "sizes",
-    )
 
     def __init__(self, segment: ReadSegment, data: bytes) -> None:
         self.segment = segment
@@ -219,18 +204,11 @@ class MessageIndex:
         last = self._last
         if last is not None and last.numbers[0] <= number <= last.numbers[-1]:
             return last
-        segments = self.segments
-        low, high = 0, len(segments)
-        while low < high:
-            middle = (low + high) // 2
-            if segments[middle].numbers[-1] < number:
-                low = middle + 1
-            else:
-                high = middle
-        if low == len(segments):
+        at = bisect_left(self.segments, number, key=lambda columns: columns.numbers[-1])
+        if at == len(self.segments):
             return None
-        self._last = segments[low]
-        return segments[low]
+        self._last = found = self.segments[at]
+        return found
 
     def get(self, number: int) -> RecordLocation | None:
         """Where the record of a message is, None where there is no such message."""
@@ -264,17 +242,13 @@ class MessageIndex:
 
     def __iter__(self) -> Iterator[int]:
         """The numbers, ascending."""
-        others = sorted(self.others)
-        at = 0
+        return merge(sorted(self.others), self._in_columns())
+
+    def _in_columns(self) -> Iterator[int]:
         for columns in self.segments:
-            kinds = columns.kinds_of
-            for place, number in enumerate(columns.numbers):
-                while at < len(others) and others[at] < number:
-                    yield others[at]
-                    at += 1
-                if kinds[place] != GONE:
+            for kind, number in zip(columns.kinds_of, columns.numbers, strict=True):
+                if kind != GONE:
                     yield number
-        yield from others[at:]
 
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
@@ -283,15 +257,6 @@ _NUMBER = Struct("<Q")
 _NUMBER_AT = 8  # of a message record
 _COUNT = Struct("<I")
 _QUEUES_AT = MESSAGE.size - 8
-
-
-class MessageState(NamedTuple):
-    """Where a message stands in one queue, as in a STATE record."""
-
-    deliveries: int
-    attempts: int
-    due: int
-    recurrence: bytes
 
 
 @dataclass(slots=True)
@@ -312,11 +277,6 @@ class ReadSegment:
     consumers: int = 0  # the greatest number of one that it names
     end: int = 0  # of its records, where nothing is wrong with them
     zeros: int = 0
-
-    @property
-    def lost(self) -> int:
-        """Bytes that could not be read."""
-        return self.size - self.good if self.faults else 0
 
 
 class ReplayedIds:
@@ -389,10 +349,10 @@ class Replay:
         self.next_message = 1
         self.next_queue = 1
         self.missing: list[int] = []  # segments
-        self.last_segment = 0  # the greatest number of a file
         self.malformed: list[str] = []  # records that could not be understood
         self._segment = ReadSegment(0, directory, 0, Header())
         self._kinds: dict[int, Callable[[bytes, int, int], None]] = {
+            Kind.MESSAGE: self._message,
             Kind.SETTLED: self._settled,
             Kind.STATE: self._state,
             Kind.DELIVERED: self._delivered,
@@ -410,7 +370,7 @@ class Replay:
             Kind.SCOPED: self._scoped,
         }
 
-    def read(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def read(self, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
         """Read all segments; ``progress`` gets the bytes read and the total. Raises `OSError`, `StoreError`."""
         found = sorted(
             (int(match[1]), self.directory / match[0])
@@ -421,9 +381,7 @@ class Replay:
         done = 0
         for number, path in found:
             done += self._read_segment(number, path)
-            if progress is not None:
-                progress(done, total)
-        self.last_segment = found[-1][0] if found else 0
+            progress(done, total)
         self.missing = self._find_missing()
 
     def _find_missing(self) -> list[int]:
@@ -440,7 +398,7 @@ class Replay:
     def _read_segment(self, number: int, path: Path) -> int:
         data = self._files.read(path)
         header = Header.read(data)
-        header.refuse_older(str(path))
+        header.refuse_older(path)
         segment = ReadSegment(number, path, len(data), header)
         why = header.misplaced(number, self.identity)
         if why:
@@ -464,7 +422,7 @@ class Replay:
             if data[begin] == 1:
                 number = columns.add(begin, end, greatest)
                 if number < 0:
-                    self._other_message(data, begin, end)
+                    self._record(data, begin, end)
                     continue
                 greatest = number
                 if others and number in others:
@@ -484,12 +442,8 @@ class Replay:
         return len(data)
 
     def _record(self, data: bytes, begin: int, end: int) -> None:
-        read = self._kinds.get(data[begin])
         try:
-            if read is not None:
-                read(data, begin, end)
-            else:
-                self._not_understood(begin)
+            self._kinds[data[begin]](data, begin, end)
         except (error, ValueError, KeyError, TypeError, IndexError, RecursionError):
             self._not_understood(begin)
 
@@ -497,13 +451,6 @@ class Replay:
         self.malformed.append(f"{self._segment.path} at {at}")
 
     # ---- messages
-
-    def _other_message(self, data: bytes, begin: int, end: int) -> None:
-        """A message that is unlike most."""
-        try:
-            self._message(data, begin, end)
-        except ValueError:
-            self._not_understood(begin)
 
     def _message(self, data: bytes, begin: int, end: int) -> None:
         if not fits(data, begin, end):
@@ -548,15 +495,11 @@ class Replay:
             self.went_out.get(number, {}).pop(queue, None)
 
     def _delivered(self, data: bytes, begin: int, end: int) -> None:
-        for queue, number in self._delivered_of(data, begin, end):
+        queue = DELIVERED.unpack_from(data, begin)[3]
+        for number in unpack_numbers(data[begin + DELIVERED.size : end]):
             if number in self.messages:
                 counts = self.went_out.setdefault(number, {})
                 counts[queue] = counts.get(queue, 0) + 1
-
-    def _delivered_of(self, data: bytes, begin: int, end: int) -> list[tuple[int, int]]:
-        """Queue and number of each message of a DELIVERED record."""
-        queue = DELIVERED.unpack_from(data, begin)[3]
-        return [(queue, number) for number in unpack_numbers(data[begin + DELIVERED.size : end])]
 
     def _transaction(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, records, number = TRANSACTION.unpack_from(data, begin)
@@ -641,7 +584,10 @@ class Replay:
 
     def _retained(self, data: bytes, begin: int, end: int) -> None:
         """Messages that are retained, for those who read the journal: only their numbers matter here."""
-        numbers = retained_numbers(data, begin, end)
+        count, at = RETAINED.unpack_from(data, begin)[3], begin + RETAINED.size
+        if count * 8 > end - at:
+            raise ValueError
+        numbers = unpack_numbers(data[at : at + count * 8])
         self.next_message = max(self.next_message, max(numbers, default=0) + 1)
 
     def _scoped(self, data: bytes, begin: int, end: int) -> None:
@@ -651,17 +597,12 @@ class Replay:
 
     # ---- what came of it
 
-    def queues_of(self, place: RecordLocation) -> tuple[int, ...]:
-        """The queues in the record of a message."""
-        _, data, at = place
-        return StoredMessage(data, at).queue_ids()
-
     def state_of(self, message: StoredMessage, queue: int) -> MessageState:
         """Where a message stands in one of its queues."""
         number = message.number
         state = self.states.get(number, {}).get(queue)
         if state is None:
-            state = MessageState(message.deliveries, 0, message.due, b"")
+            state = MessageState(message.deliveries, 0, message.due)
         went_out = self.went_out.get(number, {}).get(queue, 0)
         return state._replace(deliveries=state.deliveries + went_out) if went_out else state
 
@@ -670,6 +611,29 @@ class Replay:
         if not self.lists_pages or number in self.page_files or number in self.removed_pages:
             return True
         return number >= self.next_page
+
+    def misplaced_page(
+        self,
+        number: int,
+        header: Header,
+        expected: str,
+        found: Callable[[], str | None],
+        twice: bool,
+        sure: bool,
+    ) -> str:
+        """Why a file cannot be page ``number`` of the address ``expected``; empty where it can.
+
+        ``found`` gives the name of the address that the file names, if it names another one than its directory.
+        ``twice``: another file has the same number, ``sure``: all pages have records in the journal.
+        """
+        why = header.misplaced(number, self.identity)
+        if not why and twice:
+            why = "another file has the same number"
+        if not why and (name := found()) not in (None, expected):
+            why = f"it belongs to address {name}"
+        if not why and sure and not self.may_have_page(number):
+            why = "the journal has no record of it"
+        return why
 
     @property
     def next_address(self) -> int:
@@ -694,37 +658,28 @@ class PageRecords:
         self.segments: dict[QueueInPage, ReadSegment] = {}
         self.ends: dict[int, int] = {}
         self.reach: dict[int, int] = {}
-        self.malformed = 0  # records that do not make sense
         for segment, payload in records:
-            try:
+            with suppress(error):  # records that do not make sense
                 self._read(segment, payload)
-            except error:
-                self.malformed += 1
 
     def _read(self, segment: ReadSegment, payload: bytes) -> None:
-        kind = payload[0]
-        if kind == Kind.PAGE_SETTLED:
-            _, _, _, _, queue, page, _ = PAGE_SETTLED.unpack_from(payload)
-            end = self._settle((queue, page), payload[PAGE_SETTLED.size :])
-            self.ends[page] = max(self.ends.get(page, 0), end)
-            self.segments.setdefault((queue, page), segment)
-        elif kind == Kind.PAGE_CURSOR:
-            _, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)
-            end = self._settle((queue, page), payload[PAGE_CURSOR.size :])
-            self.segments[queue, page] = segment  # it repeats all earlier records
-        else:
-            _, _, _, _, queue, page, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)
-            self.states.setdefault((queue, page), {})[index] = (deliveries, attempts, due)
-            self.segments.setdefault((queue, page), segment)
+        kind, _, _, _, queue, page = PAGE_CURSOR.unpack_from(payload)  # as all of them begin
+        key = (queue, page)
+        if kind == Kind.PAGE_STATE:
+            *_, index, deliveries, attempts, due, _ = PAGE_STATE.unpack_from(payload)
+            self.states.setdefault(key, {})[index] = (deliveries, attempts, due)
             end = index + 1
+        else:
+            runs = payload[PAGE_CURSOR.size if kind == Kind.PAGE_CURSOR else PAGE_SETTLED.size :]
+            known = self.settled.setdefault(key, [])
+            known += unpack_runs(runs)
+            end = sum(known[-1]) if runs else 0  # they ascend within a record
+        if kind == Kind.PAGE_CURSOR:
+            self.segments[key] = segment  # it repeats all earlier records
+        else:
+            self.segments.setdefault(key, segment)
             self.ends[page] = max(self.ends.get(page, 0), end)
         self.reach[page] = max(self.reach.get(page, 0), end)
-
-    def _settle(self, key: QueueInPage, runs: bytes) -> int:
-        """Add runs; returns where they end."""
-        known = self.settled.setdefault(key, [])
-        known += unpack_runs(runs)
-        return sum(known[-1]) if runs else 0  # they ascend within a record
 
     def lost_with(self, page: int, shares: Mapping[int, int]) -> dict[int, int]:
         """What is left for each queue of a page that is lost, of which ``shares`` has how many it had there."""
@@ -732,11 +687,6 @@ class PageRecords:
             queue: count - run_length(self.settled.get((queue, page), ())) for queue, count in shares.items()
         }
         return {queue: count for queue, count in left.items() if count > 0}
-
-    @property
-    def last_page(self) -> int:
-        """The greatest number of a page that anything is said of."""
-        return max((page for _, page in self.segments), default=0)
 
 
 def run_length(runs: Iterable[tuple[int, int]]) -> int:

@@ -17,26 +17,33 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from stompring.broker.clock import Clock
+from stompring.broker.broker import Broker
+from stompring.broker.clock import Clock, cancel
 from stompring.broker.queue import Queue
 from stompring.errors import StoreError
 from stompring.settings.model import Retention as Settings
 
-from .datadir import IDENTITY, INGESTED, Lake, identity_text, parse_ingested, read_identity, read_ingested
+from .datadir import (
+    IDENTITY,
+    INGESTED,
+    Lake,
+    Position,
+    identity_text,
+    parse_ingested,
+    read_identity,
+    read_ingested,
+)
 from .encoder import RecordEncoder
 from .files import Files
 from .record import SAMPLE, SAMPLE_ROW, Kind
 from .segment import HEADER, NO_IDENTITY, TRAILER, footer_offset, pack_header
 from .segment import SAMPLES as SAMPLES_SEGMENT
 from .writer import AppendOnlyFile, Writer
-
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
-
 
 #: Queues that are looked at in one turn of the reactor: about a millisecond.
 QUEUES_AT_ONCE = 500
@@ -66,14 +73,9 @@ class Samples:
 
     def stop(self) -> None:
         """Take a last one, and complete the file."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._slices is not None:
-            for _ in self._slices:
-                pass
-        for _ in self._sample(self._broker.clock.refresh()):
-            pass
+        cancel(self._timer)
+        list(self._slices or ())
+        list(self._sample(self._broker.clock.refresh()))
         self._close()
 
     def start(self) -> None:
@@ -110,7 +112,23 @@ class Samples:
             return  # it was stopped meanwhile
         rows = []
         for queue in queues:
-            row = self._row(encoder, queue)
+            encoder.name_queue(queue, alone=True)
+            row = SAMPLE_ROW.pack(
+                queue.number,
+                encoder.name_address(queue.address),
+                max(0, queue.ring_size),
+                queue.message_count,
+                queue.delivering,
+                queue.scheduled_count,
+                queue.paged_count,
+                len(queue.consumers),
+                queue.messages_added,
+                queue.messages_acknowledged,
+                queue.messages_expired,
+                queue.messages_killed,
+                queue.messages_replaced,
+                queue.persistent_size,
+            )
             if self._last.get(queue.number) != row:
                 self._last[queue.number] = row
                 rows.append(row)
@@ -119,29 +137,9 @@ class Samples:
             encoder.add(SAMPLE.pack(Kind.SAMPLE, 0, 0, len(rows), now) + b"".join(rows))
             stream.append(encoder.take(), False)
 
-    @staticmethod
-    def _row(encoder: RecordEncoder, queue: Queue) -> bytes:
-        encoder.name_queue_alone(queue)
-        return SAMPLE_ROW.pack(
-            queue.number,
-            encoder.name_address(queue.address),
-            max(0, queue.ring_size),
-            queue.message_count,
-            queue.delivering,
-            queue.scheduled_count,
-            queue.paged_count,
-            len(queue.consumers),
-            queue.messages_added,
-            queue.messages_acknowledged,
-            queue.messages_expired,
-            queue.messages_killed,
-            queue.messages_replaced,
-            queue.persistent_size,
-        )
-
     def _open(self, now: int) -> None:
         number = self._next_number()
-        path = samples_path(self._retention.directory, number)
+        path = self._retention.directory / SAMPLES / f"{number:09d}.samples"
         self._stream = self._retention.writer.open(path)
         self._encoder = RecordEncoder(HEADER.size, self._next_address)
         self._begun, self._last = now, {}
@@ -155,71 +153,52 @@ class Samples:
             self._retention.add_file(stream.path, stream.size)
 
 
-def samples_path(directory: Path, number: int) -> Path:
-    """Where a file of samples is."""
-    return directory / SAMPLES / f"{number:09d}.samples"
-
-
 log = logging.getLogger(__name__)
 
 #: Milliseconds in which what was not ingested is spoken of once: files may go by the thousand.
 REPORT_INTERVAL = 60_000
 
 
-class DeletionCandidate(NamedTuple):
-    """A file that is to go, and why."""
+class DeletedFile(NamedTuple):
+    """A file that is deleted, the reason, and the names of the lakes that did not have all of it."""
 
     path: Path
     reason: str
+    lakes: tuple[str, ...] = ()
 
 
-class LostFile(NamedTuple):
-    """A file that went although some lakes did not have all of it."""
-
-    path: Path
-    reason: str
-    lakes: tuple[str, ...]
+#: What came of one try to delete files: those that a lake lacks, and what is wrong with the list of what is ingested.
+DeletionReport = tuple[list[DeletedFile], str | None]
 
 
-class DeletionReport(NamedTuple):
-    """What came of one try. ``fault`` is what is wrong with the list of what is ingested."""
-
-    lost: list[LostFile]
-    fault: str | None
-
-
+@dataclass
 class Deletion:
     """A chore: delete files. ``reports`` is read by the reactor; everything else here is the disk thread's alone.
 
     Where it fails it goes on with the same file at the next try, and nothing is reported twice.
     """
 
-    def __init__(
-        self, directory: Path, candidates: Iterable[DeletionCandidate], reports: deque[DeletionReport]
-    ) -> None:
-        self._directory = directory
-        self._candidates = deque(candidates)
-        self._reports = reports
+    _directory: Path
+    _files: deque[DeletedFile]
+    _reports: deque[DeletionReport]
 
     def __call__(self, files: Files) -> None:
         lakes, fault = self._lakes(files)
-        lost: list[LostFile] = []
+        lost: list[DeletedFile] = []
         try:
-            while self._candidates:
-                path, reason = self._candidates[0]
+            while self._files:
+                file = self._files[0]
+                path, folder = file.path, file.path.parent
                 lacking = self._lacking(files, path, lakes)
                 files.remove(path)
                 if lacking:
-                    lost.append(LostFile(path, reason, lacking))
-                self._candidates.popleft()
-                self._retry_tasks(files, path.parent)
+                    lost.append(file._replace(lakes=lacking))
+                self._files.popleft()
+                # the directory of an address goes with its last page
+                if folder.parent.parent == self._directory and not files.names(folder):
+                    files.remove_directory(folder)
         finally:
-            self._reports.append(DeletionReport(lost, fault))
-
-    def _retry_tasks(self, files: Files, folder: Path) -> None:
-        """The directory of an address goes with its last page."""
-        if folder.parent.parent == self._directory and not files.names(folder):
-            files.remove_directory(folder)
+            self._reports.append((lost, fault))
 
     def _lakes(self, files: Files) -> tuple[list[Lake], str | None]:
         """Who ingests. What is wrong there keeps no file from being deleted."""
@@ -258,7 +237,7 @@ class LostFiles:
     def __init__(self) -> None:
         self.count = 0
         self.reports: deque[DeletionReport] = deque()  # the disk thread adds to it
-        self._unreported: list[LostFile] = []
+        self._unreported: list[DeletedFile] = []
         self._fault: str | None = None
         self._timer: Any = None
         self._stopped = False
@@ -272,13 +251,11 @@ class LostFiles:
             self._fault = fault
             self.count += len(lost)
             self._unreported += lost
-        if self._unreported and self._stopped:
+        if self._unreported and (self._stopped or self._timer is None):
             self._report()
-        elif self._unreported and self._timer is None:
-            self._report()
-            self._timer = clock.steady.call_at(
-                clock.steady.now + REPORT_INTERVAL, lambda: self._on_timer(clock)
-            )
+            if not self._stopped:
+                due = clock.steady.now + REPORT_INTERVAL
+                self._timer = clock.steady.call_at(due, lambda: self._on_timer(clock))
 
     def _on_timer(self, clock: Clock) -> None:
         self._timer = None
@@ -305,12 +282,8 @@ class LostFiles:
     def stop(self, clock: Clock) -> None:
         """Tell all, now and from now on; no timer is left behind."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
         self.collect(clock)
-        if self._unreported:
-            self._report()
 
 
 class LakeBacklog(NamedTuple):
@@ -324,26 +297,20 @@ class LakeBacklog(NamedTuple):
 
 def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[LakeBacklog]:
     """The lakes and what they lack. Reads files: not for the reactor. Raises OSError, and ValueError for damage."""
-    lakes = list(read_ingested(directory).values())
-    files = Files()
-    missing: dict[str, list[tuple[RetainedFile, int]]] = {lake.id: [] for lake in lakes}
-    for one in retained:
-        folder, number = one.path.parent.relative_to(directory).as_posix(), int(one.path.stem)
-        for lake in lakes:
-            position = lake.positions.get(folder)
-            begun = position is not None and position.number == number
+    files, known = Files(), list(retained)
+    backlogs: list[LakeBacklog] = []
+    for lake in read_ingested(directory).values():
+        missing: list[tuple[int, int]] = []  # when each file came, and its bytes
+        for one in known:
+            folder, number = one.path.parent.relative_to(directory).as_posix(), int(one.path.stem)
+            position = lake.positions.get(folder, Position(0, 0))
+            begun = position.number == number
             end = _end(files, one.path) if begun else one.size
             if lake.lacks(folder, number, end):
-                missing[lake.id].append((one, end - position.offset if begun and position else one.size))
-    return [
-        LakeBacklog(
-            lake,
-            len(missing[lake.id]),
-            sum(size for _, size in missing[lake.id]),
-            min((one.since for one, _ in missing[lake.id]), default=None),
-        )
-        for lake in lakes
-    ]
+                missing.append((one.since, end - position.offset if begun else one.size))
+        oldest = min((since for since, _ in missing), default=None)
+        backlogs.append(LakeBacklog(lake, len(missing), sum(size for _, size in missing), oldest))
+    return backlogs
 
 
 #: Directories within the one for retention, as beside it. ``paging`` has one for each address again.
@@ -402,7 +369,9 @@ class Retention:
         """List the files retained by earlier runs. Reads directories, so only during start. Raises `StoreError`."""
         files, found = self.writer.files, []
         self._identify(files)
-        for folder in self._folders(files):
+        paging = self.directory / PAGING
+        pages = [paging / name for name in files.names(paging)]
+        for folder in (self.directory / JOURNAL, self.directory / SAMPLES, *pages):
             for name in files.names(folder):
                 match = RETAINED_NAME.fullmatch(name)
                 if match is None:
@@ -426,13 +395,12 @@ class Retention:
             if known is None and self.identity != NO_IDENTITY:
                 files.replace(path, identity_text(self.identity))
         except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), str(fault.filename or path), 0) from None
+            raise StoreError.of(fault, path) from None
         if known is not None and known != self.identity != NO_IDENTITY:
             raise StoreError(
                 f"retains files of data directory {known.hex()}, but this one is {self.identity.hex()}: "
                 "use a separate journal-retention-directory for each data directory",
-                str(path),
-                0,
+                path,
             )
 
     def _go_on_behind(self, files: Files) -> None:
@@ -449,25 +417,11 @@ class Retention:
                 elif folder == SAMPLES:
                     self.last_samples = max(self.last_samples, last)
 
-    def _folders(self, files: Files) -> list[Path]:
-        paging = self.directory / PAGING
-        return [
-            self.directory / JOURNAL,
-            self.directory / SAMPLES,
-            *(paging / name for name in files.names(paging)),
-        ]
-
     # ---- files come
 
-    def retain_segment(self, path: Path, size: int) -> None:
-        """A complete segment of the journal in which nothing counts any more."""
-        self._move_in(path, self.directory / JOURNAL / path.name, size)
-
-    def retain_page(self, path: Path, size: int) -> None:
-        """A page in which nothing is left."""
-        self._move_in(path, self.directory / PAGING / path.parent.name / path.name, size)
-
-    def _move_in(self, path: Path, target: Path, size: int) -> None:
+    def retain(self, path: Path, size: int, folder: str = JOURNAL) -> None:
+        """Move in a segment, or a page to its folder of `PAGING`: nothing in the file counts any more."""
+        target = self.directory / folder / path.name
         self.writer.run_task(lambda files: files.move(path, target))
         self.add_file(target, size)
 
@@ -483,19 +437,21 @@ class Retention:
         """Delete what is too old, and the oldest while there is too much."""
         period, limit = self.settings.period, self.settings.storage_limit
         retained, now = self._retained, self.clock.now
-        candidates: list[DeletionCandidate] = []
+        deleted: deque[DeletedFile] = deque()
         while retained:
-            oldest = retained[0]
-            if 0 <= period <= now - oldest.since:
-                candidates.append(
-                    self._candidate(f"older than the retention period of {period} ms", logging.DEBUG)
-                )
+            if 0 <= period <= now - retained[0].since:
+                reason, level = f"older than the retention period of {period} ms", logging.DEBUG
             elif 0 <= limit < self.bytes:
-                candidates.append(self._candidate(f"storage-limit {limit} exceeded", logging.INFO))
+                reason, level = f"storage-limit {limit} exceeded", logging.INFO
             else:
                 break
-        if candidates:
-            self.writer.run_task(Deletion(self.directory, candidates, self._lost_files.reports))
+            _, path, size = retained.popleft()
+            self.bytes -= size
+            self.deleted += 1
+            log.log(level, "deleted %s: %s", path, reason)
+            deleted.append(DeletedFile(path, reason))
+        if deleted:
+            self.writer.run_task(Deletion(self.directory, deleted, self._lost_files.reports))
             self.writer.after_next_batch(self._collect)
         if retained and period >= 0 and self._timer is None:
             due = min(retained[0].since + period, now + MAX_TIMER_DELAY)
@@ -505,13 +461,6 @@ class Retention:
         self._timer = None
         self.clock.refresh()
         self.enforce()
-
-    def _candidate(self, reason: str, level: int) -> DeletionCandidate:
-        oldest = self._retained.popleft()
-        self.bytes -= oldest.size
-        self.deleted += 1
-        log.log(level, "deleted %s: %s", oldest.path, reason)
-        return DeletionCandidate(oldest.path, reason)
 
     @property
     def deleted_not_ingested(self) -> int:
@@ -524,7 +473,5 @@ class Retention:
 
     def stop(self) -> None:
         """No timer is left behind."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        cancel(self._timer)
         self._lost_files.stop(self.clock)

@@ -98,10 +98,10 @@ class Header:
         _, _, _, _, next_number, created, number, directory, address, _, previous = HEADER.unpack_from(data)
         return cls(format_, kind, next_number, created, number, directory, address, previous)
 
-    def refuse_older(self, path: str) -> None:
+    def refuse_older(self, path: object) -> None:
         """Raises `StoreError` for a file of a format that is no longer read."""
         if self.format < FORMAT:
-            raise StoreError(f"format {self.format} {NO_LONGER_READ}", path, 0)
+            raise StoreError(f"format {self.format} {NO_LONGER_READ}", path)
 
     def misplaced(self, number: int, directory: bytes) -> str:
         """Why this cannot be file ``number`` of a data directory; empty where it can."""
@@ -112,6 +112,11 @@ class Header:
         if self.number not in (0, number):
             return f"it is a copy of file number {self.number}"
         return ""
+
+
+def block_crcs(data: memoryview) -> list[int]:
+    """The CRC-32 of each block."""
+    return [crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)]
 
 
 @dataclass(slots=True)
@@ -140,9 +145,7 @@ class Footer:
         starts = self.starts
         if not starts or starts[0] != HEADER.size:
             return False
-        view = memoryview(data)[: self.size]
-        crcs = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
-        return tuple(crcs) == self.blocks
+        return tuple(block_crcs(memoryview(data)[: self.size])) == self.blocks
 
     def ending(self, data: bytes | memoryview) -> bytes:
         """Footer and trailer behind ``data``, all of the file so far."""
@@ -155,37 +158,30 @@ class Footer:
         at = 0
         while at < size:
             part = memoryview(read(at, min(at + READ_AT_ONCE, size)))
-            crcs += [crc32(part[start : start + BLOCK]) for start in range(0, len(part), BLOCK)]
+            crcs += block_crcs(part)
             at += len(part)
             if len(part) < READ_AT_ONCE:
                 break
         self.size = at
         self.blocks = tuple(crcs)
-        return framed(self.payload()) + pack_trailer(at)
+        return framed(self.payload()) + TRAILER.pack(at, crc32(at.to_bytes(8, "little")), SEAL)
 
     def payload(self) -> bytes:
         """The footer's record without its frame."""
-        return b"".join(
-            (
-                FOOTER.pack(
-                    Kind.FOOTER,
-                    0,
-                    0,
-                    len(self.starts),
-                    self.least_number,
-                    self.greatest_number,
-                    self.least_timestamp,
-                    self.greatest_timestamp,
-                    self.size,
-                    len(self.addresses),
-                    len(self.blocks),
-                ),
-                array("I", self.starts).tobytes(),
-                array("I", self.addresses).tobytes(),
-                array("I", self.blocks).tobytes(),
-                self.more,
-            )
+        fixed = FOOTER.pack(
+            Kind.FOOTER,
+            0,
+            0,
+            len(self.starts),
+            self.least_number,
+            self.greatest_number,
+            self.least_timestamp,
+            self.greatest_timestamp,
+            self.size,
+            len(self.addresses),
+            len(self.blocks),
         )
+        return b"".join((fixed, self.starts, array("I", self.addresses), array("I", self.blocks), self.more))
 
     @classmethod
     def parse(cls, payload: bytes | memoryview) -> Footer | None:
@@ -204,23 +200,8 @@ class Footer:
             at += 4 * count
         starts, address_ids, crcs = parts
         least, greatest, earliest, latest, size = numbers
-        return cls(
-            starts,
-            least,
-            greatest,
-            earliest,
-            latest,
-            tuple(address_ids),
-            tuple(crcs),
-            size,
-            bytes(payload[at:]),
-        )
-
-
-def pack_trailer(footer_at: int) -> bytes:
-    """The last bytes of a sealed segment."""
-    offset = footer_at.to_bytes(8, "little")
-    return TRAILER.pack(footer_at, crc32(offset), SEAL)
+        rest = bytes(payload[at:])
+        return cls(starts, least, greatest, earliest, latest, tuple(address_ids), tuple(crcs), size, rest)
 
 
 def footer_offset(trailer: bytes) -> int:
@@ -293,8 +274,6 @@ class SegmentScan:
     prefill a journal segment: they follow its last record, and nothing else follows them.
     """
 
-    __slots__ = ("_all", "_prefilled", "data", "end", "faults", "footer", "size", "start")
-
     def __init__(self, data: bytes, start: int = -1) -> None:
         """``start`` is where the first record begins; -1: behind the header."""
         self._all = start < 0
@@ -332,9 +311,12 @@ class SegmentScan:
         while at < stop:
             end, reason = record_end(data, at, stop)
             if reason:
-                if self._ends_with_zeros(at):
+                filled = self._prefilled and self.footer is None
+                if filled and not data[at:].strip(b"\0"):
+                    self.size = at  # any other byte there is of a write that was torn
                     return
-                at = self._skip(at, reason, end < 0 or self._is_prefilled())
+                # where zeros follow that are no part of a record, a record may have been written in part
+                at = self._skip(at, reason, end < 0 or (filled and data.endswith(_PREFILLED_END)))
                 continue
             begin = at + PREFIX.size
             if data[begin] == Kind.FOOTER:
@@ -345,17 +327,6 @@ class SegmentScan:
             if not self.faults:
                 self.end = at
             yield begin, end
-
-    def _ends_with_zeros(self, at: int) -> bool:
-        """Whether all bytes from ``at`` on prefill the segment. Any other byte there is of a write that was torn."""
-        if not self._prefilled or self.footer is not None or self.data[at:].strip(b"\0"):
-            return False
-        self.size = at
-        return True
-
-    def _is_prefilled(self) -> bool:
-        """Whether it ends with zeros that are no part of a record: a record may have been written in part there."""
-        return self._prefilled and self.footer is None and self.data.endswith(_PREFILLED_END)
 
     def _sealed_in_part(self, at: int) -> None:
         if not self.faults:

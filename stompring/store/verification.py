@@ -7,11 +7,10 @@ Whether a data directory is in order: what ``stompring data verify`` finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from stompring.settings.model import camel_case
 
@@ -20,9 +19,7 @@ from .export import PortableAddress, PortableQueue, bound_addresses, bound_queue
 from .inspection import (
     DataFile,
     DirectoryContents,
-    FolderContents,
     FoundMessage,
-    JournalInspection,
     Progress,
     Snapshot,
 )
@@ -37,6 +34,7 @@ from .segment import (
     Footer,
     Header,
     SegmentScan,
+    block_crcs,
     find_footer,
     footer_offset,
 )
@@ -57,15 +55,6 @@ class QueueCounts:
     scheduled_count: int = 0
     delivered_count: int = 0  # went out to a consumer at some time
     message_bytes: int = 0  # of their records
-
-    def count(self, held: FoundMessage, number: int, *, paged: bool) -> None:
-        """One more message."""
-        deliveries, _, due, _ = held.state(number)
-        self.message_count += 1
-        self.paged_count += paged
-        self.scheduled_count += due > 0
-        self.delivered_count += deliveries > 0
-        self.message_bytes += held.size
 
     def fields(self) -> dict[str, Any]:
         """As JSON."""
@@ -138,6 +127,7 @@ class Summary:
 def summarize(contents: DirectoryContents) -> Summary:
     """Count everything. Reads the pages."""
     snapshot, journal = contents.snapshot, contents.journal
+    addresses = bound_addresses(journal)
     counts = {number: QueueCounts(queue) for number, queue in bound_queues(journal).items()}
     segments = {
         each.path: SegmentCounts(each.path.name, each.size, each.sealed, each.records)
@@ -146,10 +136,15 @@ def summarize(contents: DirectoryContents) -> Summary:
     summary = Summary(
         str(snapshot.directory.root),
         snapshot.running,
-        sorted(bound_addresses(journal).values(), key=lambda address: address.name),
+        sorted(addresses.values(), key=lambda address: address.name),
         sorted(counts.values(), key=lambda each: (each.queue.address, each.queue.name)),
         list(segments.values()),
-        duplicate_ids=list(_duplicate_ids(journal)),
+        # how many of them count after a start is for ``id-cache-size`` to say
+        duplicate_ids=[
+            IdsSummary(addresses[number].name, count)
+            for number, ids in journal.duplicate_ids.items()
+            if (count := len(list(ids.latest()))) and number in addresses
+        ],
         set_aside=[str(path) for path in snapshot.set_aside],
     )
     for held in journal.in_journal():
@@ -157,40 +152,34 @@ def summarize(contents: DirectoryContents) -> Summary:
         segment.live_messages += 1
         segment.live_bytes += held.size
         _count(summary, counts, held, paged=False)
-    for folder, messages in contents.paged():
+    for contained, messages in contents.paged():
         for held in messages:
             _count(summary, counts, held, paged=True)
-        summary.pages.append(_pages(folder))
+        folder, pages = contained.folder, contained.pages
+        summary.pages.append(
+            PagesSummary(
+                folder.path.name,
+                contained.address,
+                len(pages),
+                sum(page.size for page in folder.pages),
+                sum(page.count for page in pages),
+                sum(page.live for page in pages),
+                sum(page.lost for page in pages),
+            )
+        )
     return summary
-
-
-def _duplicate_ids(journal: JournalInspection) -> Iterator[IdsSummary]:
-    """Of each address that is there. How many of them count after a start is for ``id-cache-size`` to say."""
-    addresses = bound_addresses(journal)
-    for number, found in journal.duplicate_ids.items():
-        ids = sum(1 for _ in found.latest())
-        if ids and number in addresses:
-            yield IdsSummary(addresses[number].name, ids)
 
 
 def _count(summary: Summary, counts: dict[int, QueueCounts], held: FoundMessage, *, paged: bool) -> None:
     summary.messages += 1
-    for number in held.queues:
+    for number, state in held.queues.items():
         if number in counts:
-            counts[number].count(held, number, paged=paged)
-
-
-def _pages(contents: FolderContents) -> PagesSummary:
-    folder, pages = contents.folder, contents.pages
-    return PagesSummary(
-        folder.path.name,
-        contents.address,
-        len(pages),
-        folder.bytes,
-        sum(page.count for page in pages),
-        sum(page.live for page in pages),
-        sum(page.lost for page in pages),
-    )
+            count = counts[number]
+            count.message_count += 1
+            count.paged_count += paged
+            count.scheduled_count += state.due > 0
+            count.delivered_count += state.deliveries > 0
+            count.message_bytes += held.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +206,18 @@ class Verification:
         self.segments = len(snapshot.journal)
         self.pages = sum(len(folder.pages) for folder in snapshot.folders)
         self._snapshot = snapshot
-        self._set_aside: set[int] = set()
         self._look_at_files()
         contents = DirectoryContents(snapshot, self._found, progress)
         self.queues = len(contents.journal.durable_queues)
-        self._look_at_messages(contents, contents.journal.in_journal())
+        for held in contents.journal.in_journal():
+            self.messages += 1
+            for queue in held.queues:
+                if queue not in contents.journal.durable_queues:
+                    name = contents.journal.queue(queue)
+                    text = f"message {held.number} is in queue {name}, which does not exist"
+                    self._found(held.path, held.at, text)
         for folder, messages in contents.paged():
-            self._look_at_messages(contents, messages)
+            self.messages += sum(1 for _ in messages)
             known, said = folder.address, folder.folder.address
             file = folder.folder.path / ADDRESS_FILE
             if not said and folder.pages:
@@ -279,17 +273,27 @@ class Verification:
             self.notes.append(f"{path}: set aside {reason}")
         for path in snapshot.drafts:
             self.notes.append(f"{path}: temporary file left by a killed broker")
-        self._look_at_schema(snapshot.directory.root / VERSION)
-        known = {int(path.name.partition(".")[0]) for path in snapshot.set_aside if path.name[:9].isdigit()}
-        self._set_aside = known
-        self._look_at_identity(snapshot.directory.root / IDENTITY)
+        root = snapshot.directory.root
+        try:
+            found = (root / VERSION).read_text("utf-8", "replace").strip()
+        except OSError as fault:
+            self._add_finding(root / VERSION, f"cannot be read: {fault.strerror}")
+        else:
+            if found != str(SCHEMA_VERSION):
+                text = f"unsupported schema version {found[:20]!r}; supported: {SCHEMA_VERSION}"
+                self._add_finding(root / VERSION, text)
+        if snapshot.identity == NO_IDENTITY:
+            self._add_finding(root / IDENTITY, "missing or unreadable")
 
     def _look_for_missing_files(self, contents: DirectoryContents) -> None:
         """Files with records in the journal. A running broker creates and deletes some meanwhile."""
         journal, directory = contents.journal, self._snapshot.directory
+        aside = {
+            int(path.name.partition(".")[0]) for path in self._snapshot.set_aside if path.name[:9].isdigit()
+        }
         last = self._snapshot.journal[-1].number if self.running and self._snapshot.journal else 1 << 64
         for number in journal.missing:
-            if number not in self._set_aside and number <= last:
+            if number not in aside and number <= last:
                 text = f"segment {number} is missing; number of lost messages unknown"
                 self._add_finding(directory.journal, text)
         if self.running:
@@ -304,30 +308,6 @@ class Verification:
                 lost = {journal.queue(queue): left[queue] for queue in left.keys() & journal.durable_queues}
             path = page_path(directory.paging / f"{file.address:09d}", number)
             self._add_finding(path, f"the file is missing; messages lost: {describe_loss(lost)}")
-
-    def _look_at_identity(self, path: Path) -> None:
-        if self._snapshot.identity == NO_IDENTITY:
-            self._add_finding(path, "missing or unreadable")
-
-    def _look_at_schema(self, path: Path) -> None:
-        try:
-            found = path.read_text("utf-8", "replace").strip()
-        except OSError as fault:
-            self._add_finding(path, f"cannot be read: {fault.strerror}")
-            return
-        if found != str(SCHEMA_VERSION):
-            self._add_finding(path, f"unsupported schema version {found[:20]!r}; supported: {SCHEMA_VERSION}")
-
-    # ---- contents
-
-    def _look_at_messages(self, contents: DirectoryContents, messages: Iterable[FoundMessage]) -> None:
-        journal = contents.journal
-        for held in messages:
-            self.messages += 1
-            for queue in held.queues:
-                if queue not in journal.durable_queues:
-                    text = f"message {held.number} is in queue {journal.queue(queue)}, which does not exist"
-                    self._found(held.path, held.at, text)
 
     def _look_at_footer(self, file: DataFile) -> None:
         at = footer_offset(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1
@@ -344,8 +324,7 @@ class Verification:
 
 def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     """The CRCs of its blocks, and whether its records are where it says."""
-    view = memoryview(data)[: footer.size]
-    found = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
+    found = block_crcs(memoryview(data)[: footer.size])
     if len(found) != len(footer.blocks):
         yield footer.size, f"footer has CRCs of {len(footer.blocks)} blocks, the file has {len(found)}"
     for place, (crc, expected) in enumerate(zip(found, footer.blocks, strict=False)):
@@ -359,10 +338,8 @@ def footer_faults(data: bytes, footer: Footer) -> Iterator[tuple[int, str]]:
     starts = [at for at, kind in begins if not paged or kind == Kind.MESSAGE]
     if list(footer.starts) != starts:
         yield footer.size, "record offsets in the footer do not match the records"
-    elif paged and _is_wrong(PageScan(data).contents.footer(*footer.addresses[:1] or (0,)), footer):
-        yield footer.size, "message ranges in the footer do not match the messages"
-
-
-def _is_wrong(expected: Footer, footer: Footer) -> bool:
-    columns = ("least_number", "greatest_number", "least_timestamp", "greatest_timestamp", "more")
-    return any(getattr(expected, column) != getattr(footer, column) for column in columns)
+    elif paged:
+        made = PageScan(data).contents.footer(*footer.addresses[:1] or (0,))
+        columns = ("least_number", "greatest_number", "least_timestamp", "greatest_timestamp", "more")
+        if any(getattr(made, column) != getattr(footer, column) for column in columns):
+            yield footer.size, "message ranges in the footer do not match the messages"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from stompring.broker.clock import Clock
+from stompring.broker.clock import Clock, cancel
 from stompring.broker.limits import MemoryLimit
 
 from .files import Disk, Files
@@ -77,11 +77,8 @@ class BatchResult(NamedTuple):
 class WriteBatch:
     """Writes that go to the disk together, and the callers that wait for them.
 
-    ``awaited``: `Writer.when_synced` waits for this batch. ``open_files`` are the descriptors kept by the disk thread,
-    least recently used first.
+    ``awaited``: `Writer.when_synced` waits for this batch.
     """
-
-    __slots__ = ("awaited", "bytes", "callers", "writes")
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
@@ -91,9 +88,7 @@ class WriteBatch:
 
     # ---- step 3, in the disk thread
 
-    def write(
-        self, tasks: list[FileTask], files: Files, open_files: dict[AppendOnlyFile, int]
-    ) -> BatchResult:
+    def write(self, tasks: list[FileTask], files: OpenFiles) -> BatchResult:
         """Run the file tasks, then write and sync the pages, then the journal.
 
         A file task that fails does not prevent the writes; it and those after it are returned.
@@ -103,10 +98,10 @@ class WriteBatch:
         task_fault: Exception | None = None
         failed: list[FileTask] = []
         stream: AppendOnlyFile | None = None  # at work
-        files.begin_batch()
+        files.files.begin_batch()
         for index, task in enumerate(tasks):
             try:
-                task(files)
+                task(files.files)
             except Exception as error:
                 task_fault, failed = error, tasks[index:]
                 break
@@ -118,30 +113,30 @@ class WriteBatch:
                     (journal if write.stream.journal else pages).append(write)
             for write in pages:
                 stream = write.stream
-                _append(write, files, open_files)
+                files.append(stream, write.parts, write.at)
             for write in pages:  # all are safe before the journal refers to them
                 stream = write.stream
                 if write.sync:
-                    _sync(stream, files, open_files)
+                    files.sync(stream)
                 if write.last:
-                    _close(write, files, open_files)
+                    files.finish(write)
             for write in journal:
                 stream = write.stream
-                _append(write, files, open_files)
+                files.append(stream, write.parts, write.at)
                 if _prefills(write):
-                    _prefill(write, files, open_files)
+                    files.prefill(write)
                 if write.sync:
-                    _sync(stream, files, open_files)
+                    files.sync(stream)
             for write in journal:  # a segment is sealed once the file of the next one exists
                 stream = write.stream
                 if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
-                    _close(write, files, open_files)
+                    files.finish(write)
         except Exception as error:
             if isinstance(error, OSError) and stream is not None:
                 error.filename = str(stream.path)
             fault = error
         try:
-            files.flush()
+            files.files.flush()
         except Exception as error:
             fault = fault or error
         return BatchResult(fault, task_fault, failed, perf_counter() - began)
@@ -157,15 +152,64 @@ class WriteBatch:
                 log.exception("callback after a store write failed")
 
 
-def _append(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
-    if not write.parts:
-        return
-    descriptor, at = _descriptor(write.stream, files, open_files), write.at
-    left = memoryview(write.parts[0] if len(write.parts) == 1 else b"".join(write.parts))
-    while left:
-        taken = files.write(descriptor, left, at)
-        at += taken
-        left = left[taken:]
+class OpenFiles:
+    """The file system and the open descriptors of the disk thread, least recently used first."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.descriptors: dict[AppendOnlyFile, int] = {}
+
+    def append(self, stream: AppendOnlyFile, parts: list[bytes], at: int) -> None:
+        """Write data at a position of a file."""
+        if not parts:
+            return
+        descriptor = self._descriptor(stream)
+        left = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        while left:
+            taken = self.files.write(descriptor, left, at)
+            at += taken
+            left = left[taken:]
+
+    def prefill(self, write: Write) -> None:
+        """Write zeros behind a write. Nothing needs them: a fault ends it."""
+        stream, end = write.stream, write.at + write.size
+        stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
+        stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
+        stream.prefilled = stop  # even where it fails: some of it may have been written
+        try:
+            self.files.write(self._descriptor(stream), memoryview(_ZEROS)[: stop - end], end)
+        except OSError:
+            stream.prefill_until = 0
+
+    def sync(self, stream: AppendOnlyFile) -> None:
+        """Sync a file."""
+        self.files.sync(self._descriptor(stream))
+
+    def finish(self, write: Write) -> None:
+        """Seal a file behind its last write, and close it."""
+        stream, size = write.stream, write.at + write.size
+        if stream.prefilled > size:
+            self.files.truncate(stream.path, size)
+        if stream.seal is not None:
+            self.append(stream, [stream.seal(partial(self.files.read, stream.path), size)], size)
+            self.sync(stream)
+        self.close(stream)
+
+    def close(self, stream: AppendOnlyFile) -> None:
+        """Close the descriptor of a file, if there is one."""
+        descriptor = self.descriptors.pop(stream, None)
+        if descriptor is not None:
+            self.files.close(descriptor)
+
+    def _descriptor(self, stream: AppendOnlyFile) -> int:
+        descriptors = self.descriptors
+        descriptor = descriptors.pop(stream, None)
+        if descriptor is None:
+            while len(descriptors) >= OPEN_FILES:
+                self.files.close(descriptors.pop(next(iter(descriptors))))
+            descriptor = self.files.open(stream.path)
+        descriptors[stream] = descriptor
+        return descriptor
 
 
 def _prefills(write: Write) -> bool:
@@ -180,46 +224,6 @@ def _prefills(write: Write) -> bool:
     )
 
 
-def _prefill(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
-    """Write zeros behind a write. Nothing needs them: a fault ends it."""
-    stream, end = write.stream, write.at + write.size
-    stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
-    stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
-    stream.prefilled = stop  # even where it fails: some of it may have been written
-    try:
-        files.write(_descriptor(stream, files, open_files), memoryview(_ZEROS)[: stop - end], end)
-    except OSError:
-        stream.prefill_until = 0
-
-
-def _sync(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
-    descriptor = open_files.get(stream)
-    files.sync(_descriptor(stream, files, open_files) if descriptor is None else descriptor)
-
-
-def _close(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
-    stream, size = write.stream, write.at + write.size
-    if stream.prefilled > size:
-        files.truncate(stream.path, size)
-    if stream.seal is not None:
-        ending = stream.seal(partial(files.read, stream.path), size)
-        _append(Write(stream, size, [ending], len(ending), True, True), files, open_files)
-        _sync(stream, files, open_files)
-    descriptor = open_files.pop(stream, None)
-    if descriptor is not None:
-        files.close(descriptor)
-
-
-def _descriptor(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile, int]) -> int:
-    descriptor = open_files.pop(stream, None)
-    if descriptor is None:
-        while len(open_files) >= OPEN_FILES:
-            files.close(open_files.pop(next(iter(open_files))))
-        descriptor = files.open(stream.path)
-    open_files[stream] = descriptor
-    return descriptor
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)  # of crash tests
 class ReactorSync:
     """Whether the reactor's thread writes and syncs a small batch itself instead of waiting for the disk thread.
@@ -229,8 +233,6 @@ class ReactorSync:
     whose messages become part of the batch. Where it is not idle within `MAX_WAIT`, the disk thread has this batch and
     some more. After a slow sync it has all for a while. ``seconds`` is the mean of the syncs.
     """
-
-    __slots__ = ("_clock", "_is_idle", "_until", "_waiting_since", "busy_batches", "count", "seconds")
 
     def __init__(self, clock: Clock, is_idle: Callable[[], bool]) -> None:
         self._clock = clock
@@ -293,26 +295,6 @@ class AppendOnlyFile:
     From ``prefill_from`` bytes on, and up to ``prefill_until``, zeros are written ahead of the records, up to
     ``prefilled``, which is the disk thread's. They go when the file is closed.
     """
-
-    __slots__ = (
-        "_chunks",
-        "_flight",
-        "_parts",
-        "_write_limit",
-        "_writer",
-        "closed",
-        "deleted",
-        "journal",
-        "path",
-        "prefill_from",
-        "prefill_until",
-        "prefilled",
-        "seal",
-        "size",
-        "sync",
-        "unsynced",
-        "written",
-    )
 
     def __init__(self, writer: Writer, path: Path, size: int = 0, *, journal: bool = False) -> None:
         self._writer = writer
@@ -426,19 +408,19 @@ class Writer:
         self,
         disk: Disk,
         clock: Clock,
-        files: Files | None = None,
+        files: Files,
         delay: float = 0.0,
         page_delay: float | None = None,
     ) -> None:
-        self.files = files or Files()
+        self.files = files
         self.write_limit = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
-        self.on_failure: Callable[[str | None], object] | None = (
-            None  # when writes begin to fail, and succeed again
-        )
-        # encodes pending events before each batch; False if some are left: the batch waits for them
-        self.gather: Callable[[], bool] = _nothing
-        self.around: Callable[[Callable[[], None]], None] = _call  # runs the callers that wait for a batch
+        #: Called when writes begin to fail, and when they succeed again.
+        self.on_failure: Callable[[str | None], object] = lambda fault: None
+        #: Encodes pending events before each batch; False if some are left: the batch waits for them.
+        self.gather: Callable[[], bool] = lambda: True
+        #: Runs the callers that wait for a batch.
+        self.around: Callable[[Callable[[], None]], object] = lambda call: call()
         self.draining = False  # `gather` must encode everything at once
         self.batches = 0
         self.bytes_written = 0
@@ -454,7 +436,7 @@ class Writer:
         self._round_end: Callable[[Callable[[], None]], object] | None = getattr(
             clock.reactor, "call_at_round_end", None
         )
-        self._open: dict[AppendOnlyFile, int] = {}  # descriptors, the disk thread's alone
+        self._open = OpenFiles(self.files)  # the disk thread's alone
         self._dirty: dict[AppendOnlyFile, None] = {}
         self._unsynced: dict[AppendOnlyFile, None] = {}
         self._tasks: list[FileTask] = []
@@ -506,9 +488,7 @@ class Writer:
         self.write_limit.review()
 
         def remove(files: Files) -> None:
-            descriptor = self._open.pop(stream, None)
-            if descriptor is not None:
-                files.close(descriptor)
+            self._open.close(stream)
             files.remove(stream.path)
 
         self.run_task(remove)
@@ -621,7 +601,7 @@ class Writer:
         here = self.reactor_sync
         if in_reactor and here is not None and not self._tasks and self._is_small(batch):
             here.count += 1
-            self._completed(batch.write([], self.files, self._open))
+            self._completed(batch.write([], self._open))
         else:
             self._submit(batch)
 
@@ -632,11 +612,11 @@ class Writer:
         write = batch.writes[0]
         stream = write.stream
         # the disk thread has nothing to do now, so that its descriptors may be used here
-        return stream.journal and not write.last and stream in self._open and not _prefills(write)
+        return stream.journal and not write.last and stream in self._open.descriptors and not _prefills(write)
 
     def _submit(self, batch: WriteBatch) -> None:
         tasks, self._tasks = self._tasks, []
-        self._disk.run(partial(batch.write, tasks, self.files, self._open), self._completed)
+        self._disk.run(partial(batch.write, tasks, self._open), self._completed)
 
     def _completed(self, result: BatchResult) -> None:
         """The disk thread has written the batch in flight, or has failed."""
@@ -697,8 +677,7 @@ class Writer:
                 self.files.retry_interval,
                 exc_info=bug,
             )
-            if self.on_failure is not None:
-                self.on_failure(text)
+            self.on_failure(text)
         self.failing = text
         self.write_limit.set_fault(text)
         if self._batch_retry is None:
@@ -709,16 +688,14 @@ class Writer:
         if self._flight is not None:
             self._submit(self._flight)
         else:
-            self._flush_due = True
-            self._flush()
+            self._retry_tasks()
 
     def _recover(self) -> None:
         seconds = (self.clock.steady.refresh() - self._failing_since) / 1000
         log.info("store is writable again after %.1f s", seconds)
         self.failing = None
         self.write_limit.set_fault(None)
-        if self.on_failure is not None:
-            self.on_failure(None)
+        self.on_failure(None)
 
     def write_now(self) -> None:
         """Write everything appended and wait until it is on disk or has failed. Only during start: it blocks."""
@@ -735,34 +712,30 @@ class Writer:
         """Write everything appended and wait for it. False, with a log line, if the disk fails."""
         self.draining = True
         try:
-            return self._drain()
+            for _ in range(SHUTDOWN_ATTEMPTS):
+                self._disk.finish()  # what was appended meanwhile is written, too
+                self.gather()
+                for stream in (*self._dirty, *self._unsynced):
+                    stream.sync = True
+                    self._dirty[stream] = None
+                    self._flush_due = True
+                if not self.idle:
+                    self.stop()
+                    self._retry()
+                    self._disk.finish()
+                    self.gather()  # callers may have appended more
+                if self.idle and not self._unsynced:
+                    return True
         finally:
             self.draining = False
-
-    def _drain(self) -> bool:
-        for _ in range(SHUTDOWN_ATTEMPTS):
-            self._disk.finish()  # what was appended meanwhile is written, too
-            self.gather()
-            for stream in (*self._dirty, *self._unsynced):
-                stream.sync = True
-                self._dirty[stream] = None
-                self._flush_due = True
-            if not self.idle:
-                self.stop()
-                self._retry()
-                self._disk.finish()
-                self.gather()  # callers may have appended more
-            if self.idle and not self._unsynced:
-                return True
         fault = self.failing or self._task_fault
         log.error("store closed with %d bytes not written: %s", self.waiting_bytes, fault)
         return False
 
     def stop(self) -> None:
         """No timer is left behind."""
-        for timer in (self._batch_retry, self._task_retry):
-            if timer is not None:
-                timer.cancel()
+        cancel(self._batch_retry)
+        cancel(self._task_retry)
         self._batch_retry = self._task_retry = None
 
 
@@ -771,12 +744,3 @@ def describe_fault(fault: BaseException) -> str:
     if isinstance(fault, OSError):
         return f"cannot write {fault.filename or 'to the store'}: {fault.strerror or fault}"
     return f"cannot write to the store: {type(fault).__name__}: {fault}"
-
-
-def _nothing() -> bool:
-    """Nothing is pending."""
-    return True
-
-
-def _call(call: Callable[[], None]) -> None:
-    call()
