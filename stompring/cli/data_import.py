@@ -71,9 +71,9 @@ from stompring.store.export import (
 )
 from stompring.store.pages import Paging
 
-from .contexts import Context
+from .context import Context, parse_server
 from .output import CommandFailed, bracketed, byte_progress, reachable
-from .remote import ApiError, Login, Remote, parse_server
+from .remote import ApiError, Login, Remote
 
 ExportFile = ExportReader | ArtemisExportReader
 

@@ -21,7 +21,7 @@ from stompring.pipeline.stomp.connection import (
     parse_address,
 )
 
-from .contexts import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
+from .context import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
 from .options import option, provided
 from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Interrupted, one_line
 
