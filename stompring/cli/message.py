@@ -285,11 +285,11 @@ def send(
         "encoding": encoding,
     }
     answer = remote.post("messages", body=without_none(request))
-    if answer.get("unrouted"):
+    if answer["unrouted"]:
         warn(f"{count_text(answer['unrouted'])} of them were accepted by no queue of {address}")
     remote.report(answer, f"{counted(answer['sent'], 'message')} sent to {address}")
-    if rejected := answer.get("rejected"):
-        raise CommandFailed(f"{counted(rejected, 'message')} rejected: {answer.get('reason')}")
+    if rejected := answer["rejected"]:
+        raise CommandFailed(f"{counted(rejected, 'message')} rejected: {answer['reason']}")
 
 
 # ---- many messages

@@ -274,7 +274,7 @@ def update(
     if not attributes:
         raise click.UsageError("nothing to change: give at least one option, such as --ring-size 500")
     answer = remote.patch("queues", name, body=attributes)
-    text = ", ".join(f"{field} {human_text(answer.get(field))}" for field in attributes)
+    text = ", ".join(f"{field} {human_text(answer[field])}" for field in attributes)
     remote.report(answer, f"queue {name} changed: {text}")
 
 
@@ -432,13 +432,11 @@ def bulk(
         return
     text = f"{counted(task['done'], 'message')} {verb}"
     for field in ("skipped", "failed"):
-        if task.get(field):
+        if task[field]:
             text += f", {human_text(task[field])} {field}"
     remote.report(task, text)
-    if task.get("failed"):
-        raise CommandFailed(
-            f"{counted(task['failed'], 'message')} failed: {task.get('error') or 'see the log'}"
-        )
+    if task["failed"]:
+        raise CommandFailed(f"{counted(task['failed'], 'message')} failed: {task['error'] or 'see the log'}")
 
 
 @command(queue)

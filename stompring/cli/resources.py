@@ -303,7 +303,7 @@ def show_connection(connection_id: str = ID, remote: Remote = running) -> None:
 
 def _closing(remote: Remote, name: str) -> str:
     record = remote.get("connections", name)
-    user = f" of user {record['user']}" if record.get("user") else ""
+    user = f" of user {record['user']}" if record["user"] else ""
     return f"Close connection {record['connectionID']} from {record['remoteAddress']}{user}?"
 
 
@@ -460,9 +460,8 @@ def whoami(remote: Remote = running) -> None:
     if remote.json:
         echo_json(found)
         return
-    flat = {name: value for name, value in found.items() if name != "permissions"}
-    permissions = {f"may {name}": value for name, value in found["permissions"].items()}
-    print_fields({**flat, **permissions}, {"User": every(flat), "Permissions": every(permissions)})
+    permissions = {f"may {name}": value for name, value in found.pop("permissions").items()}
+    print_fields({**found, **permissions}, {"User": every(found), "Permissions": every(permissions)})
 
 
 TASK_COLUMNS = columns(
@@ -624,14 +623,14 @@ def retry(
         raise CommandFailed("there are no such dead letters", NOT_FOUND)
     results = []
     for group in groups:
-        name, source = group["queue"], group.get("originQueue") or group.get("originAddress")
-        body = without_none({"filter": group.get("filter")})
+        name, source = group["queue"], group["originQueue"] or group["originAddress"]
+        body = {"filter": group["filter"]}
         task = remote.run_task(f"retry {source}", ("queues", name, "retry"), body, False)
         results.append(task)
         if not remote.json:
             done(f"{counted(task['done'], 'message')} sent from {name} back to {source}")
     if remote.json:
         echo_json(results)
-    if failed := sum(task.get("failed") or 0 for task in results):
-        reasons = {task["error"] for task in results if task.get("error")}
+    if failed := sum(task["failed"] for task in results):
+        reasons = {task["error"] for task in results if task["error"]}
         raise CommandFailed(f"{counted(failed, 'message')} could not go back: {'; '.join(sorted(reasons))}")

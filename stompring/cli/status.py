@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -26,12 +27,11 @@ from .output import (
     one_line,
     print_rows,
     progress,
-    rate_text,
     report,
     to_json,
     warn,
 )
-from .remote import ApiError, Remote, running
+from .remote import Remote, running
 
 #: Seconds between two looks at a drain.
 DRAIN_INTERVAL = 0.5
@@ -55,7 +55,7 @@ def reasons(health: Mapping[str, Any]) -> list[str]:
         found.append("the broker is draining: it refuses new connections (stompring undrain)")
     if health.get("role") == "standby":
         return [*found, f"the broker is a standby: {health.get('reason')}"]
-    for name in health.get("missingListeners") or []:
+    for name in health.get("missingListeners", ()):
         found.append(f"acceptor {name} is not open")
     for field, what in (
         ("diskFault", "disk"),
@@ -88,7 +88,8 @@ def status(
         try:
             if health.get("role") != "standby":
                 broker = remote.get("broker")
-            log = _replicated_log(remote)
+            found = remote.get("ha")
+            log = found if found["enabled"] else None
         except CommandFailed as fault:
             hint = fault.message
     if remote.json:
@@ -111,19 +112,19 @@ def _print_status(
     name = "" if broker is None else f" {broker['name']} {broker['version']}"
     state = click.style("ready" if up else "NOT READY", fg="green" if up else "red", bold=True)
     click.echo(f"broker{one_line(name)} at {one_line(remote.server)}: {state}")
-    if broker is None or "problems" not in broker:
+    if broker is None:
         for reason in reasons(health):
             click.echo(f"  {one_line(reason)}")
-    rows: list[tuple[str, str]] = []
-    if broker is not None:
-        for each in broker.get("problems") or []:
+    else:
+        for each in broker["problems"]:
             text, severity = one_line(str(each["text"])), each["severity"]
             click.echo(f"  {click.style(one_line(severity), fg=_COLOURS.get(severity))}: {text}")
-        rows += _broker_rows(broker)
-    print_rows([*rows, *_log_rows(log)])
+    print_rows([*_broker_rows(broker), *_log_rows(log)])
 
 
-def _broker_rows(broker: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _broker_rows(broker: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if broker is None:
+        return
     yield "uptime", duration_text(broker["uptime"])
     for title, used, most in (
         ("connections", "connectionCount", "globalMaxConnections"),
@@ -135,12 +136,8 @@ def _broker_rows(broker: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield title, count_text(broker[used]) + limit
     limit = f" of {bytes_text(broker['globalMaxSize'])}" if broker["globalMaxSize"] > 0 else ""
     yield "memory", bytes_text(broker["addressMemoryUsage"]) + limit
-    if broker.get("diskUsage") is not None:
-        free = "" if broker.get("diskFree") is None else f", {bytes_text(broker['diskFree'])} free"
-        yield "disk", f"{broker['diskUsage']:.0%} used{free}"
-    for title, field in (("in", "addedRate"), ("out", "deliveredRate"), ("acknowledged", "acknowledgedRate")):
-        if broker.get(field) is not None:
-            yield title, rate_text(broker[field])
+    if broker["diskUsage"] is not None:
+        yield "disk", f"{broker['diskUsage']:.0%} used, {bytes_text(broker['diskFree'])} free"
     yield "slow connections", count_text(broker["slowConnections"])
     yield "security", "on" if broker["securityEnabled"] else "off"
     yield "persistence", "on" if broker["persistenceEnabled"] else "off"
@@ -149,33 +146,22 @@ def _broker_rows(broker: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"
 
 
-def _replicated_log(remote: Remote) -> dict[str, Any] | None:
-    """The role of the broker in its replicated log; None without one, and of an older broker."""
-    try:
-        found: dict[str, Any] = remote.get("ha")
-    except ApiError as fault:
-        if fault.http == 404:
-            return None
-        raise
-    return found if found["enabled"] else None
-
-
 def _log_rows(log: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     if log is None:
         return
     yield "replicated log", f"{log['stream']}: this broker is {log['broker']}, {log['role']}"
-    if log.get("fault"):
+    if log["fault"]:
         yield "log fault", str(log["fault"])
-    if log.get("logSize") is not None:
+    if log["logSize"] is not None:
         limit = "no limit" if log["logMaxSize"] < 0 else f"of {bytes_text(log['logMaxSize'])}"
         yield "log size", f"{bytes_text(log['logSize'])}, {limit}"
     if log["role"] == "standby":
-        if log.get("rebuilding") and log.get("rebuiltPercent") is not None:
+        if log["rebuilding"] and log["rebuiltPercent"] is not None:
             done = f"{count_text(log['rebuiltEntries'])} of {count_text(log['rebuildEntries'])} entries"
             yield "rebuilding", f"{log['rebuiltPercent']} %, {done}, {bytes_text(log['rebuiltBytes'])}"
         behind = f"{count_text(log['lagEntries'])} entries, {bytes_text(log['lagBytes'])}"
         yield "behind", f"{behind}, {duration_text(log['lagTime'])}"
-        if log.get("missingEntries"):
+        if log["missingEntries"]:
             lost = f"{count_text(log['missingEntries'])} or more entries that the log has lost: no takeover"
             yield "missing", lost
         yield "active broker", str(log["activeBroker"] or "none")
@@ -318,13 +304,10 @@ def events(
     """
     types = tuple(each.upper() for each in types)
     size = max(1, number) if since is None else None
-    answer = remote.get("events", since=since, size=size, **{"type[]": types})
-    happened = answer["data"] if isinstance(answer, dict) else answer
-    last = since
-    if happened:
-        last = str(happened[-1]["id"])
-    if since is None:
-        happened = happened[-number:] if number else []
+    happened = remote.get("events", since=since, size=size, **{"type[]": types})["data"]
+    last = str(happened[-1]["id"]) if happened else since
+    if since is None and not number:
+        happened = []
     if no_follow and remote.json:
         echo_json(happened)
         return
@@ -376,24 +359,18 @@ def server_sent_events(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
         if line.startswith("data:"):
             data.append(line[5:].removeprefix(" "))
         elif not line and data:
-            try:
+            with suppress(ValueError, RecursionError):
                 event = json.loads("\n".join(data))
-            except (ValueError, RecursionError):
-                event = None
+                if isinstance(event, dict):
+                    yield event
             data = []
-            if isinstance(event, dict):
-                yield event
 
 
 def _print(remote: Remote, event: dict[str, Any]) -> None:
     if remote.json:
         click.echo(to_json(event, indent=None))
         return
-    kind = one_line(str(event.get("type")))
-    try:
-        when = datetime.fromtimestamp(event["time"] / 1000).isoformat(" ", "milliseconds")
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        when = "-"
+    kind = one_line(event["type"])
+    when = datetime.fromtimestamp(event["time"] / 1000).isoformat(" ", "milliseconds")
     colour = next((colour for prefix, colour in COLOURS.items() if kind.startswith(prefix)), None)
-    text = one_line(str(event.get("text", "")))
-    click.echo(f"{when}  {click.style(kind, fg=colour)}  {text}")
+    click.echo(f"{when}  {click.style(kind, fg=colour)}  {one_line(event['text'])}")
