@@ -230,20 +230,20 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
             cannot = f"acceptor '{acceptor.name}' cannot listen on {acceptor.host}:{acceptor.port}"
             if acceptor.port and place in used:
                 raise ConfigurationError(f"{cannot}: acceptor '{used[place]}' does", configuration.file)
+            ours = acceptor.port in {port for _, port in used}
             used[place] = acceptor.name
             fault = listen_fault(acceptor.host, acceptor.port, opened)
             if fault is None:
                 continue
-            if fault.errno == errno.EADDRINUSE and not any(
-                port == acceptor.port for _, port in list(used)[:-1]
-            ):
+            if fault.errno != errno.EADDRINUSE:
+                advice = "; use an address of this machine"
+                if isinstance(fault, PermissionError):
+                    advice = "; ports below 1024 need CAP_NET_BIND_SERVICE"
+            elif ours:
+                advice = ""
+            else:
                 in_use.append(f"{cannot} now: the port is in use; a start is refused until it is free")
                 continue
-            advice = ""
-            if isinstance(fault, PermissionError):
-                advice = "; ports below 1024 need CAP_NET_BIND_SERVICE"
-            elif fault.errno != errno.EADDRINUSE:
-                advice = "; use an address of this machine"
             raise ConfigurationError(f"{cannot}: {fault.strerror or fault}{advice}", configuration.file)
     return in_use
 

@@ -73,6 +73,11 @@ def directory() -> Path:
     return Path(home) / "stompring"
 
 
+def contexts_file() -> Path:
+    """The path of contexts.json."""
+    return directory() / "contexts.json"
+
+
 @dataclass
 class Contexts:
     """The file contexts.json."""
@@ -80,15 +85,10 @@ class Contexts:
     current: str | None = None
     contexts: dict[str, Context] = field(default_factory=dict)
 
-    @staticmethod
-    def file() -> Path:
-        """Its path."""
-        return directory() / "contexts.json"
-
     @classmethod
     def read(cls) -> Contexts:
         """The file; empty if there is none. Raises `CommandFailed`."""
-        file = cls.file()
+        file = contexts_file()
         try:
             text = file.read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -121,7 +121,7 @@ class Contexts:
             "current": self.current,
             "contexts": {name: each.given() for name, each in sorted(self.contexts.items())},
         }
-        write_private(self.file(), json.dumps(contents, indent=2, ensure_ascii=False) + "\n")
+        write_private(contexts_file(), json.dumps(contents, indent=2, ensure_ascii=False) + "\n")
 
 
 def _context(name: str, found: Any) -> Context:
@@ -324,7 +324,7 @@ def add(
         if use or contexts.current is None:
             contexts.current = name
     current = contexts.current == name
-    lines = [f"context {name} saved in {Contexts.file()}"]
+    lines = [f"context {name} saved in {contexts_file()}"]
     lines += [f"current context: {name}"] if current else []
     report(as_json, {"name": name, "current": current, **contexts.contexts[name].given()}, *lines)
 

@@ -14,7 +14,7 @@ import re
 import sched
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
@@ -316,11 +316,13 @@ class OfflineImport:
                 if (here := getattr(attributes, each.name)) != getattr(live.attributes, each.name)
             }
             changes.pop("accepts", None)
-            for name in filter(changes.__contains__, IMMUTABLE):
-                raise click.ClickException(
-                    f"queue {queue.name}: {name.replace('_', '-')} is {getattr(live.attributes, name)} in the broker "
-                    f"and {changes[name]} in the file, and cannot be changed while the queue exists"
-                )
+            for name in IMMUTABLE:
+                if name in changes:
+                    there = getattr(live.attributes, name)
+                    raise click.ClickException(
+                        f"queue {queue.name}: {name.replace('_', '-')} is {there} in the broker and {changes[name]} "
+                        "in the file, and cannot be changed while the queue exists"
+                    )
             directory.update_queue(live, changes)
             return live
         if queue.address not in directory.addresses:
@@ -494,6 +496,7 @@ class OnlineImport:
         self._queues: dict[str, Mapping[str, Any]] = {}
         self._types: dict[str, str] = {}  # routing types of queues
         self._transactions = 0
+        self._transaction = (b"transaction", b"")  # the header of the transaction that is open
 
     def close(self) -> None:
         """Close the connections to the broker."""
@@ -582,9 +585,8 @@ class OnlineImport:
     def commit(self, done: int) -> None:
         """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
         self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
-        name = self._name()
         receipt = self._stomp.next_receipt().encode()
-        self._frames.append(encode_frame(b"COMMIT", [(b"transaction", name), (b"receipt", receipt)]))
+        self._frames.append(encode_frame(b"COMMIT", [self._transaction, (b"receipt", receipt)]))
         self._stomp.send(b"".join(self._frames))
         self._frames = []
         self._stomp.await_receipts(MAX_UNCONFIRMED)
@@ -601,46 +603,38 @@ class OnlineImport:
             if fault.http != 404:
                 raise
 
-    def _name(self) -> bytes:
-        return b"import-%d" % self._transactions
-
-    def _send(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _send(self, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         if not self._frames:
             self._transactions += 1
-            self._frames.append(encode_frame(b"BEGIN", [(b"transaction", self._name())]))
-        self._frames.append(encode_frame(b"SEND", [*headers, (b"transaction", self._name())], body))
+            self._transaction = (b"transaction", b"import-%d" % self._transactions)
+            self._frames.append(encode_frame(b"BEGIN", [self._transaction]))
+        self._frames.append(encode_frame(b"SEND", [*headers, self._transaction], body))
 
-    def _headers(self, message: PortableMessage, place: QueueEntry) -> list[tuple[bytes, bytes]]:
+    def _headers(self, message: PortableMessage, place: QueueEntry) -> Iterator[tuple[bytes, bytes]]:
         traits = message.traits
-        headers = [
-            (b"destination", b"::" + place.queue.encode()),
-            (b"persistent", b"true" if traits.durable else b"false"),
-            (b"priority", b"%d" % traits.priority),
-        ]
+        yield b"destination", b"::" + place.queue.encode()
+        yield b"persistent", b"true" if traits.durable else b"false"
+        yield b"priority", b"%d" % traits.priority
         if message.expires:
-            headers.append((b"expires", b"%d" % message.expires))
-        headers += _timing(place)
+            yield b"expires", b"%d" % message.expires
+        if place.due:
+            yield from _timing(place)
         pairs = header_pairs(traits.block)
         if not BROKERS_OWN.isdisjoint(name for name, _ in pairs):
-            headers.append((IMPORTED, b"true"))
+            yield IMPORTED, b"true"
         own = (b"destination-type", self._types.get(place.queue, "").encode())
-        headers += [pair for pair in pairs if pair[0] not in NOT_SENT and (pair[0] != own[0] or pair == own)]
-        return headers
+        yield from (pair for pair in pairs if pair[0] not in NOT_SENT and (pair[0] != own[0] or pair == own))
 
 
-def _timing(place: QueueEntry) -> list[tuple[bytes, bytes]]:
-    if not place.due:
-        return []
-    headers = [(b"AMQ_SCHEDULED_TIME", b"%d" % place.due)]
+def _timing(place: QueueEntry) -> Iterator[tuple[bytes, bytes]]:
+    yield b"AMQ_SCHEDULED_TIME", b"%d" % place.due
     recurrence = place.recurrence
-    if recurrence is not None:
-        if recurrence.repeat:
-            headers.append((b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period))
-            headers.append((b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat))
-        if recurrence.cron is not None:
-            headers.append((b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()))
-            headers.append((b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay))
-    return headers
+    if recurrence is not None and recurrence.repeat:
+        yield b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period
+        yield b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat
+    if recurrence is not None and recurrence.cron is not None:
+        yield b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()
+        yield b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay
 
 
 def online_import(

@@ -174,11 +174,11 @@ class Interrupts:
         self._waiting = False
 
     @contextmanager
-    def handled(self) -> Iterator[Interrupts]:
+    def handled(self) -> Iterator[None]:
         """Install the handler, and restore the one before."""
         before = signal.signal(signal.SIGINT, self._on_signal)
         try:
-            yield self
+            yield
         finally:
             signal.signal(signal.SIGINT, before)
 

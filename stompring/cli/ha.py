@@ -43,7 +43,6 @@ from .output import (
     FAILED,
     UNREACHABLE,
     CommandFailed,
-    Interrupted,
     Parsed,
     age_text,
     bytes_text,
@@ -355,23 +354,18 @@ def status(
     """
     configuration, settings = read_settings(config)
     root = data_directory(configuration, data).root
-    healthy = True
-    try:
-        with reported(), opened(settings) as log:
-            connected = False
-            while True:
-                view = look(log, settings, connected=connected)
-                if view.status is not None:
-                    view = view._replace(copied=copied_sequence(root, view.status))
-                connected = view.unsafe is None
-                healthy = not view.problems
-                _show(view, as_json, clear=watch)
-                if not watch:
-                    break
-                time.sleep(WATCH_INTERVAL)
-    except KeyboardInterrupt:
-        raise Interrupted() from None
-    if not healthy:
+    with reported(), opened(settings) as log:
+        connected = False
+        while True:
+            view = look(log, settings, connected=connected)
+            if view.status is not None:
+                view = view._replace(copied=copied_sequence(root, view.status))
+            connected = view.unsafe is None
+            _show(view, as_json, clear=watch)
+            if not watch:
+                break
+            time.sleep(WATCH_INTERVAL)
+    if view.problems:
         raise Exit(FAILED)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,7 +79,7 @@ COLUMNS = columns(
     user=7,
     reason=5,
     originQueue=(5, "FROM"),
-    body=(3, "BODY", human_text),
+    body=3,
 )
 
 
@@ -193,7 +194,7 @@ def show(
         if output is None and is_terminal():
             raise click.UsageError("--body writes bytes as they are: redirect it, or use --output FILE")
         answer = remote.open("GET", (*path, "body"))
-        with _writing("-" if output is None else str(output)) as stream:
+        with _writing(str(output or "-")) as stream:
             for piece in remote.stream(partial(answer.read, CHUNK)):
                 stream.write(piece)
         return
@@ -467,9 +468,7 @@ def _groups(lines: IO[bytes], skip: int) -> Iterator[tuple[bytes, int]]:
     """Lines in groups of at most `UPLOAD_SIZE` bytes, and how many they are; a longer line is a group of its own."""
     group: list[bytes] = []
     size = 0
-    for index, line in enumerate(lines):
-        if index < skip:
-            continue
+    for line in islice(lines, skip, None):
         if not line.endswith(b"\n"):
             line += b"\n"
         if group and size + len(line) > UPLOAD_SIZE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import select
@@ -257,15 +256,14 @@ def parse_json_line(text: bytes) -> Item:
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r}: known are body, headers and encoding")
     body, encoding = given["body"], given.get("encoding", "text")
-    if isinstance(body, str) and encoding == "text":
-        data = body.encode("utf-8", "surrogatepass")
-    elif isinstance(body, str) and encoding in ("base64", "hex"):
+    if isinstance(body, str) and encoding in ("base64", "hex"):
         try:
             data = base64.b64decode(body, validate=True) if encoding == "base64" else bytes.fromhex(body)
-        except (ValueError, binascii.Error) as fault:
+        except ValueError as fault:
             raise ValueError(f"body is not {encoding}: {fault}") from None
     elif encoding in ("text", "json"):
-        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        is_text = isinstance(body, str) and encoding == "text"
+        data = (body if is_text else json.dumps(body, ensure_ascii=False)).encode("utf-8", "surrogatepass")
     else:
         raise ValueError(f'encoding must be "text", "json", "base64" or "hex", not {encoding!r}')
     headers = given.get("headers", {})

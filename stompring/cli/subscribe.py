@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
 import json
 import os
 import re
@@ -294,9 +293,7 @@ class Subscriber:
             code = INTERRUPTED
         except (BrokerError, ConnectionFailed) as fault:
             raise failure(fault, self._state()) from None
-        except OSError as fault:
-            if fault.errno != errno.EPIPE:
-                raise
+        except BrokenPipeError:
             # the reader of the pipe has seen enough; Python shall not complain at its end that the pipe is closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0

@@ -242,9 +242,14 @@ class Transfer:
     def _subscribe(self, source: CommandConnection) -> None:
         plan = self._plan
         window = str(min(plan.window, plan.count or plan.window))
-        fields = [("id", "0"), ("destination", plan.source), ("ack", "client-individual")]
-        fields += [("prefetch-count", window), ("activemq.prefetchSize", window)]
-        fields.append(("consumer-window-size", str(WINDOW_BYTES)))
+        fields = [
+            ("id", "0"),
+            ("destination", plan.source),
+            ("ack", "client-individual"),
+            ("prefetch-count", window),
+            ("activemq.prefetchSize", window),
+            ("consumer-window-size", str(WINDOW_BYTES)),
+        ]
         fields += [("selector", plan.selector)] if plan.selector is not None else []
         source.ask("SUBSCRIBE", fields)
 
@@ -368,12 +373,13 @@ def send_frame(
     """The SEND of a MESSAGE: ``headers``, ``fixed`` in place of those of the message, and the rest of the message's."""
     written = [*headers, *fixed]
     names = {name for name, _ in written} | NOT_FORWARDED
-    for name, value in head.headers.items():
-        if name in names or (name == b"expires" and value == b"0"):
-            continue
-        if name == b"reply-to" and value.startswith(TEMPORARY):
-            continue
-        written.append((name, value))
+    written += [
+        (name, value)
+        for name, value in head.headers.items()
+        if name not in names
+        and (name, value) != (b"expires", b"0")
+        and not (name == b"reply-to" and value.startswith(TEMPORARY))
+    ]
     if b"content-length" in head.headers or b"\0" in body:
         return encode_frame(b"SEND", written, body, version)
     # a text message of JMS: with a content-length it would become one of bytes

@@ -85,7 +85,7 @@ class FileAccounts:
                 raise _exists(name, self.where)
             edit.put(name, password)
         if roles:
-            self._grant(name, roles)
+            self.grant(name, roles)
 
     def remove(self, name: str) -> list[str]:
         """Remove a user; returns the roles that it had. Raises `CommandFailed`."""
@@ -106,9 +106,6 @@ class FileAccounts:
         _check_member(name)
         if name not in Users(self._users).names():
             raise CommandFailed(f"no user {name!r} {self.where}")
-        self._grant(name, roles)
-
-    def _grant(self, name: str, roles: Sequence[str]) -> None:
         with edit_roles(self._roles_file) as edit:
             for role in roles:
                 edit.grant(role, name)
@@ -124,12 +121,12 @@ class FileAccounts:
         """Print all users with their roles."""
         known = Users(self._users)
         roles = None if self._roles is None else Roles(self._roles)
-        rows = [(name, [] if roles is None else sorted(roles.of(name))) for name in known.names()]
+        granted = {name: [] if roles is None else sorted(roles.of(name)) for name in known.names()}
         if as_json:
-            echo_json([{"name": name, "roles": granted} for name, granted in rows])
+            echo_json([{"name": name, "roles": its} for name, its in granted.items()])
             return
-        for name, granted in rows:
-            click.echo("\t".join(filter(None, (name, ", ".join(granted)))))
+        for name, its in granted.items():
+            click.echo("\t".join(filter(None, (name, ", ".join(its)))))
         for name in filter(known.needs_rehash, known.names()):
             click.echo(
                 f"password hash of {name!r} has outdated parameters; renew it with: "
