@@ -321,7 +321,7 @@ def delete(
       stompring queue delete orders.old
       stompring queue delete orders.old --force --yes
     """
-    remote.report(remote.delete("queues", name, force=force or None), f"queue {name} deleted")
+    remote.report(remote.delete("queues", name, force="true" if force else None), f"queue {name} deleted")
 
 
 DETACH = option("Return at once; the broker continues (stompring task list).")

@@ -301,14 +301,8 @@ class Remote:
     ) -> HTTPResponse:
         """An answer whose body is not yet read. Raises `CommandFailed` for errors, except ``accepted`` statuses."""
         where = urlsplit(self.server).path + root + "/".join(quote(part, safe="") for part in path)
-        parameters = [
-            (name, _parameter(each))
-            for name, value in (query or {}).items()
-            if value is not None
-            for each in (value if isinstance(value, (list, tuple)) else [value])
-        ]
-        if parameters:
-            where += f"?{urlencode(parameters)}"
+        if parameters := urlencode(without_none(query or {}), doseq=True):
+            where += f"?{parameters}"
         sent = {"Accept": "application/json", **(headers or {})}
         if body is not None:
             sent.setdefault("Content-Type", "application/json")
@@ -568,10 +562,6 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
 def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that are given."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _parameter(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # ---- options

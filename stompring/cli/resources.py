@@ -221,7 +221,9 @@ def delete(
       stompring address delete orders.old
       stompring address delete orders.old --force --yes
     """
-    remote.report(remote.delete("addresses", name, force=force or None), f"address {name} deleted")
+    remote.report(
+        remote.delete("addresses", name, force="true" if force else None), f"address {name} deleted"
+    )
 
 
 @command(address, "forget-duplicates")
