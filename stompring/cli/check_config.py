@@ -54,82 +54,71 @@ def check_config(
       stompring check-config --strict artemis/etc/broker.xml
       stompring check-config config/broker.xml --json | jq '.files[].faults[]'
     """
-    refused = 0
     documents = []
     for file in files:
+        found: dict[str, list[Any]]
+        found = {name: [] for name in ("faults", "warnings", "ignored", "summary", "certificates")}
         try:
-            configuration = read_broker_xml(file)
-            if strict:
-                refuse_ignored(configuration)
-            certificates = list(read_certificates(configuration))
-            read_security_files(configuration)
-            check_replicated_log(configuration)
-            check_data(configuration, data)
-            check_queues(configuration)
-            in_use = [] if is_in_use(configuration, data) else check_ports(configuration)
+            found |= _examine(file, data, strict)
         except ConfigurationError as error:
-            refused += 1
-            documents.append(_document(file, faults=_faults(error)))
+            found["faults"] = [
+                {
+                    "file": line.file if isinstance(line, Line) else error.file,
+                    "line": None if line is None else int(line),
+                    "column": column,
+                    "text": text,
+                }
+                for line, column, text in error.faults
+            ]
             if not as_json:
                 click.echo(str(error), err=True)
         else:
-            expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
-            opened = () if not configuration.security_enabled else open_management(configuration)
-            warnings = [*configuration.warnings, *expiry_warnings, *rings_by_default(configuration)]
-            warnings += [f"{each}; {CLOSE_MANAGEMENT}" for each in opened]
-            lines = [*summary(configuration, data), *in_use]
-            if as_json:
-                shown_certificates = [
-                    {"acceptor": name, "certificate": shown} for name, shown, _ in certificates
-                ]
-                documents.append(
-                    _document(
-                        file,
-                        warnings=warnings,
-                        ignored=[
-                            {
-                                "file": each.line.file if isinstance(each.line, Line) else file,
-                                "line": int(each.line),
-                                "name": each.name,
-                                "reason": each.reason,
-                            }
-                            for each in configuration.ignored
-                        ],
-                        summary=lines,
-                        certificates=shown_certificates,
-                    )
-                )
-                continue
-            for warning in warnings:
-                click.echo(f"{warning} (warning)", err=True)
-            click.echo(f"{file}: ok")
-            for line in lines:
-                click.echo(f"  {line}")
-            for name, shown, _ in certificates:
-                click.echo(f"  acceptor {name}: {shown}")
+            if not as_json:
+                for warning in found["warnings"]:
+                    click.echo(f"{warning} (warning)", err=True)
+                click.echo(f"{file}: ok")
+                for line in found["summary"]:
+                    click.echo(f"  {line}")
+                for each in found["certificates"]:
+                    click.echo(f"  acceptor {each['acceptor']}: {each['certificate']}")
+        documents.append({"file": file, "valid": not found["faults"], **found})
+    valid = all(each["valid"] for each in documents)
     if as_json:
-        echo_json({"valid": not refused, "files": documents})
-    if refused:
+        echo_json({"valid": valid, "files": documents})
+    if not valid:
         raise Exit(1)
 
 
-def _document(file: str, **found: list[Any]) -> dict[str, Any]:
-    """The JSON of one file."""
-    names = ("faults", "warnings", "ignored", "summary", "certificates")
-    lists: dict[str, list[Any]] = {**{name: [] for name in names}, **found}
-    return {"file": file, "valid": not lists["faults"], **lists}
-
-
-def _faults(error: ConfigurationError) -> list[dict[str, Any]]:
-    return [
+def _examine(file: str, data: str | None, strict: bool) -> dict[str, list[Any]]:
+    """The warnings and the summary of a file. Raises `ConfigurationError`."""
+    configuration = read_broker_xml(file)
+    if strict:
+        refuse_ignored(configuration)
+    certificates = list(read_certificates(configuration))
+    read_security_files(configuration)
+    check_replicated_log(configuration)
+    check_data(configuration, data)
+    check_queues(configuration)
+    in_use = [] if is_in_use(configuration, data) else check_ports(configuration)
+    warnings = [*configuration.warnings, *(warning for _, _, warning in certificates if warning is not None)]
+    warnings += rings_by_default(configuration)
+    if configuration.security_enabled:
+        warnings += [f"{each}; {CLOSE_MANAGEMENT}" for each in open_management(configuration)]
+    ignored = [
         {
-            "file": line.file if isinstance(line, Line) else error.file,
-            "line": None if line is None else int(line),
-            "column": column,
-            "text": text,
+            "file": each.line.file if isinstance(each.line, Line) else file,
+            "line": int(each.line),
+            "name": each.name,
+            "reason": each.reason,
         }
-        for line, column, text in error.faults
+        for each in configuration.ignored
     ]
+    return {
+        "warnings": warnings,
+        "ignored": ignored,
+        "summary": [*summary(configuration, data), *in_use],
+        "certificates": [{"acceptor": name, "certificate": shown} for name, shown, _ in certificates],
+    }
 
 
 def refuse_ignored(configuration: BrokerConfiguration) -> None:
@@ -241,20 +230,20 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
             cannot = f"acceptor '{acceptor.name}' cannot listen on {acceptor.host}:{acceptor.port}"
             if acceptor.port and place in used:
                 raise ConfigurationError(f"{cannot}: acceptor '{used[place]}' does", configuration.file)
+            ours = acceptor.port in {port for _, port in used}
             used[place] = acceptor.name
             fault = listen_fault(acceptor.host, acceptor.port, opened)
             if fault is None:
                 continue
-            if fault.errno == errno.EADDRINUSE and not any(
-                port == acceptor.port for _, port in list(used)[:-1]
-            ):
+            if fault.errno != errno.EADDRINUSE:
+                advice = "; use an address of this machine"
+                if isinstance(fault, PermissionError):
+                    advice = "; ports below 1024 need CAP_NET_BIND_SERVICE"
+            elif ours:
+                advice = ""
+            else:
                 in_use.append(f"{cannot} now: the port is in use; a start is refused until it is free")
                 continue
-            advice = ""
-            if isinstance(fault, PermissionError):
-                advice = "; ports below 1024 need CAP_NET_BIND_SERVICE"
-            elif fault.errno != errno.EADDRINUSE:
-                advice = "; use an address of this machine"
             raise ConfigurationError(f"{cannot}: {fault.strerror or fault}{advice}", configuration.file)
     return in_use
 
@@ -285,7 +274,8 @@ def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
     for directory in dict.fromkeys((found.root, found.journal, found.paging, found.retention)):
         if directory is not None:
             _check_directory(directory, configuration.file)
-    for file in (found.root / LOCK, found.root / VERSION, *_listed(found.journal)):
+    journals = found.journal.iterdir() if found.journal.is_dir() else ()
+    for file in (found.root / LOCK, found.root / VERSION, *journals):
         if not _is_missing(file) and not os.access(file, os.R_OK | os.W_OK):
             raise ConfigurationError(f"{_whoami()} cannot read and write {file}", configuration.file)
     try:
@@ -308,10 +298,6 @@ def _check_directory(directory: Path, file: str | None) -> None:
             f"{_whoami()} cannot {action} directory {directory}{inside}; --data sets another data directory",
             file,
         )
-
-
-def _listed(directory: Path) -> list[Path]:
-    return list(directory.iterdir()) if directory.is_dir() else []
 
 
 def _is_missing(path: str | Path) -> bool:
@@ -344,21 +330,21 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
         yield f"HTTP on {_listener('https' if http.tls else 'http', http)}"
     if not acceptors(configuration):
         yield "no acceptor"
-    yield f"security {_security(configuration)}"
+    users = configuration.users_file if configuration.security_enabled else None
+    yield f"security {'off' if users is None else f'on, users in {users}'}"
     if configuration.security_enabled:
         yield f"permissions: {_permissions(configuration)}"
     yield _data(configuration, data)
     log = configuration.replicated_log
     if log is not None:
         yield f"replicated log {log.stream} at {log.url}, as broker {log.broker}"
-    queues = [queue for address in configuration.addresses for queue in address.queues]
-    yield ", ".join(
-        (
-            _count(len(configuration.addresses), "address", "addresses"),
-            _count(len(queues), "queue", "queues"),
-            _count(len(configuration.address_settings), "address-setting", "address-settings"),
-        )
+    addresses, settings = configuration.addresses, configuration.address_settings
+    counts = (
+        _count(len(addresses), "address"),
+        _count(sum(len(address.queues) for address in addresses), "queue"),
+        _count(len(settings), "address-setting"),
     )
+    yield ", ".join(counts)
     if configuration.diverts:
         yield f"diverts: {', '.join(divert.name for divert in configuration.diverts)}"
     if configuration.plugins:
@@ -372,13 +358,6 @@ def _listener(scheme: str, acceptor: StompAcceptor | HttpAcceptor) -> str:
     return f"{scheme}://{bracketed(acceptor.host)}:{acceptor.port or '(any)'}"
 
 
-def _security(configuration: BrokerConfiguration) -> str:
-    file = configuration.users_file
-    if not configuration.security_enabled or file is None:
-        return "off"
-    return f"on, users in {file}"
-
-
 def _permissions(configuration: BrokerConfiguration) -> str:
     file = configuration.roles_file
     assert file is not None
@@ -386,7 +365,7 @@ def _permissions(configuration: BrokerConfiguration) -> str:
     entries = configuration.security_settings
     if not entries:
         return "no security-setting: everything is denied"
-    return f"{_count(len(entries), 'security-setting', 'security-settings')}, roles in {file}{missing}"
+    return f"{_count(len(entries), 'security-setting')}, roles in {file}{missing}"
 
 
 def _data(configuration: BrokerConfiguration, data: str | None) -> str:
@@ -399,5 +378,6 @@ def _data(configuration: BrokerConfiguration, data: str | None) -> str:
     return f"journal in {directory.journal}, pages in {directory.paging}{running}"
 
 
-def _count(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"
+def _count(number: int, what: str) -> str:
+    plural = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number} {what}{plural}"

@@ -1,30 +1,226 @@
-"""``stompring context``: brokers by name, and ``stompring completion bash|zsh|fish``."""
+"""Brokers by name, in the file contexts.json: their URLs, users and certificates; and the password of a user.
+
+``stompring context``, and ``stompring completion bash|zsh|fish``.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
-from click.shell_completion import get_completion_class
 
-from .contexts import Context, Contexts, check_name, context_names, directory, write_private
 from .options import JSON, YES, argument, command, option
 from .output import (
     NOT_FOUND,
-    Column,
     CommandFailed,
+    ask_password,
+    bracketed,
+    columns,
     confirm,
-    done,
     echo_json,
     every,
     human_text,
     print_fields,
     print_table,
+    report,
 )
+
+
+def context_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completes names of contexts."""
+
+    try:
+        return [name for name in sorted(Contexts.read().contexts) if name.startswith(incomplete)]
+    except click.ClickException:
+        return []
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError unless ``name`` can be the name of a context or a broker."""
+    if not NAME.fullmatch(name):
+        raise ValueError("a name has 1 to 64 letters, digits, '.', '_' and '-'")
+
+
+class Context(NamedTuple):
+    """One broker. None: not set, the default holds."""
+
+    server: str | None = None
+    broker: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    ca: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """What is set."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def directory() -> Path:
+    """``$XDG_CONFIG_HOME/stompring``."""
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "stompring"
+
+
+def contexts_file() -> Path:
+    """The path of contexts.json."""
+    return directory() / "contexts.json"
+
+
+@dataclass
+class Contexts:
+    """The file contexts.json."""
+
+    current: str | None = None
+    contexts: dict[str, Context] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls) -> Contexts:
+        """The file; empty if there is none. Raises `CommandFailed`."""
+        file = contexts_file()
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return cls()
+        except (OSError, UnicodeDecodeError) as fault:
+            raise CommandFailed(f"cannot read the contexts in {file}: {fault}") from None
+        try:
+            found = json.loads(text)
+            contexts = {name: _context(name, each) for name, each in found.get("contexts", {}).items()}
+            current = found.get("current")
+        except (ValueError, AttributeError, RecursionError) as fault:
+            raise CommandFailed(f"{file} is not a valid contexts file: {fault}") from None
+        if current is not None and current not in contexts:
+            current = None
+        return cls(current, contexts)
+
+    def get(self, name: str) -> Context:
+        """A context by name. Raises `CommandFailed`."""
+        if name not in self.contexts:
+            known = (
+                ", ".join(sorted(self.contexts))
+                or "none; add one with: stompring context add NAME --server URL"
+            )
+            raise CommandFailed(f"there is no context {name!r}; contexts: {known}", NOT_FOUND)
+        return self.contexts[name]
+
+    def write(self) -> None:
+        """Replace the file atomically, readable by its owner only."""
+        contents = {
+            "current": self.current,
+            "contexts": {name: each.given() for name, each in sorted(self.contexts.items())},
+        }
+        write_private(contexts_file(), json.dumps(contents, indent=2, ensure_ascii=False) + "\n")
+
+
+def _context(name: str, found: Any) -> Context:
+    if not isinstance(found, dict):
+        raise ValueError(f"context {name!r} is not an object")
+    for key, value in found.items():
+        if key not in Context._fields:
+            raise ValueError(f"context {name!r} has the unknown member {key!r}")
+        if not isinstance(value, str):
+            raise ValueError(f"{key} of context {name!r} is not a string")
+    return Context(**found)
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file with mode 0600, atomically. Raises `CommandFailed`."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as fault:
+        raise CommandFailed(f"cannot write {file}: {fault.strerror}") from None
+
+
+def selected(name: str | None, address: str, given: str | None) -> Context:
+    """The context in use: named, or the current one, or an empty one.
+
+    ``address`` is ``server`` or ``broker``, ``given`` its value from an option or the environment. The current context
+    is not used for another address than its own: its password must not be sent elsewhere.
+    """
+    contexts = Contexts.read()
+    if name is not None:
+        return contexts.get(name)
+    found = contexts.contexts.get(contexts.current or "", Context())
+    return found if given in (None, getattr(found, address)) else Context()
+
+
+PASSWORD_VARIABLE = "STOMPRING_PASSWORD"  # nosec B105 - the name of a variable
+
+
+def password_for(
+    user: str, found: Context, prompt: bool = True, variable: str = PASSWORD_VARIABLE
+) -> str | None:
+    """The password of a user: the environment variable, the context's file if it is that of this user, or a prompt.
+
+    None where there is none and no terminal, or ``prompt`` is false. Raises `CommandFailed` for an unreadable file.
+    """
+    password = os.environ.get(variable)
+    if password is not None:
+        return password
+    if found.password_file is not None and found.user == user:
+        return read_password(Path(found.password_file).expanduser())
+    if prompt and sys.stdin.isatty():
+        return ask_password(f"Password of {human_text(user)}", default="", show_default=False)
+    return None
+
+
+def read_password(file: Path) -> str:
+    """A password file: its text without the final line end. Raises `CommandFailed`."""
+    try:
+        return file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise CommandFailed(f"cannot read the password file {file}: {fault}") from None
+
+
+DEFAULT_SERVER = "http://127.0.0.1:8161"
+
+
+def parse_server(url: str) -> str:
+    """The URL of a management API with its port; ``HOST`` and ``HOST:PORT`` are http. Raises `click.UsageError`."""
+    example = f"such as {DEFAULT_SERVER} or https://broker.example.com:8161"
+    whole = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(whole)
+        port = parts.port
+    except ValueError as fault:
+        raise click.UsageError(f"--server {url!r} is not a URL: {fault}") from None
+    if parts.scheme in ("stomp", "stomp+ssl", "tcp", "ssl"):
+        raise click.UsageError(
+            f"--server {url!r}: this is a STOMP acceptor; name the management API, {example}"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise click.UsageError(f"--server must be a URL {example}, not {url!r}")
+    if parts.username is not None or parts.password is not None:
+        raise click.UsageError("--server must not contain a login: use --user NAME and STOMPRING_PASSWORD")
+    if port is None:
+        port = 8161 if "://" not in url else 443 if parts.scheme == "https" else 80
+    return f"{parts.scheme}://{bracketed(parts.hostname)}:{port}{parts.path.rstrip('/')}"
+
+
+# ---- commands
 
 
 @command()
@@ -40,6 +236,9 @@ def completion(shell: str = argument(type=click.Choice(("bash", "zsh", "fish")))
       eval "$(stompring completion zsh)"                                      # in ~/.zshrc
       stompring completion fish > ~/.config/fish/completions/stompring.fish
     """
+    # Here and not above: it makes every other command slower to start.
+    from click.shell_completion import get_completion_class
+
     kind = get_completion_class(shell)
     assert kind is not None
     root = click.get_current_context().find_root().command
@@ -48,9 +247,6 @@ def completion(shell: str = argument(type=click.Choice(("bash", "zsh", "fish")))
         click.echo(source.source())
     except RuntimeError as fault:  # bash older than 4.4
         raise CommandFailed(str(fault)) from None
-
-
-# ---- commands
 
 
 @click.group()
@@ -104,8 +300,6 @@ def add(
       stompring context add prod --replace --broker stomp+ssl://broker.example.com:61614
     """
     if server is not None:
-        from .remote import parse_server  # here: it imports TLS
-
         parse_server(server)
     contexts = Contexts.read()
     if name in contexts.contexts and not replacing:
@@ -117,26 +311,22 @@ def add(
         owner = user or existing.user
         if owner is None:
             raise click.UsageError("--save-password needs --user NAME")
+        if sys.stdin.isatty():
+            password = ask_password(f"Password of {human_text(owner)}")
+        else:
+            password = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
         password_file = directory() / f"{name}.password"
-        write_private(password_file, _new_password(owner) + "\n")
+        write_private(password_file, f"{password}\n")
     files = {"password_file": password_file, "ca": ca}
     paths = {key: str(file.absolute()) for key, file in files.items() if file is not None}
     with _changing() as contexts:
-        contexts.contexts[name] = replace(existing, **Context(server, broker, user, **paths).given())
+        contexts.contexts[name] = existing._replace(**Context(server, broker, user, **paths).given())
         if use or contexts.current is None:
             contexts.current = name
-    if as_json:
-        echo_json({"name": name, "current": contexts.current == name, **contexts.contexts[name].given()})
-        return
-    done(f"context {name} saved in {Contexts.file()}")
-    if contexts.current == name:
-        done(f"current context: {name}")
-
-
-def _new_password(user: str) -> str:
-    if sys.stdin.isatty():
-        return str(click.prompt(f"Password of {human_text(user)}", hide_input=True, err=True))
-    return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+    current = contexts.current == name
+    lines = [f"context {name} saved in {contexts_file()}"]
+    lines += [f"current context: {name}"] if current else []
+    report(as_json, {"name": name, "current": current, **contexts.contexts[name].given()}, *lines)
 
 
 @command(context, "list")
@@ -150,21 +340,16 @@ def list_contexts(as_json: bool = JSON) -> None:
     """
     contexts = Contexts.read()
     rows = [
-        {"current": name == contexts.current, "name": name, **contexts.contexts[name].given()}
-        for name in contexts.names()
+        {"current": name == contexts.current, "name": name, **each.given()}
+        for name, each in sorted(contexts.contexts.items())
     ]
     if as_json:
         echo_json(rows)
         return
-    columns = (
-        Column("current", "", lambda current: "*" if current else " ", rank=0),
-        Column("name", rank=0),
-        Column("server", rank=1),
-        Column("user", rank=2),
-        Column("broker", rank=3),
-        Column("ca", rank=4),
+    shown = columns(
+        current=(0, "", lambda current: "*" if current else " "), name=0, server=1, user=2, broker=3, ca=4
     )
-    print_table(rows, columns, empty="no contexts; add one with: stompring context add NAME --server URL")
+    print_table(rows, shown, empty="no contexts; add one with: stompring context add NAME --server URL")
 
 
 @command(context)
@@ -208,10 +393,8 @@ def use(
         if name is not None:
             contexts.get(name)
         contexts.current = name
-    if as_json:
-        echo_json({"current": name})
-        return
-    done("no current context" if name is None else f"current context: {name}")
+    text = "no current context" if name is None else f"current context: {name}"
+    report(as_json, {"current": name}, text)
 
 
 @command(context)
@@ -232,7 +415,4 @@ def delete(name: str = argument(shell_complete=context_names), yes: bool = YES, 
     saved = directory() / f"{name}.password"
     if found.password_file == str(saved):
         saved.unlink(missing_ok=True)
-    if as_json:
-        echo_json({"deleted": name})
-    else:
-        done(f"context {name} deleted")
+    report(as_json, {"deleted": name}, f"context {name} deleted")

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
 
-from stompring.errors import StoreError
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, camel_case, queue_defaults
+from stompring.store.artemis_export import ArtemisExportReader
+from stompring.store.datadir import is_locked
+from stompring.store.export import ExportReader, InvalidExport, export
+from stompring.store.inspection import DirectoryContents, Snapshot, ignore
+from stompring.store.verification import Summary, Verification, summarize
 
 from . import output
 from .options import DIRECTORY, JSON_OBJECT, argument, command, option, provided
-from .output import byte_progress, echo_json
-
-if TYPE_CHECKING:
-    from stompring.store.artemis_export import ArtemisExportReader
-    from stompring.store.export import ExportReader
-    from stompring.store.verification import QueueCounts, Summary
+from .output import CommandFailed, byte_progress, echo_json
 
 
 @click.group()
@@ -70,18 +68,8 @@ def print_data(directory: DataDirectory = the_directory, as_json: bool = JSON_OB
       stompring data print
       stompring data print --data /var/lib/stompring/data --json
     """
-    # Here and not above: the store would make every other command slow to start.
-    from stompring.store.inspection import DirectoryContents, Snapshot, ignore
-    from stompring.store.verification import summarize
-
-    try:
-        with (
-            Snapshot(directory) as snapshot,
-            byte_progress("reading", snapshot.bytes) as step,
-        ):
-            summary = summarize(DirectoryContents(snapshot, ignore, step))
-    except StoreError as fault:
-        raise click.ClickException(str(fault)) from None
+    with Snapshot(directory) as snapshot, byte_progress("reading", snapshot.bytes) as step:
+        summary = summarize(DirectoryContents(snapshot, ignore, step))
     if as_json:
         click.echo(json.dumps(summary.fields(), indent=2))
     else:
@@ -130,28 +118,24 @@ def lines(summary: Summary) -> Iterator[str]:
     )
     yield from _table(
         ("queue", "address", "messages", "paged", "scheduled", "delivered", "attributes"),
-        [_queue_row(each) for each in summary.queues],
+        [
+            (
+                each.queue.name,
+                each.queue.address,
+                each.message_count,
+                each.paged_count,
+                each.scheduled_count,
+                each.delivered_count,
+                " ".join([each.queue.attributes["routing_type"], *_attributes(each.queue.fields())]),
+            )
+            for each in summary.queues
+        ],
     )
     yield from _table(
-        ("address", "duplicate ids"),
-        [(each.address, each.count) for each in summary.duplicate_ids],
+        ("address", "duplicate ids"), [(each.address, each.count) for each in summary.duplicate_ids]
     )
     for path in summary.set_aside:
         yield f"set aside because of damage: {path}"
-
-
-def _queue_row(counts: QueueCounts) -> Sequence[object]:
-    queue = counts.queue
-    shown = [queue.attributes["routing_type"], *_attributes(queue.fields())]
-    return (
-        queue.name,
-        queue.address,
-        counts.message_count,
-        counts.paged_count,
-        counts.scheduled_count,
-        counts.delivered_count,
-        " ".join(shown),
-    )
 
 
 #: Values of queue options that are not shown.
@@ -167,14 +151,13 @@ def _attributes(fields: dict[str, object]) -> Iterator[str]:
     for name, value in fields.items():
         if name in ("name", "address", "routingType") or value == DEFAULTS.get(name, -1) or value is None:
             continue
-        if name not in DEFAULTS and value is False:
-            continue
-        yield name if value is True else f"{name}={json.dumps(value)}"
+        if name in DEFAULTS or value is not False:
+            yield name if value is True else f"{name}={json.dumps(value)}"
 
 
 def _flags(address: object) -> str:
-    names = {"auto_created": "autoCreated", "configured": "configured", "paused": "paused"}
-    return "".join(f" {shown}" for name, shown in names.items() if getattr(address, name))
+    flags = ("auto_created", "configured", "paused")
+    return "".join(f" {camel_case(name)}" for name in flags if getattr(address, name))
 
 
 def _count(number: int, what: str) -> str:
@@ -205,18 +188,8 @@ def verify(directory: DataDirectory = the_directory, as_json: bool = JSON_OBJECT
       stompring data verify
       stompring data verify --data /var/lib/stompring/data --json
     """
-    # Here and not above: the store would make every other command slow to start.
-    from stompring.store.inspection import Snapshot
-    from stompring.store.verification import Verification
-
-    try:
-        with (
-            Snapshot(directory) as snapshot,
-            byte_progress("verifying", 2 * snapshot.bytes) as step,
-        ):
-            found = Verification(snapshot, step)
-    except StoreError as fault:
-        raise click.ClickException(str(fault)) from None
+    with Snapshot(directory) as snapshot, byte_progress("verifying", 2 * snapshot.bytes) as step:
+        found = Verification(snapshot, step)
     if as_json:
         click.echo(json.dumps(found.fields(), indent=2))
     else:
@@ -248,10 +221,6 @@ def export_data(
       stompring data export backup.jsonl.gz
       stompring data export backup.jsonl.gz --data /var/lib/stompring/data --replace
     """
-    # Here and not above: the store would make every other command slow to start.
-    from stompring.store.export import export
-    from stompring.store.inspection import DirectoryContents, Snapshot
-
     if file.exists() and not replace:
         raise click.ClickException(f"{file} exists; use --replace to overwrite it")
     findings: list[str] = []
@@ -260,13 +229,8 @@ def export_data(
         findings.append(f"{damaged}:{position}: {text}")
 
     try:
-        with (
-            Snapshot(directory) as snapshot,
-            byte_progress("exporting", snapshot.bytes) as step,
-        ):
+        with Snapshot(directory) as snapshot, byte_progress("exporting", snapshot.bytes) as step:
             counts = export(DirectoryContents(snapshot, found, step), file, int(time.time() * 1000), found)
-    except StoreError as fault:
-        raise click.ClickException(str(fault)) from None
     except OSError as fault:
         raise click.ClickException(f"cannot write {fault.filename or file}: {fault.strerror}") from None
     if as_json:
@@ -325,53 +289,41 @@ def import_data(
       stompring data import --from artemis-xml artemis-export.xml
       stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
     """
-    # Here and not above: the store would make every other command slow to start.
+    # Here and not above: the broker would make the other commands slow to start.
     from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
-    from stompring.store.artemis_export import ArtemisExportReader
-    from stompring.store.datadir import is_locked
-    from stompring.store.export import ExportReader, InvalidExport
 
-    from .data_import import Endpoints, OfflineImport, transfer
+    from .data_import import OfflineImport, OnlineImport, online_import, transfer
 
     meant = BrokerConfiguration() if stomp and http else configuration(config, data)
     directory = data_directory(meant, data)
     try:
         with (ArtemisExportReader if source == "artemis-xml" else ExportReader)(file) as reader:
+            receiver: OfflineImport | OnlineImport
             if stomp or http or is_locked(directory.root):
-                doors = Endpoints(stomp, http, ca_file)
-                with doors.completed(meant).connect(user, _password(user, password_stdin)) as running:
-                    _report(reader, *transfer(reader, running), as_json)
-                    running.finish()
-                return
-            if not meant.persistence_enabled:
+                receiver = online_import(meant, stomp, http, ca_file, user, password_stdin)
+            elif meant.persistence_enabled:
+                receiver = OfflineImport(directory, meant, again=again)
+            else:
                 raise click.ClickException(
                     f"{meant.file}: persistence-enabled is false: the broker has no data directory to import into"
                 )
-            stopped = OfflineImport(directory, meant, again=again)
-            try:
-                _report(reader, *transfer(reader, stopped), as_json)
-                stopped.finish()
-            finally:
-                stopped.close()
-    except (StoreError, InvalidExport, BrokerError, ConnectionFailed, output.CommandFailed) as fault:
+            with closing(receiver):
+                _report(reader, *transfer(reader, receiver), as_json)
+                receiver.finish()
+    except (InvalidExport, BrokerError, ConnectionFailed, CommandFailed) as fault:
         raise click.ClickException(str(fault)) from None
 
 
 def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int, as_json: bool) -> None:
-    from stompring.store.artemis_export import ArtemisExportReader
-
-    skipped: dict[str, int] = {}
-    notes: dict[str, int] = {}
+    more: dict[str, dict[str, int]] = {}
     if isinstance(reader, ArtemisExportReader):
-        skipped = dict(reader.skipped)
-        notes = dict(reader.java_bodies)
+        more = {"skipped": dict(reader.skipped), "javaBodies": dict(reader.java_bodies)}
     if as_json:
-        more = {"skipped": skipped, "javaBodies": notes} if isinstance(reader, ArtemisExportReader) else {}
         echo_json({"file": str(reader.path), "messages": count, "earlier": before, **more})
         return
-    for reason, number in skipped.items():
+    for reason, number in more.get("skipped", {}).items():
         click.echo(f"skipped {_count(number, 'message')} {reason}", err=True)
-    for kind, number in notes.items():
+    for kind, number in more.get("javaBodies", {}).items():
         click.echo(
             f"{_count(number, 'message')} of type {kind}: the body is in Artemis's own format, as STOMP clients of "
             "Artemis receive it",
@@ -379,13 +331,3 @@ def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int,
         )
     earlier = f", {before} of them by an earlier, interrupted import" if before else ""
     click.echo(f"imported {_count(count, 'message')} of {reader.path}{earlier}")
-
-
-def _password(user: str | None, password_stdin: bool) -> str | None:
-    if user is None:
-        if password_stdin:
-            raise click.UsageError("--password-stdin needs --user NAME")
-        return None
-    if password_stdin:
-        return sys.stdin.readline().rstrip("\r\n")
-    return str(click.prompt(f"Password for {user}", hide_input=True, err=True))

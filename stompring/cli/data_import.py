@@ -10,14 +10,15 @@ and its sender, its delivery count, and that several queues share one message ar
 
 from __future__ import annotations
 
-import heapq
 import re
+import sched
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import click
@@ -48,11 +49,11 @@ from stompring.settings import model
 from stompring.settings.machine import DataDirectory, default_global_max_size, machine_memory
 from stompring.settings.match import is_internal
 from stompring.settings.model import (
-    CREATE_ONLY,
     BrokerConfiguration,
     HttpAcceptor,
     QueueConfiguration,
     StompAcceptor,
+    camel_case,
     options_of,
 )
 from stompring.stomp.frames import encode_frame
@@ -71,9 +72,9 @@ from stompring.store.export import (
 )
 from stompring.store.pages import Paging
 
-from .contexts import Context
-from .output import CommandFailed, bracketed, byte_progress, reachable
-from .remote import ApiError, Login, Remote, parse_server
+from .context import Context, parse_server
+from .output import CommandFailed, ask_password, bracketed, byte_progress, reachable
+from .remote import ApiError, Login, Remote
 
 ExportFile = ExportReader | ArtemisExportReader
 
@@ -114,14 +115,18 @@ def _prepare(
     entry: PortableAddress | PortableQueue | DeclaredQueue,
 ) -> None:
     try:
-        if isinstance(entry, PortableAddress):
-            receiver.address(entry)
-        elif isinstance(entry, PortableQueue):
-            receiver.queue(entry)
-        else:
-            receiver.declare(entry)
+        match entry:
+            case PortableAddress():
+                receiver.address(entry)
+            case PortableQueue():
+                receiver.queue(entry)
+            case _:
+                receiver.declare(entry)
     except click.ClickException as fault:
         raise file.wrong(fault.message) from None
+    except Refused as reason:
+        kind = "address" if isinstance(entry, PortableAddress) else "queue"
+        raise file.wrong(f"{kind} {entry.name}: {reason}") from None
 
 
 def check_address(queue: PortableQueue | DeclaredQueue, address: str) -> None:
@@ -152,70 +157,55 @@ MOST_MEMORY = 256 * 1024 * 1024
 DUPLICATE_ID, ORIGIN = b"_AMQ_DUPL_ID", b"_AMQ_ORIG_ADDRESS"
 
 
-class OfflineReactor:
-    """Time for a broker that serves nobody: what it wants to do later is done when `turn` is called."""
+class OfflineReactor(sched.scheduler):
+    """Timers for a broker without connections. The broker's delayed calls run when `turn` is called."""
 
     def __init__(self) -> None:
-        self._calls: list[ScheduledCall] = []
-        self._order = count()
+        super().__init__(time.time)
 
     def seconds(self) -> float:
         return time.time()
 
-    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ScheduledCall:
-        made = ScheduledCall(self.seconds() + delay, next(self._order), lambda: call(*args, **kw))
-        heapq.heappush(self._calls, made)
-        return made
+    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> OfflineTimer:
+        return OfflineTimer(self, self.enter(delay, 0, call, args, kw))
 
     def turn(self) -> None:
-        """Do all that is due, and what comes of it."""
-        while self._calls and self._calls[0].due <= self.seconds():
-            made = heapq.heappop(self._calls)
-            if made.call is not None:
-                call, made.call = made.call, None
-                call()
+        """Run the calls that are due, and the due calls that these make."""
+        self.run(blocking=False)
 
 
-@dataclass(order=True, slots=True)
-class ScheduledCall:
-    """Something to be done later."""
+class OfflineTimer(NamedTuple):
+    """A delayed call of `OfflineReactor`."""
 
-    due: float
-    order: int
-    call: Callable[[], object] | None = field(compare=False)
+    reactor: OfflineReactor
+    event: sched.Event
 
     def active(self) -> bool:
-        return self.call is not None
+        return self.event in self.reactor.queue
 
     def cancel(self) -> None:
-        self.call = None
+        self.reactor.cancel(self.event)
 
 
 class InlineDisk:
-    """Does what is to be done in this thread: nobody else needs it. See `store.disk.Disk`."""
+    """Carries out each job at once, in this thread, and reports its result in the next turn. See `store.files.Disk`."""
 
     def __init__(self, reactor: OfflineReactor) -> None:
-        self._results: list[tuple[Callable[[Any], None], Any]] = []
         self._reactor = reactor
+        self.finish = reactor.turn
 
     def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
         try:
             result = job()
         except Exception as fault:
             result = fault
-        self._results.append((done, result))
-        self._reactor.callLater(0, self.finish)
-
-    def finish(self) -> None:
-        while self._results:
-            done, result = self._results.pop(0)
-            done(result)
+        self._reactor.callLater(0, done, result)
 
 
 #: Attributes that cannot be changed once a queue is there.
 IMMUTABLE = (
     "routing_type",
-    *(row.name for row in options_of(QueueConfiguration) if row.http == CREATE_ONLY),
+    *(row.name for row in options_of(QueueConfiguration) if row.http == model.CREATE_ONLY),
 )
 
 
@@ -284,40 +274,31 @@ class OfflineImport:
         note = self._storage.notes.get(self._note, {})
         if note.get("import") != marker:
             return 0
-        if not note.get("complete"):
-            return int(note.get("done", 0))
-        if not self._again:
+        if note.get("complete") and not self._again:
             raise click.ClickException(
                 "this file was already imported completely; use --again to import it again"
             )
-        return 0
+        return int(note.get("done", 0))
 
     def address(self, address: PortableAddress) -> None:
-        """Make an address, or give one that is there the routing types it lacks."""
+        """Make an address, or give one that is there the routing types it lacks. Raises `Refused`."""
         directory = self._broker.directory
         live = directory.addresses.get(address.name)
-        try:
-            if live is None:
-                live = directory.create_address(
-                    address.name,
-                    address.routing_types,
-                    auto_created=address.auto_created,
-                    configured=address.configured,
-                )
-            live.paused = address.paused
-            directory.update_address(live, live.routing_types | address.routing_types)
-        except Refused as reason:
-            raise click.ClickException(f"address {address.name}: {reason}") from None
+        if live is None:
+            live = directory.create_address(
+                address.name,
+                address.routing_types,
+                auto_created=address.auto_created,
+                configured=address.configured,
+            )
+        live.paused = address.paused
+        directory.update_address(live, live.routing_types | address.routing_types)
 
     def queue(self, queue: PortableQueue) -> None:
-        """Make a queue, or give one that is there the same attributes."""
-        try:
-            attributes = attributes_of(queue.attributes)
-            configured = queue.as_configured
-            live = self._queue(queue, attributes)
-            live.as_configured = None if configured is None else attributes_of(configured)
-        except Refused as reason:
-            raise click.ClickException(f"queue {queue.name}: {reason}") from None
+        """Make a queue, or give one that is there the same attributes. Raises `Refused`, `click.ClickException`."""
+        live = self._queue(queue, attributes_of(queue.attributes))
+        configured = queue.as_configured
+        live.as_configured = None if configured is None else attributes_of(configured)
         live.no_local = queue.no_local
         live.paused = queue.paused
         live.update_filter()
@@ -328,8 +309,21 @@ class OfflineImport:
         directory = self._broker.directory
         live = directory.queues.get(queue.name)
         if live is not None:
-            self._check(live, queue, attributes)
-            directory.update_queue(live, _changes(live, attributes))
+            check_address(queue, live.address.name)
+            changes = {
+                each.name: here
+                for each in fields(attributes)
+                if (here := getattr(attributes, each.name)) != getattr(live.attributes, each.name)
+            }
+            changes.pop("accepts", None)
+            for name in IMMUTABLE:
+                if name in changes:
+                    there = getattr(live.attributes, name)
+                    raise click.ClickException(
+                        f"queue {queue.name}: {name.replace('_', '-')} is {there} in the broker and {changes[name]} "
+                        "in the file, and cannot be changed while the queue exists"
+                    )
+            directory.update_queue(live, changes)
             return live
         if queue.address not in directory.addresses:
             directory.create_address(queue.address, frozenset({attributes.routing_type}))
@@ -337,7 +331,10 @@ class OfflineImport:
         return directory.restore_queue(queue.name, queue.address, attributes, number)
 
     def declare(self, queue: DeclaredQueue) -> None:
-        """Make a queue as broker.xml describes it, or with defaults; one that is there stays as it is."""
+        """Make a queue as broker.xml describes it, or with defaults; one that is there stays as it is.
+
+        Raises `Refused`, `click.ClickException`.
+        """
         directory = self._broker.directory
         live = directory.queues.get(queue.name)
         if live is not None:
@@ -348,21 +345,7 @@ class OfflineImport:
             made = replace(configured, configured=True)
         else:
             made = QueueConfiguration(queue.name, queue.address, queue.routing_type, filter=queue.filter)
-        try:
-            directory.create_queue(made)
-        except Refused as reason:
-            raise click.ClickException(f"queue {queue.name}: {reason}") from None
-
-    @staticmethod
-    def _check(live: Queue, queue: PortableQueue, attributes: QueueAttributes) -> None:
-        check_address(queue, live.address.name)
-        for name in IMMUTABLE:
-            there, here = getattr(live.attributes, name), getattr(attributes, name)
-            if there != here:
-                raise click.ClickException(
-                    f"queue {queue.name}: {name.replace('_', '-')} is {there} in the broker and {here} in the file, "
-                    "and cannot be changed while the queue exists"
-                )
+        directory.create_queue(made)
 
     def message(self, message: PortableMessage) -> None:
         """A message to come with the next `commit`."""
@@ -379,34 +362,25 @@ class OfflineImport:
         address = directory.addresses.get(message.address) or self._gone(message.address)
         copy = message.message(self._broker.next_message_number(), address)
         places = [(directory.queues[place.queue], place) for place in message.places]
-        if pages := self._pages_for(address, places):
+        # as in a running broker, a message with a schedule of its own in one of its queues is not paged
+        in_memory = any(queue.in_memory_only or place.recurrence for queue, place in places)
+        pages = None if in_memory or len({place.due for place in message.places}) > 1 else pages_for(address)
+        if pages:
             self._page(pages, copy, places)
         else:
             self._enqueue_copy(copy, places)
         identifier = copy.header(DUPLICATE_ID)
         if identifier and len(identifier) <= MAX_NAME and copy.header(ORIGIN) is None:
-            self._remember(address, identifier)
-
-    @staticmethod
-    def _remember(address: Address, identifier: bytes) -> None:
-        """A producer that sends its message again after the import has sent a duplicate."""
-        if not address.deleted and cache_size(address) and not is_known(address, identifier):
-            add_id(address, identifier, persisted=is_persisted(address, True))
-
-    @staticmethod
-    def _pages_for(address: Address, places: Places) -> Pages | None:
-        """Where it is written while the address pages; not what has a schedule of its own, as in a running broker."""
-        dues = {place.due for _, place in places}
-        if len(dues) > 1 or any(queue.in_memory_only or place.recurrence for queue, place in places):
-            return None
-        return pages_for(address)
+            # a producer that sends its message again after the import has sent a duplicate
+            if not address.deleted and cache_size(address) and not is_known(address, identifier):
+                add_id(address, identifier, persisted=is_persisted(address, True))
 
     def _enqueue_copy(self, message: Message, places: Places) -> None:
         refs = []
         for queue, place in places:
             ref = queue.restore(message)
-            ref.deliveries, ref.attempts, ref.due = place.deliveries, place.attempts, place.due
-            ref.recurrence = place.recurrence
+            ref.deliveries, ref.attempts = place.deliveries, place.attempts
+            ref.due, ref.recurrence = place.due, place.recurrence
             refs.append(ref)
             self._storage.append(ref)
         for (queue, _), ref in zip(places, refs, strict=True):
@@ -432,13 +406,12 @@ class OfflineImport:
 
     def _gone(self, name: str) -> Address:
         """An address that is not there any more, of a message in the queue of a wildcard address."""
-        address = self._elsewhere.get(name)
-        if address is None:
+        if name not in self._elsewhere:
             directory = self._broker.directory
             address = Address(name, frozenset(), directory.settings.lookup(name), directory.broker)
             address.deleted = True
             self._elsewhere[name] = address
-        return address
+        return self._elsewhere[name]
 
     # ---- safety
 
@@ -475,23 +448,12 @@ class OfflineImport:
 Places = list[tuple[Queue, QueueEntry]]
 
 
-def _changes(live: Queue, attributes: QueueAttributes) -> Mapping[str, Any]:
-    return {
-        each.name: getattr(attributes, each.name)
-        for each in fields(attributes)
-        if each.name != "accepts" and getattr(attributes, each.name) != getattr(live.attributes, each.name)
-    }
-
-
 #: Fields of a queue that the HTTP interface takes in POST and PATCH, and those that it takes in POST only.
 CHANGEABLE = (
-    *(row.json_name for row in model.options_of(QueueConfiguration) if row.http == model.CHANGEABLE),
+    *(row.json_name for row in options_of(QueueConfiguration) if row.http == model.CHANGEABLE),
     "paused",
 )
-IMMUTABLE_VALUES = (
-    "routingType",
-    *(row.json_name for row in model.options_of(QueueConfiguration) if row.http == model.CREATE_ONLY),
-)
+IMMUTABLE_VALUES = tuple(map(camel_case, IMMUTABLE))
 
 #: Headers that a message has of itself, or that mean something else in a SEND.
 NOT_SENT = frozenset(
@@ -527,21 +489,19 @@ class OnlineImport:
     def __init__(self, remote: Remote, endpoint: Endpoint) -> None:
         self._remote = remote
         self._endpoint = endpoint
-        self._connection: Connection | None = None
+        self._open = ExitStack()
         self._frames: list[bytes] = []  # of the transaction that is open
         self._marker = ""
         self._addresses: dict[str, Mapping[str, Any]] = {}  # that were there before, as are these
         self._queues: dict[str, Mapping[str, Any]] = {}
         self._types: dict[str, str] = {}  # routing types of queues
         self._transactions = 0
+        self._transaction = (b"transaction", b"")  # the header of the transaction that is open
 
-    def __enter__(self) -> OnlineImport:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connections to the broker."""
         self._remote.close()
-        if self._connection is not None:
-            self._connection.drop()
+        self._open.close()
 
     def _ask(self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: object) -> Any:
         """The answer of the management API. Raises `click.ClickException` with the broker's own words."""
@@ -555,18 +515,20 @@ class OnlineImport:
             reason = fault.message.partition(";")[0]
             raise click.ClickException(f"cannot connect to the management API: {reason}") from None
 
-    @property
-    def _stomp(self) -> Connection:
-        assert self._connection is not None, "begin comes first"
-        return self._connection
-
     def begin(self, marker: str) -> int:
         """How many messages of this file have come already: what the queue ``marker`` says, which is made here."""
         self._marker = marker
-        self._be_alone()
-        self._connection = Connection(replace(self._endpoint, client_id=marker))
-        self._addresses = self._all("addresses")
-        self._queues = self._all("queues")
+        # messages that an earlier import of this file is still sending would come too late to be counted
+        deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
+        while self._ask("GET", "connections", clientID=marker)["count"]:
+            if time.monotonic() > deadline:
+                raise click.ClickException("another import of this file is in progress")
+            time.sleep(0.1)
+        self._stomp = self._open.enter_context(Connection(replace(self._endpoint, client_id=marker)))
+        self._addresses, self._queues = (
+            {each["name"]: each for each in self._remote.pages(kind)["data"]}
+            for kind in ("addresses", "queues")
+        )
         if marker not in self._queues:
             made = {"name": marker, "routingType": "ANYCAST", "durable": True, "ringSize": 1}
             self._ask("POST", "queues", body=made)
@@ -574,30 +536,14 @@ class OnlineImport:
         found = self._ask("GET", "queues", marker, "messages")["data"]
         return max((int(each["body"]) for each in found if _NUMBER.fullmatch(each["body"])), default=0)
 
-    def _all(self, kind: str) -> dict[str, Mapping[str, Any]]:
-        return {each["name"]: each for each in self._remote.pages(kind)["data"]}
-
-    def _be_alone(self) -> None:
-        """What an earlier import of this file still has under way would come too late to be counted."""
-        deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
-        while self._ask("GET", "connections", clientID=self._marker)["count"]:
-            if time.monotonic() > deadline:
-                raise click.ClickException("another import of this file is in progress")
-            time.sleep(0.1)
-
     def address(self, address: PortableAddress) -> None:
         """Make an address, or give one that is there the routing types it lacks."""
         if is_internal(address.name):
             return
-        types = {str(each) for each in address.routing_types}
         there = self._addresses.get(address.name)
-        if there is None:
-            made = {"name": address.name, "routingTypes": sorted(types), "paused": address.paused}
-            self._ask("POST", "addresses", body=made)
-            return
-        changed = {"routingTypes": sorted(types.union(there["routingTypes"])), "paused": address.paused}
-        if any(value != there[name] for name, value in changed.items()):
-            self._ask("PATCH", "addresses", address.name, body=changed)
+        types = {*map(str, address.routing_types), *([] if there is None else there["routingTypes"])}
+        wanted = {"routingTypes": sorted(types), "paused": address.paused}
+        self._store("addresses", there, {"name": address.name}, wanted)
 
     def queue(self, queue: PortableQueue) -> None:
         """Make a queue, or give one that is there the same attributes."""
@@ -607,13 +553,18 @@ class OnlineImport:
         wanted = {name: given[name] for name in (*IMMUTABLE_VALUES, *CHANGEABLE)}
         self._types[queue.name] = given["routingType"]
         there = self._queues.get(queue.name)
+        if there is not None:
+            check_address(queue, there["address"])
+        self._store("queues", there, {"name": queue.name, "address": queue.address}, wanted)
+
+    def _store(
+        self, kind: str, there: Mapping[str, Any] | None, place: dict[str, str], wanted: dict[str, Any]
+    ) -> None:
+        """Make an address or a queue, or change one that is there and differs."""
         if there is None:
-            made = {"name": queue.name, "address": queue.address, **wanted}
-            self._ask("POST", "queues", body=made)
-            return
-        check_address(queue, there["address"])
-        if any(value != there[name] for name, value in wanted.items()):
-            self._ask("PATCH", "queues", queue.name, body=wanted)
+            self._ask("POST", kind, body={**place, **wanted})
+        elif any(value != there[name] for name, value in wanted.items()):
+            self._ask("PATCH", kind, place["name"], body=wanted)
 
     def declare(self, queue: DeclaredQueue) -> None:
         """Make a queue with the defaults of its address; one that is there stays as it is."""
@@ -634,9 +585,8 @@ class OnlineImport:
     def commit(self, done: int) -> None:
         """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
         self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
-        name = self._name()
         receipt = self._stomp.next_receipt().encode()
-        self._frames.append(encode_frame(b"COMMIT", [(b"transaction", name), (b"receipt", receipt)]))
+        self._frames.append(encode_frame(b"COMMIT", [self._transaction, (b"receipt", receipt)]))
         self._stomp.send(b"".join(self._frames))
         self._frames = []
         self._stomp.await_receipts(MAX_UNCONFIRMED)
@@ -653,96 +603,83 @@ class OnlineImport:
             if fault.http != 404:
                 raise
 
-    def _name(self) -> bytes:
-        return b"import-%d" % self._transactions
-
-    def _send(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _send(self, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         if not self._frames:
             self._transactions += 1
-            self._frames.append(encode_frame(b"BEGIN", [(b"transaction", self._name())]))
-        self._frames.append(encode_frame(b"SEND", [*headers, (b"transaction", self._name())], body))
+            self._transaction = (b"transaction", b"import-%d" % self._transactions)
+            self._frames.append(encode_frame(b"BEGIN", [self._transaction]))
+        self._frames.append(encode_frame(b"SEND", [*headers, self._transaction], body))
 
-    def _headers(self, message: PortableMessage, place: QueueEntry) -> list[tuple[bytes, bytes]]:
+    def _headers(self, message: PortableMessage, place: QueueEntry) -> Iterator[tuple[bytes, bytes]]:
         traits = message.traits
-        headers = [
-            (b"destination", b"::" + place.queue.encode()),
-            (b"persistent", b"true" if traits.durable else b"false"),
-            (b"priority", b"%d" % traits.priority),
-        ]
+        yield b"destination", b"::" + place.queue.encode()
+        yield b"persistent", b"true" if traits.durable else b"false"
+        yield b"priority", b"%d" % traits.priority
         if message.expires:
-            headers.append((b"expires", b"%d" % message.expires))
-        headers += _timing(place)
-        if not BROKERS_OWN.isdisjoint(name for name, _ in header_pairs(traits.block)):
-            headers.append((IMPORTED, b"true"))
-        own = self._types.get(place.queue, "").encode()
-        for name, value in header_pairs(traits.block):
-            if name not in NOT_SENT and (name != b"destination-type" or value == own):
-                headers.append((name, value))
-        return headers
+            yield b"expires", b"%d" % message.expires
+        if place.due:
+            yield from _timing(place)
+        pairs = header_pairs(traits.block)
+        if not BROKERS_OWN.isdisjoint(name for name, _ in pairs):
+            yield IMPORTED, b"true"
+        own = (b"destination-type", self._types.get(place.queue, "").encode())
+        yield from (pair for pair in pairs if pair[0] not in NOT_SENT and (pair[0] != own[0] or pair == own))
 
 
-def _timing(place: QueueEntry) -> list[tuple[bytes, bytes]]:
-    if not place.due:
-        return []
-    headers = [(b"AMQ_SCHEDULED_TIME", b"%d" % place.due)]
+def _timing(place: QueueEntry) -> Iterator[tuple[bytes, bytes]]:
+    yield b"AMQ_SCHEDULED_TIME", b"%d" % place.due
     recurrence = place.recurrence
-    if recurrence is not None:
-        if recurrence.repeat:
-            headers.append((b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period))
-            headers.append((b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat))
-        if recurrence.cron is not None:
-            headers.append((b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()))
-            headers.append((b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay))
-    return headers
+    if recurrence is not None and recurrence.repeat:
+        yield b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period
+        yield b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat
+    if recurrence is not None and recurrence.cron is not None:
+        yield b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()
+        yield b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """``[ssl://]HOST:PORT`` and ``http[s]://HOST:PORT``, None where nobody has said it."""
+def online_import(
+    configuration: BrokerConfiguration,
+    stomp: str | None,
+    http: str | None,
+    ca_file: Path | None,
+    user: str | None,
+    password_stdin: bool,
+) -> OnlineImport:
+    """An import into a running broker. ``configuration`` names the acceptors that the options do not.
 
-    stomp: str | None
-    http: str | None
-    ca_file: Path | None = None
-
-    def completed(self, meant: BrokerConfiguration) -> Endpoints:
-        """With what a broker.xml says where nobody else has. Raises `click.ClickException` where it says nothing."""
-        found = replace(self, stomp=self.stomp or _stomp(meant), http=self.http or _http(meant))
-        if found.stomp is None or found.http is None:
-            option = "--stomp HOST:PORT" if found.stomp is None else "--http URL"
-            raise click.ClickException(f"a broker is running on the data directory: specify {option}")
-        return found
-
-    def connect(self, user: str | None, password: str | None) -> OnlineImport:
-        """An import into the broker there. Raises `click.UsageError`, `click.ClickException`."""
-        try:
-            host, port, tls = parse_address(self.stomp or "")
-        except ValueError as reason:
-            raise click.UsageError(f"--stomp {reason}") from None
-        root = self.http or ""
-        if not root.startswith(("http://", "https://")):
-            raise click.UsageError(f"--http must be a URL such as http://localhost:8161, not {root!r}")
-        try:
-            trusting(self.ca_file)
-        except OSError as fault:
-            raise click.ClickException(f"--ca-file {self.ca_file}: {fault}") from None
-        endpoint = Endpoint(
-            host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=self.ca_file
-        )
-        login = Login(user, Context(), password=password)
-        return OnlineImport(Remote(parse_server(root), login, self.ca_file), endpoint)
-
-
-def _stomp(meant: BrokerConfiguration) -> str | None:
-    """A listener that takes STOMP as it is."""
-    return _first([each for each in meant.stomp_acceptors if not each.websocket.only], "", "ssl://")
-
-
-def _http(meant: BrokerConfiguration) -> str | None:
-    return _first(meant.http_acceptors, "http://", "https://")
+    Raises `click.UsageError`, `click.ClickException`.
+    """
+    if not stomp:
+        plain = [each for each in configuration.stomp_acceptors if not each.websocket.only]
+        stomp = _first(plain, "", "ssl://")
+    http = http or _first(configuration.http_acceptors, "http://", "https://")
+    if stomp is None or http is None:
+        option = "--stomp HOST:PORT" if stomp is None else "--http URL"
+        raise click.ClickException(f"a broker is running on the data directory: specify {option}")
+    password = None
+    if password_stdin:
+        if user is None:
+            raise click.UsageError("--password-stdin needs --user NAME")
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif user is not None:
+        password = ask_password(f"Password for {user}")
+    try:
+        host, port, tls = parse_address(stomp)
+    except ValueError as reason:
+        raise click.UsageError(f"--stomp {reason}") from None
+    if not http.startswith(("http://", "https://")):
+        raise click.UsageError(f"--http must be a URL such as http://localhost:8161, not {http!r}")
+    try:
+        trusting(ca_file)
+    except OSError as fault:
+        raise click.ClickException(f"--ca-file {ca_file}: {fault}") from None
+    endpoint = Endpoint(host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=ca_file)
+    login = Login(user, Context(), password=password)
+    return OnlineImport(Remote(parse_server(http), login, ca_file), endpoint)
 
 
 def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure: str) -> str | None:
-    """The first of them that anybody may connect to, one without TLS if there is one."""
+    """The URL of the first acceptor that every client may connect to, preferably one without TLS."""
     open_ = [each for each in acceptors if each.port and each.proxy is None]
     for each in sorted(open_, key=lambda each: each.tls is not None):
         return f"{secure if each.tls else plain}{bracketed(reachable(each.host))}:{each.port}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from urllib.parse import unquote
@@ -14,6 +15,7 @@ from urllib.parse import unquote
 import click
 
 from stompring.pipeline.stomp.connection import (
+    SCHEMES,
     BrokerError,
     Connection,
     ConnectionFailed,
@@ -21,12 +23,15 @@ from stompring.pipeline.stomp.connection import (
     parse_address,
 )
 
-from .contexts import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
+from .context import PASSWORD_VARIABLE, Context, password_for, selected
 from .options import option, provided
-from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Interrupted, one_line
+from .output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Interrupted, ask_password, one_line
 
 DEFAULT_BROKER = "stomp://127.0.0.1:61613"
 PORT, TLS_PORT = 61613, 61612
+
+#: Bytes of frames that are written at once.
+CHUNK = 1 << 16
 
 #: Versions for a command that works with each of them.
 ANY_VERSION = "1.0,1.1,1.2"
@@ -65,23 +70,20 @@ def parse_broker(text: str) -> tuple[str, int, bool, str | None]:
         raise ValueError(
             f"must be stomp://HOST:PORT or stomp+ssl://HOST:PORT; {scheme}:// is not supported here"
         )
-    user: str | None
-    login, at, place = rest.rpartition("@")
+    login, _, place = rest.rpartition("@")
     if ":" in login:
         raise ValueError("must not have a password in it: set STOMPRING_PASSWORD, or use --password-file")
-    user = unquote(login) if at else None
-    known = separator and scheme in ("stomp", "tcp", "stomp+ssl", "ssl")
-    if separator and not known:
+    if separator and scheme not in SCHEMES:
         raise ValueError(f"must begin with stomp:// or stomp+ssl://, not {scheme!r}")
     tls = scheme in ("stomp+ssl", "ssl")
     if place and not re.search(r":[0-9]*$|\]:", place.rpartition("]")[2] or place):
         place = f"{place}:{TLS_PORT if tls else PORT}"
     host, port, _ = parse_address(place)
-    return host, port, tls, user or None
+    return host, port, tls, unquote(login) or None
 
 
-@provided
-def stomp_broker(
+def resolve(
+    end: str | None,
     broker: str | None = option(
         "URL",
         "stomp://[USER@]HOST:PORT, or stomp+ssl:// for TLS. Default: that of the context, "
@@ -105,41 +107,10 @@ def stomp_broker(
         "DURATION", "Give up after so long without any progress of the connection.", default="30s"
     ),
 ) -> StompEndpoint:
-    """The broker of a command that speaks STOMP."""
-    return resolve(broker, user, password_file, ca, context_name, virtual_host, connect_timeout)
+    """The broker that options, environment and context name together. Raises `click.UsageError`.
 
-
-def resolve_end(
-    end: str,
-    broker: str,
-    password_file: Path | None,
-    ca: Path | None,
-    virtual_host: str | None,
-    timeout: float,
-) -> StompEndpoint:
-    """Return the endpoint of the ``from`` or the ``to`` broker of a command, given by a URL or the name of a context.
-
-    Its password has a variable of its own: what is meant for one broker must not be sent to the other one.
-    """
-    name = broker if broker in Contexts.read().contexts else None
-    return resolve(
-        broker if name is None else None, None, password_file, ca, name, virtual_host, timeout, end=end
-    )
-
-
-def resolve(
-    broker: str | None,
-    user: str | None,
-    password_file: Path | None = None,
-    ca: Path | None = None,
-    context_name: str | None = None,
-    virtual_host: str | None = None,
-    timeout: float = 30.0,
-    end: str | None = None,
-) -> StompEndpoint:
-    """The broker that options, environment and context name together. ``end``: see `resolve_end`.
-
-    Raises `click.UsageError`.
+    ``end`` is ``from`` or ``to`` for a command with two brokers. Each has a variable for its password: a password for
+    one broker must not be sent to the other one.
     """
     context = selected(context_name, "broker", broker)
     try:
@@ -151,19 +122,13 @@ def resolve(
     login = user or named or context.user
     if ca is None and context.ca is not None:
         ca = Path(context.ca).expanduser()
-    if login is None:
-        password = None
-    else:
-        password = (
-            _password(login, context, end) if password_file is None else _password_of(password_file, end)
-        )
     return StompEndpoint(
         host,
         port,
         user=login,
-        password=password,
+        password=None if login is None else _password(login, password_file, context, end),
         virtual_host=virtual_host,
-        timeout=max(timeout, 0.1),
+        timeout=max(connect_timeout, 0.1),
         heart_beat=HEART_BEAT,
         tls=tls,
         ca_file=ca,
@@ -171,19 +136,19 @@ def resolve(
     )
 
 
-def _password_of(file: Path, end: str | None = None) -> str:
-    try:
-        return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as fault:
-        why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
-        option = "--password-file" if end is None else f"--{end}-password-file"
-        raise click.UsageError(f"{option} {file} cannot be read: {why}") from None
+stomp_broker = provided(partial(resolve, None))
 
 
-def _password(user: str, context: Context, end: str | None = None) -> str:
+def _password(user: str, file: Path | None, context: Context, end: str | None) -> str:
     variable, option = PASSWORD_VARIABLE, "--password-file"
     if end is not None:
         variable, option = f"STOMPRING_{end.upper()}_PASSWORD", f"--{end}-password-file"
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as fault:
+            why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+            raise click.UsageError(f"{option} {file} cannot be read: {why}") from None
     password = password_for(user, context, prompt=False, variable=variable)
     if password is not None:
         return password
@@ -195,7 +160,7 @@ def _password(user: str, context: Context, end: str | None = None) -> str:
             f"no password for user {user!r}: set {variable}, or use {option} FILE"
         ) from None
     at = "" if end is None else f" for --{end}"
-    return str(click.prompt(f"Password of {one_line(user)}{at}", hide_input=True, err=True))
+    return ask_password(f"Password of {one_line(user)}{at}")
 
 
 class Interrupts:
@@ -209,11 +174,11 @@ class Interrupts:
         self._waiting = False
 
     @contextmanager
-    def handled(self) -> Iterator[Interrupts]:
+    def handled(self) -> Iterator[None]:
         """Install the handler, and restore the one before."""
         before = signal.signal(signal.SIGINT, self._on_signal)
         try:
-            yield self
+            yield
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -257,6 +222,18 @@ class CommandConnection(Connection):
             return super()._wait(events, seconds)
         with self._interrupts.waiting():
             return super()._wait(events, seconds)
+
+    def write(self, frames: Iterable[bytes]) -> None:
+        """Send frames, many at once."""
+        parts, size = [], 0
+        for each in frames:
+            parts.append(each)
+            size += len(each)
+            if size > CHUNK:
+                self.send(b"".join(parts))
+                parts, size = [], 0
+        if parts:
+            self.send(b"".join(parts))
 
 
 def failure(fault: BrokerError | ConnectionFailed, more: str = "") -> CommandFailed:

@@ -8,18 +8,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import click
 from click.exceptions import Exit
 
-from stompring.errors import StoreError
+from stompring.replication import engines
+from stompring.replication.copy import copied_sequence
+from stompring.replication.log import (
+    BEATS,
+    Beat,
+    LogEntry,
+    LogFull,
+    LogMissing,
+    LogStatus,
+    LogUnavailable,
+    Operation,
+    ReplicatedLog,
+    UnsafeLog,
+    decode_beat,
+    this_process,
+)
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 from stompring.settings.value_types import byte_size
+from stompring.store.datadir import DataLock, is_locked
 
 from . import output
 from .options import DIRECTORY, JSON, command, option
@@ -27,7 +43,6 @@ from .output import (
     FAILED,
     UNREACHABLE,
     CommandFailed,
-    Interrupted,
     Parsed,
     age_text,
     bytes_text,
@@ -35,14 +50,11 @@ from .output import (
     done,
     echo_json,
     is_terminal,
+    one_line,
     print_rows,
     progress,
     warn,
 )
-from .output import one_line as printable
-
-if TYPE_CHECKING:
-    from stompring.replication.log import Beat, LogEntry, LogStatus, ReplicatedLog
 
 #: Seconds in which an active broker appends at least one entry, with a margin for the engine: it beats every 0.5 s.
 BEAT_WAIT = 3.0
@@ -89,8 +101,6 @@ def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLo
 @contextmanager
 def reported() -> Iterator[None]:
     """Faults of the engine as faults of the command."""
-    from stompring.replication.log import LogFull, LogUnavailable, UnsafeLog
-
     try:
         yield
     except UnsafeLog as fault:
@@ -101,22 +111,13 @@ def reported() -> Iterator[None]:
         raise CommandFailed(f"the engine does not answer: {fault}", UNREACHABLE) from None
 
 
-@contextmanager
-def opened(settings: ReplicatedLogSettings) -> Iterator[ReplicatedLog]:
+def opened(settings: ReplicatedLogSettings) -> closing[ReplicatedLog]:
     """The log, not connected yet."""
-    from stompring.replication.engines import open_log
-
-    log = open_log(settings)
-    try:
-        yield log
-    finally:
-        log.close()
+    return closing(engines.open_log(settings))
 
 
 def connect(log: ReplicatedLog) -> LogStatus:
     """Connect, with patience for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
-    from stompring.replication.log import LogUnavailable
-
     end = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
@@ -179,8 +180,6 @@ def init(
     where = f"log {settings.stream} at {settings.url}"
     with reported():
         if from_data:
-            from stompring.store.datadir import is_locked
-
             if is_locked(directory.root):
                 raise CommandFailed(f"a broker runs on {directory.root}: stop it first")
             if not directory.journal.is_dir():
@@ -192,9 +191,7 @@ def init(
             if from_data:
                 done(f"would upload {directory.root}")
             return
-        from stompring.replication.engines import create_log
-
-        create_log(settings, -1 if max_bytes is None else max_bytes)
+        engines.create_log(settings, -1 if max_bytes is None else max_bytes)
         done(f"created {where}")
         if max_bytes is None:
             warn("no --max-bytes: the log grows until a disk of the engine is full")
@@ -204,8 +201,6 @@ def init(
 
 def _refuse_existing(settings: ReplicatedLogSettings) -> None:
     """Raise `CommandFailed` if the log exists."""
-    from stompring.replication.log import LogMissing, UnsafeLog
-
     with opened(settings) as log:
         try:
             connect(log)
@@ -217,20 +212,13 @@ def _refuse_existing(settings: ReplicatedLogSettings) -> None:
 
 
 def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
-    from stompring.replication.engines import deletion_of, seed
-    from stompring.replication.log import this_process
-    from stompring.store.datadir import DataLock
-
     beat = replace(this_process(settings.broker), reason="stopped")
-    try:
-        lock = DataLock(directory.root)
-    except StoreError as fault:
-        raise CommandFailed(str(fault)) from None
+    lock = DataLock(directory.root)
     complete = False
     try:
         with opened(settings) as log, progress("bytes uploaded") as step:
             connect(log)
-            size = seed(log, directory, beat, step)
+            size = engines.seed(log, directory, beat, step)
             complete = True
     except OSError as fault:
         raise CommandFailed(f"cannot upload {directory.root}: {fault}") from None
@@ -239,7 +227,7 @@ def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
         if not complete:
             warn(
                 f"the log {settings.stream} is incomplete, and no broker starts with it; the data directory is "
-                f"unchanged. Delete the log, and begin again: {deletion_of(settings)}"
+                f"unchanged. Delete the log, and begin again: {engines.deletion_of(settings)}"
             )
     done(f"uploaded {bytes_text(size)} of {directory.root}, which is a local copy of the log now")
 
@@ -247,47 +235,48 @@ def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
 # ---- status
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
-    """What `ha status` found. ``active`` is the broker of the last beat; ``alive``: an entry came while it looked.
+class LogView(NamedTuple):
+    """What `ha status` found. ``active`` is the broker of the last beat, ``released``: it has stepped down with that.
 
-    ``copied`` is the last entry in the local copy of this machine, None without one.
+    ``alive``: an entry of that broker came while the command looked. ``copied`` is the last entry in the local copy of
+    this machine, None without one.
     """
 
     settings: ReplicatedLogSettings
-    status: LogStatus | None
-    unsafe: str | None
-    active: Beat | None
-    released: Beat | None
-    beat_time: int  # the engine's, epoch ms; 0 without a beat
-    alive: bool
+    status: LogStatus | None = None
+    unsafe: str | None = None
+    active: Beat | None = None
+    released: bool = False
+    beat_time: int = 0  # the engine's, epoch ms; 0 without a beat
+    alive: bool = False
     copied: int | None = None
 
     @property
     def problems(self) -> list[str]:
         """Why the log or its broker is not healthy."""
-        found = []
+        found, status, beat = [], self.status, self.active
         if self.unsafe is not None:
             found.append(f"not safe: {self.unsafe}")
-        if self.status is not None and not self.status.healthy:
+        if status is not None and not status.healthy:
             found.append("too few nodes of the engine answer: one more that is lost stops the broker")
-        if self.status is not None and 0 < self.status.max_bytes <= self.status.bytes / FULL_SHARE:
+        if status is not None and 0 < status.max_bytes <= status.bytes / FULL_SHARE:
             found.append(
-                f"the log is almost full: {bytes_text(self.status.bytes)} of {bytes_text(self.status.max_bytes)}"
+                f"the log is almost full: {bytes_text(status.bytes)} of {bytes_text(status.max_bytes)}"
             )
-        if self.released is not None and self.released.failures and not self.alive:
-            found.append(
-                f"no broker is active: {self.released.failures} in a row became active and could not start, "
-                f"{self.released.broker} the last one; its log has the reason"
+        why = None
+        if beat is None:
+            why = "none has used this log yet" if self.unsafe is None else None
+        elif self.released and beat.failures:
+            why = (
+                f"{beat.failures} in a row became active and could not start, {beat.broker} the last one; "
+                "its log has the reason"
             )
-        elif self.released is not None and not self.alive:
-            found.append(
-                f"no broker is active: {self.released.broker} has stepped down ({self.released.reason or 'stopped'})"
-            )
-        elif self.active is None and self.unsafe is None:
-            found.append("no broker is active: none has used this log yet")
-        elif self.active is not None and not self.alive:
-            found.append(f"no broker is active: {self.active.broker} is silent")
+        elif self.released:
+            why = f"{beat.broker} has stepped down ({beat.reason or 'stopped'})"
+        elif not self.alive:
+            why = f"{beat.broker} is silent"
+        if why is not None:
+            found.append(f"no broker is active: {why}")
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -324,32 +313,22 @@ FULL_SHARE = 0.9
 
 def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool = False) -> LogView:
     """The state of a log. Raises `LogUnavailable`, and `UnsafeLog` where there is no log."""
-    from stompring.replication.log import BEATS, LogMissing, Operation, UnsafeLog, decode_beat
-
-    unsafe = None
     try:
         status = log.status() if connected else connect(log)
     except LogMissing:
         raise
     except UnsafeLog as fault:
-        return LogView(settings, _status_of(log), str(fault), None, None, 0, alive=False)
+        view = LogView(settings, unsafe=str(fault))
+        with suppress(LogUnavailable, UnsafeLog):  # the engine may show the state of an unsafe log
+            view = view._replace(status=log.status())
+        return view
     alive = bool(log.read(status.last, BEAT_WAIT))
     entry = log.last(BEATS)
     if entry is None:
-        return LogView(settings, status, unsafe, None, None, 0, alive)
+        return LogView(settings, status)
+    released = entry.change.operation is Operation.RELEASE
     beat = decode_beat(entry.change.data)
-    released = beat if entry.change.operation is Operation.RELEASE else None
-    return LogView(settings, status, unsafe, beat, released, entry.time, alive and released is None)
-
-
-def _status_of(log: ReplicatedLog) -> LogStatus | None:
-    """The state of a log that is not safe, where the engine shows it."""
-    from stompring.replication.log import LogUnavailable, UnsafeLog
-
-    try:
-        return log.status()
-    except (LogUnavailable, UnsafeLog):
-        return None
+    return LogView(settings, status, None, beat, released, entry.time, alive and not released)
 
 
 @command(ha)
@@ -373,27 +352,20 @@ def status(
       stompring ha status --watch
       stompring ha status --json | jq -r .activeBroker
     """
-    from stompring.replication.copy import copied_sequence
-
     configuration, settings = read_settings(config)
     root = data_directory(configuration, data).root
-    healthy = True
-    try:
-        with reported(), opened(settings) as log:
-            connected = False
-            while True:
-                view = look(log, settings, connected=connected)
-                if view.status is not None:
-                    view = replace(view, copied=copied_sequence(root, view.status))
-                connected = view.unsafe is None
-                healthy = not view.problems
-                _show(view, as_json, clear=watch)
-                if not watch:
-                    break
-                time.sleep(WATCH_INTERVAL)
-    except KeyboardInterrupt:
-        raise Interrupted() from None
-    if not healthy:
+    with reported(), opened(settings) as log:
+        connected = False
+        while True:
+            view = look(log, settings, connected=connected)
+            if view.status is not None:
+                view = view._replace(copied=copied_sequence(root, view.status))
+            connected = view.unsafe is None
+            _show(view, as_json, clear=watch)
+            if not watch:
+                break
+            time.sleep(WATCH_INTERVAL)
+    if view.problems:
         raise Exit(FAILED)
 
 
@@ -403,34 +375,36 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
         return
     if clear and is_terminal():
         click.clear()
-    problems, status, beat = view.problems, view.status, view.active
+    problems = view.problems
     state = click.style(
         "NOT HEALTHY" if problems else "healthy", fg="red" if problems else "green", bold=True
     )
-    click.echo(f"log {printable(view.settings.stream)} at {printable(view.settings.url)}: {state}")
+    click.echo(f"log {one_line(view.settings.stream)} at {one_line(view.settings.url)}: {state}")
     for each in problems:
-        click.echo(f"  {printable(each)}")
-    rows: list[tuple[str, str]] = []
+        click.echo(f"  {one_line(each)}")
+    print_rows([*_rows(view)])
+
+
+def _rows(view: LogView) -> Iterator[tuple[str, str]]:
+    status, beat = view.status, view.active
     if status is not None:
         limit = "no limit" if status.max_bytes < 0 else f"of {bytes_text(status.max_bytes)}"
-        rows += [
-            ("engine", status.engine),
-            ("replicas", count_text(status.replicas)),
-            ("leader", status.leader or "-"),
-            ("size", f"{bytes_text(status.bytes)}, {limit}"),
-            ("entries", f"{count_text(status.entries)}, the last is {status.last}"),
-        ]
-    if status is not None and view.copied is not None:
-        last = max(status.last, view.copied, 1)  # the copy may be newer than the status
-        rows.append(
-            ("copy on this machine", f"up to entry {view.copied} of {last}, {100 * view.copied // last} %")
-        )
-    rows.append(("safe", "no" if view.unsafe else "yes"))
+        yield "engine", status.engine
+        yield "replicas", count_text(status.replicas)
+        yield "leader", status.leader or "-"
+        yield "size", f"{bytes_text(status.bytes)}, {limit}"
+        yield "entries", f"{count_text(status.entries)}, the last is {status.last}"
+        if view.copied is not None:
+            last = max(status.last, view.copied, 1)  # the copy may be newer than the status
+            yield (
+                "copy on this machine",
+                f"up to entry {view.copied} of {last}, {100 * view.copied // last} %",
+            )
+    yield "safe", "no" if view.unsafe else "yes"
     if beat is not None:
-        rows.append(("active broker", beat.broker if view.alive else "none"))
-        rows.append(("last beat", f"{beat.broker}, {age_text(view.beat_time)} ago"))
-        rows.append(("process", f"{beat.pid} on {beat.host}, {beat.version}, up {age_text(beat.started)}"))
-    print_rows(rows)
+        yield "active broker", beat.broker if view.alive else "none"
+        yield "last beat", f"{beat.broker}, {age_text(view.beat_time)} ago"
+        yield "process", f"{beat.pid} on {beat.host}, {beat.version}, up {age_text(beat.started)}"
 
 
 # ---- promote and leave
@@ -458,8 +432,6 @@ def promote(
       stompring ha promote
       stompring ha promote orders@node2 --timeout 1m
     """
-    from stompring.replication.log import Operation, decode_beat
-
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:
         after = connect(log).last
@@ -498,8 +470,6 @@ def _active(view: LogView) -> str:
 
 def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntry]:
     """The entries behind a sequence as they come, for so many seconds."""
-    from stompring.replication.log import LogUnavailable
-
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:

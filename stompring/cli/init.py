@@ -23,7 +23,7 @@ import click
 from stompring.errors import ConfigurationError
 from stompring.settings.machine import shipped_file
 
-from .contexts import check_name
+from .context import check_name
 from .options import JSON, argument, command, option
 from .output import CommandFailed, bracketed, reachable
 

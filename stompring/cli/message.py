@@ -12,12 +12,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from .options import HEADERS, YES, argument, command, header_pair, message_headers, option, provided
+from .options import (
+    HEADERS,
+    ROUTING_TYPES,
+    YES,
+    argument,
+    command,
+    header_pair,
+    message_headers,
+    option,
+    provided,
+)
 from .output import (
     UNREACHABLE,
     USAGE,
@@ -26,6 +37,7 @@ from .output import (
     Interrupted,
     age_text,
     bytes_text,
+    columns,
     confirm,
     count_text,
     counted,
@@ -35,7 +47,6 @@ from .output import (
     human_text,
     indented,
     is_terminal,
-    number,
     plain_text,
     print_fields,
     print_table,
@@ -45,7 +56,7 @@ from .output import (
     warn,
 )
 from .queue import DETACH, QUEUE, TARGET, Selection, bulk
-from .remote import Remote, running
+from .remote import Remote, running, without_none
 
 #: Bytes of a body in a list on a terminal, and of one message.
 PREVIEW, WHOLE = 200, 1024 * 1024
@@ -56,19 +67,19 @@ CHUNK = 65536
 #: Bytes of one request of an upload; the limit of the API is 1 MiB.
 UPLOAD_SIZE = 512 * 1024
 
-COLUMNS = (
-    Column("messageID", "ID", rank=0),
-    Column("state", rank=1),
-    Column("timestamp", "AGE", age_text, True, rank=2),
-    number("priority", "PRIORITY", 6),
-    number("deliveryCount", "DELIVERIES", 5),
-    number("bodySize", "SIZE", 3, bytes_text),
-    Column("dueTime", "DUE", time_text, rank=4),
-    Column("expires", "EXPIRES", time_text, rank=7),
-    Column("user", rank=7),
-    Column("reason", rank=5),
-    Column("originQueue", "FROM", rank=5),
-    Column("body", "BODY", human_text, rank=3),
+COLUMNS = columns(
+    messageID=(0, "ID"),
+    state=1,
+    timestamp=(2, "AGE", age_text),
+    priority=(6, "PRIORITY", count_text),
+    deliveryCount=(5, "DELIVERIES", count_text),
+    bodySize=(3, "SIZE", bytes_text),
+    dueTime=(4, "DUE", time_text),
+    expires=(7, "EXPIRES", time_text),
+    user=7,
+    reason=5,
+    originQueue=(5, "FROM"),
+    body=3,
 )
 
 
@@ -109,10 +120,9 @@ def browse(
     """
     if scheduled and selector is not None:
         raise click.UsageError("--scheduled and --filter are mutually exclusive")
-    path = ("queues", name, "scheduled" if scheduled else "messages")
-    preview = None if remote.json or not is_terminal() else PREVIEW
-    query = {"filter": selector, "bodyLimit": preview}
-    answer = remote.pages(*path, limit=limit, sized=False, **query)
+    kind = "scheduled" if scheduled else "messages"
+    query = {"filter": selector, "bodyLimit": PREVIEW if is_terminal() and not remote.json else None}
+    answer = remote.pages("queues", name, kind, limit=limit, sized=False, **query)
     if remote.json:
         echo_json(answer)
         return
@@ -121,10 +131,8 @@ def browse(
             _print_message(each)
             click.echo()
     else:
-        names = None if columns is None else [each.strip() for each in columns.split(",")]
-        print_table(answer["data"], COLUMNS, names, empty=f"queue {human_text(name)} has no such messages")
-    left = answer["count"] - len(answer["data"])
-    if left > 0:
+        print_table(answer["data"], COLUMNS, columns, f"queue {human_text(name)} has no such messages")
+    if (left := answer["count"] - len(answer["data"])) > 0:
         click.echo(f"{count_text(left)} more (--limit)", err=True)
 
 
@@ -139,6 +147,7 @@ _FIELDS = fields(
 
 def _print_message(record: dict[str, Any]) -> None:
     """Fields, headers and body of a message."""
+    body, encoding, truncated = record["body"], record["encoding"], record["bodyTruncated"]
     hidden = ("headers", "body", "encoding", "bodyTruncated")
     shown = {name: value for name, value in record.items() if name not in hidden and value is not None}
     headers = {f"header.{name}": value for name, value in record["headers"].items()}
@@ -148,19 +157,16 @@ def _print_message(record: dict[str, Any]) -> None:
     }
     print_fields({**shown, **headers}, sections)
     if not is_terminal():
-        click.echo(f"encoding\t{record['encoding']}")
-        click.echo(f"body\t{plain_text(record['body'])}")
+        click.echo(f"encoding\t{encoding}\nbody\t{plain_text(body)}")
         return
-    click.secho(
-        "Body" if record["encoding"] in ("text", "json") else f"Body ({record['encoding']})", bold=True
-    )
-    body = record["body"]
+    readable = encoding in ("text", "json")
+    click.secho("Body" if readable else f"Body ({encoding})", bold=True)
     if not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False, indent=2)
-    elif record["encoding"] in ("text", "json") and not record["bodyTruncated"]:
+    elif readable and not truncated:
         body = indented(body)
     click.echo(printable(body))
-    if record["bodyTruncated"]:
+    if truncated:
         size = bytes_text(record["bodySize"])
         click.echo(f"(the beginning of {size}; the whole body: --output FILE)", err=True)
 
@@ -183,15 +189,16 @@ def show(
       stompring message show orders 7-1201 --body | jq .
       stompring message show orders 7-1201 --output body.bin
     """
+    path = ("queues", name, "messages", message_id)
     if only_body or output is not None:
         if output is None and is_terminal():
             raise click.UsageError("--body writes bytes as they are: redirect it, or use --output FILE")
-        answer = remote.open("GET", ("queues", name, "messages", message_id, "body"))
-        with _writing(None if output is None else str(output)) as stream:
+        answer = remote.open("GET", (*path, "body"))
+        with _writing(str(output or "-")) as stream:
             for piece in remote.stream(partial(answer.read, CHUNK)):
                 stream.write(piece)
         return
-    record = remote.get("queues", name, "messages", message_id, bodyLimit=None if remote.json else WHOLE)
+    record = remote.get(*path, bodyLimit=None if remote.json else WHOLE)
     if remote.json:
         echo_json(record)
     else:
@@ -199,9 +206,9 @@ def show(
 
 
 @contextmanager
-def _writing(output: str | None) -> Iterator[IO[bytes]]:
+def _writing(output: str) -> Iterator[IO[bytes]]:
     """A file that is complete or not there, or standard output."""
-    if output is None or output == "-":
+    if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -235,10 +242,7 @@ def send(
     cron: str | None = option("TEXT", "Deliver a copy at the times of this cron expression."),
     period: float | None = option("DURATION", "Repeat it with this period."),
     repeat: int | None = option("N", "Repeat it N times, -1 without end."),
-    routing_type: str | None = option(
-        "Routing type of an address that is created.",
-        type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
-    ),
+    routing_type: str | None = option("Routing type of an address that is created.", choices=ROUTING_TYPES),
     remote: Remote = running,
 ) -> None:
     """Send a message over HTTP, with the body BODY, from --file or from standard input.
@@ -257,42 +261,42 @@ def send(
         sent.setdefault("persistent", "true")
     if expires is not None:
         sent["expires"] = str(int((time.time() + expires) * 1000))
-    raw = _body(body, file)
-    target, _, queue = address.partition("::")
-    request: dict[str, Any] = {"address": target or queue, "headers": sent, "count": count}
-    if queue:
-        request["queue"] = queue
-    if routing_type is not None:
-        request["routingType"] = routing_type.upper()
-    try:
-        request |= {"body": raw.decode(), "encoding": "text"}
-    except UnicodeDecodeError:
-        request |= {"body": base64.b64encode(raw).decode(), "encoding": "base64"}
-    answer = remote.post("messages", body=request)
-    rejected = answer.get("rejected") or 0
-    if answer.get("unrouted"):
-        warn(f"{count_text(answer['unrouted'])} of them were accepted by no queue of {address}")
-    remote.report(answer, f"{counted(answer['sent'], 'message')} sent to {address}")
-    if rejected:
-        raise CommandFailed(f"{counted(rejected, 'message')} rejected: {answer.get('reason')}")
-
-
-def _body(body: str | None, file: Path | None) -> bytes:
     if body is not None and file is not None:
         raise click.UsageError("BODY and --file are mutually exclusive")
     if body is not None:
-        return os.fsencode(body)
-    if file is not None:
-        return file.read_bytes()
-    if sys.stdin.isatty():
+        raw = os.fsencode(body)
+    elif file is not None:
+        raw = file.read_bytes()
+    elif sys.stdin.isatty():
         raise click.UsageError("no body: give BODY, --file FILE, or standard input; '' is an empty body")
-    return sys.stdin.buffer.read()
+    else:
+        raw = sys.stdin.buffer.read()
+    try:
+        text, encoding = raw.decode(), "text"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(raw).decode(), "base64"
+    target, _, queue = address.partition("::")
+    request = {
+        "address": target or queue,
+        "headers": sent,
+        "count": count,
+        "queue": queue or None,
+        "routingType": None if routing_type is None else routing_type.upper(),
+        "body": text,
+        "encoding": encoding,
+    }
+    answer = remote.post("messages", body=without_none(request))
+    if answer["unrouted"]:
+        warn(f"{count_text(answer['unrouted'])} of them were accepted by no queue of {address}")
+    remote.report(answer, f"{counted(answer['sent'], 'message')} sent to {address}")
+    if rejected := answer["rejected"]:
+        raise CommandFailed(f"{counted(rejected, 'message')} rejected: {answer['reason']}")
 
 
 # ---- many messages
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chosen:
     """The messages that a command removes from a queue."""
 
@@ -305,19 +309,18 @@ class Chosen:
 
     def work(self, remote: Remote, operation: str, verb: str, name: str) -> None:
         """Ask, and run an operation on them."""
-        ids, selector, everything = self.ids, self.selector, self.everything
-        if sum((bool(ids), selector is not None, everything)) != 1:
+        ids, selector = self.ids, self.selector
+        if (bool(ids), selector is not None, self.everything).count(True) != 1:
             raise click.UsageError(
                 "select messages by ID, by --filter or with --all", click.get_current_context()
             )
         if ids:
             which = f"{len(ids)} messages" if len(ids) > 1 else f"message {ids[0]}"
         else:
-            which = "all messages" if everything else f"all messages that match {selector}"
+            which = "all messages" if self.everything else f"all messages that match {selector}"
         confirm(f"{operation.capitalize()} {which} of queue {name}?", self.yes)
-        bulk(
-            remote, name, operation, f"{verb} queue {name}", Selection(selector, ids, self.limit, self.detach)
-        )
+        chosen = Selection(selector, ids, self.limit, self.detach)
+        bulk(remote, name, operation, f"{verb} queue {name}", chosen)
 
 
 chosen_messages = provided(Chosen)
@@ -397,11 +400,10 @@ def download(
             step(count, None)
         if last != b"\n":
             raise CommandFailed(f"download of queue {name} is incomplete: the last line has no end")
-    if remote.json:
-        if file != "-":
-            echo_json({"file": file, "lines": count})
-    else:
+    if not remote.json:
         click.echo(printable(f"{counted(count, 'line')} of queue {name} written to {file}"), err=file == "-")
+    elif file != "-":
+        echo_json({"file": file, "lines": count})
 
 
 @command(message)
@@ -426,14 +428,8 @@ def upload(
     try:
         with _lines(file) as lines, progress(f"upload {name}") as step:
             for group, size in _groups(lines, skip):
-                answer = remote.json_of(
-                    remote.open(
-                        "POST",
-                        ("queues", name, "import"),
-                        group,
-                        headers={"Content-Type": "application/x-ndjson"},
-                    )
-                )
+                kind = {"Content-Type": "application/x-ndjson"}
+                answer = remote.json_of(remote.open("POST", ("queues", name, "import"), group, headers=kind))
                 done += size
                 imported += answer["imported"]
                 step(done, None)
@@ -452,8 +448,8 @@ def upload(
             f"{where}{fault.message}; {counted(imported, 'message')} imported{unknown}; continue with --skip {done}",
             fault.exit_code,
         ) from None
-    answer = {"imported": imported, "lines": done}
-    remote.report(answer, f"{counted(imported, 'message')} of {file} added to queue {name}")
+    text = f"{counted(imported, 'message')} of {file} added to queue {name}"
+    remote.report({"imported": imported, "lines": done}, text)
 
 
 @contextmanager
@@ -472,9 +468,7 @@ def _groups(lines: IO[bytes], skip: int) -> Iterator[tuple[bytes, int]]:
     """Lines in groups of at most `UPLOAD_SIZE` bytes, and how many they are; a longer line is a group of its own."""
     group: list[bytes] = []
     size = 0
-    for index, line in enumerate(lines):
-        if index < skip:
-            continue
+    for line in islice(lines, skip, None):
         if not line.endswith(b"\n"):
             line += b"\n"
         if group and size + len(line) > UPLOAD_SIZE:

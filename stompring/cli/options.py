@@ -14,28 +14,25 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import wraps
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from .output import DURATION, FiniteRange
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(NamedTuple):
     """An option or an argument. ``texts``: names that differ from that of the parameter, metavar and help."""
 
-    kind: type[click.Parameter] = click.Argument
-    texts: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    kind: type[click.Parameter]
+    texts: tuple[str, ...]
+    settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Provided:
+class Provided(NamedTuple):
     """A function that makes a value for a command from options of its own; a generator also cleans up."""
 
     function: Callable[..., Any]
@@ -44,8 +41,8 @@ class Provided:
 def option(*texts: str, **settings: Any) -> Any:
     """An option: its names if they differ from that of the parameter, its metavar if it has one, and its help.
 
-    ``min``, ``max``, ``min_open`` are the range of a number, ``exists`` and ``dir_okay`` are for a path, ``check``
-    raises ValueError for a wrong value; other settings are those of click.
+    ``min``, ``max``, ``min_open`` are the range of a number, ``exists`` and ``dir_okay`` are for a path. ``choices``
+    are the values, in any case. ``check`` raises ValueError for a wrong value. Other settings are those of click.
     """
     return Declared(click.Option, texts, settings)
 
@@ -72,15 +69,12 @@ def command(
         def called(**values: Any) -> None:
             call(values)
 
-        called.__click_params__ = parameters[::-1]  # type: ignore[attr-defined]  # as click's own decorators leave it
-        return (click if group is None else group).command(name)(called)
+        return (click if group is None else group).command(name, params=parameters)(called)
 
     return decorate
 
 
-def _bound(
-    function: Callable[..., Any],
-) -> tuple[list[click.Parameter], Callable[[Mapping[str, Any]], Any]]:
+def _bound(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[Mapping[str, Any]], Any]]:
     """The options and arguments of a function, and a function that calls it with their values."""
     parameters: list[click.Parameter] = []
     readers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
@@ -89,7 +83,7 @@ def _bound(
             more, readers[name] = _bound(each.default.function)
             parameters += more
         else:
-            declared = each.default if isinstance(each.default, Declared) else Declared()
+            declared = each.default if isinstance(each.default, Declared) else argument()
             made = _parameter(name, each.annotation, declared)
             parameters.append(made)
             readers[name] = itemgetter(made.name)
@@ -146,6 +140,8 @@ def _checking(check: Callable[[Any], None]) -> Callable[[click.Context, click.Pa
 def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the type of click for an annotation."""
     limits = {name: settings.pop(name) for name in ("min", "max", "min_open") if name in settings}
+    if "choices" in settings:
+        settings["type"] = click.Choice(settings.pop("choices"), case_sensitive=False)
     if "type" in settings or kind == "bool":
         return settings
     if kind == "Path":
@@ -170,6 +166,8 @@ JSON_FOR_TEXT = option("--json", "Print one JSON object in place of text.")
 HEADERS = option("-H", "--header", "NAME=VALUE", "A header. Repeatable.")
 
 YES = option("Do not ask for confirmation.")
+
+ROUTING_TYPES = ("ANYCAST", "MULTICAST")
 
 #: A path of a directory that is text for the command.
 DIRECTORY = click.Path(file_okay=False)

@@ -23,11 +23,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Event, RLock, Thread
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -47,9 +46,7 @@ _UNSAFE = re.compile(
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def printable(text: str) -> str:
@@ -161,12 +158,14 @@ def to_json(value: Any, indent: int | None = 2) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.replace("\n", "").isprintable():
         return text
-    return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
-
-
-def _json_escape(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return "".join(
+        each
+        if each.isprintable() or each == "\n"
+        else "\\u007f"  # DEL, which json takes for text
+        if each == "\x7f"
+        else json.dumps(each)[1:-1]
+        for each in text
+    )
 
 
 def echo_json(value: Any) -> None:
@@ -292,8 +291,20 @@ def limit_text(value: Any) -> str:
 # ---- tables
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+#: Values that a column shows at its right end.
+_NUMBERS = (count_text, limit_text, rate_text, bytes_text, duration_text, age_text)
+
+#: Styles of a field in a list: of a value that is not true, and of true.
+_STYLES = {
+    "allowed": ("red", "green"),
+    "blocked": ("", "yellow"),
+    "paging": ("", "yellow"),
+    "paused": ("", "yellow"),
+    "slow": ("", "red"),
+}
+
+
+class Column(NamedTuple):
     """A column, or a field of one record: the field of the API, its title, how a value is shown to people.
 
     Without a title it is the name of the field, in capitals above a column.
@@ -303,14 +314,27 @@ class Column:
     field: str
     title: str | None = None
     show: Callable[[Any], str] = human_text
-    right: bool = False
     rank: int = 1
-    style: Callable[[Any], str] | None = None
+    style: tuple[str, str] = ("", "")
 
     @property
     def heading(self) -> str:
-        """What stands above the column."""
+        """The text above the column."""
         return self.field.upper() if self.title is None else self.title
+
+    @property
+    def right(self) -> bool:
+        """Whether the column is aligned to the right."""
+        return self.show in _NUMBERS
+
+
+def columns(**shown: Any) -> tuple[Column, ...]:
+    """The columns of a list. Each field has its rank, or a tuple: rank, title and how a value is shown."""
+    made = []
+    for name, each in shown.items():
+        rank, *more = each if isinstance(each, tuple) else (each,)
+        made.append(Column(name, *more)._replace(rank=rank, style=_STYLES.get(name, ("", ""))))
+    return tuple(made)
 
 
 def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
@@ -324,21 +348,16 @@ def fields(**titles: str | tuple[str, Callable[[Any], str]]) -> list[Column]:
     return [Column(name, *((title,) if isinstance(title, str) else title)) for name, title in titles.items()]
 
 
-def number(field: str, title: str, rank: int = 1, show: Callable[[Any], str] = human_text) -> Column:
-    """A column of numbers."""
-    return Column(field, title, show, True, rank)
-
-
 def print_table(
     rows: Sequence[Mapping[str, Any]],
     columns: Sequence[Column],
-    selected: Sequence[str] | None = None,
+    selected: str | None = None,
     empty: str = "nothing found",
 ) -> None:
-    """Rows as a table. ``selected``: the fields to show, in place of those that fit."""
-    if selected:
-        columns = every(selected, columns)
-        if unknown := [name for name in selected if rows and name not in rows[0]]:
+    """Rows as a table. ``selected``: the fields to show, separated by commas, in place of those that fit."""
+    if selected is not None:
+        columns = every(map(str.strip, selected.split(",")), columns)
+        if unknown := [each.field for each in columns if rows and each.field not in rows[0]]:
             fields = ", ".join(sorted(rows[0]))
             raise click.UsageError(one_line(f"--columns: unknown field {unknown[0]!r}; fields: {fields}"))
     else:
@@ -351,7 +370,7 @@ def print_table(
         click.echo(empty)
     else:
         screen = console()
-        table, hidden = fitted_table(rows, columns, screen.width, fixed=bool(selected))
+        table, hidden = fitted_table(rows, columns, screen.width, fixed=selected is not None)
         screen.print(table)
         if hidden:
             names = ", ".join(column.field for column in hidden)
@@ -373,10 +392,9 @@ def fitted_table(
     }
     shown, hidden = list(columns), []
     while not fixed and sum(widths[each.field] + 2 for each in shown) > width + 2:
-        worst = max(shown, key=lambda each: each.rank)
-        if worst.rank == 0:
+        last = max(reversed(shown), key=lambda each: each.rank)  # of the highest rank
+        if last.rank == 0:
             break
-        last = [each for each in shown if each.rank == worst.rank][-1]
         shown.remove(last)
         hidden.append(last)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -387,8 +405,8 @@ def fitted_table(
             no_wrap=column.rank > 0 or column.right,
             overflow="fold" if column.rank == 0 else "ellipsis",
         )
-    for index in range(len(rows)):
-        table.add_row(*(cells[column.field][index] for column in shown))
+    for row in zip(*(cells[column.field] for column in shown), strict=True):
+        table.add_row(*row)
     return table, hidden
 
 
@@ -401,12 +419,7 @@ def _cell(column: Column, row: Mapping[str, Any]) -> Text:
 
     value = row.get(column.field)
     text = "-" if value is None else column.show(value)
-    return Text(one_line(text), style=column.style(value) if column.style else "")
-
-
-def yes_style(style: str) -> Callable[[Any], str]:
-    """A style for true."""
-    return lambda value: style if value is True else ""
+    return Text(one_line(text), style=column.style[value is True])
 
 
 def print_fields(record: Mapping[str, Any], sections: Mapping[str, Iterable[Column]]) -> None:
@@ -422,19 +435,14 @@ def print_fields(record: Mapping[str, Any], sections: Mapping[str, Iterable[Colu
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    shown: set[str] = set()
-    for title, fields in sections.items():
+    known = {column.field for fields in sections.values() for column in fields}
+    rest = [Column(name, one_line(name)) for name in record if name not in known]
+    for title, fields in (*sections.items(), ("Other", rest)):
         present = [column for column in fields if column.field in record]
-        shown.update(column.field for column in present)
         if present:
             grid.add_row(Text(title, style="bold"), "")
         for column in present:
             grid.add_row(f"  {column.title or column.field}", _cell(column, record))
-    rest = [name for name in record if name not in shown]
-    if rest:
-        grid.add_row(Text("Other", style="bold"), "")
-        for name in rest:
-            grid.add_row(f"  {one_line(name)}", Text(human_text(record[name])))
     screen.print(grid)
 
 
@@ -463,6 +471,15 @@ def done(text: str) -> None:
     click.echo(one_line(text))
 
 
+def report(as_json: bool, value: Any, *lines: str) -> None:
+    """Print what a command did: a value with --json, otherwise lines for people."""
+    if as_json:
+        echo_json(value)
+    else:
+        for line in lines:
+            done(line)
+
+
 def warn(text: str) -> None:
     """A line on standard error."""
     click.echo(one_line(text), err=True)
@@ -481,11 +498,16 @@ def confirm(question: str, yes: bool) -> None:
         raise CommandFailed("cancelled; nothing was changed")
 
 
+def ask_password(text: str, **settings: Any) -> str:
+    """Ask for a password on the terminal. ``settings`` are those of `click.prompt`."""
+    return str(click.prompt(text, hide_input=True, err=True, **settings))
+
+
 # ---- progress
 
 
 @contextmanager
-def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None]]:
+def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar on standard error while work is under way; nothing where that is no terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
@@ -494,16 +516,12 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, in
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task(one_line(title), total=total)
+        task = bar.add_task(one_line(title), total=None)
 
         def step(done: int, total: int | None) -> None:
             bar.update(task, completed=done, total=total)
 
         yield step
-
-
-#: Seconds between two updates of the bar for bytes: drawing it costs more than reading a thousand records.
-REDRAW_INTERVAL = 0.1
 
 
 @contextmanager
@@ -512,20 +530,12 @@ def byte_progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty() or length <= 0:
         yield lambda size: None
         return
-    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
-        waiting, shown = 0, 0.0
-
-        def step(size: int) -> None:
-            nonlocal waiting, shown
-            waiting += size
-            now = time.monotonic()
-            if now - shown >= REDRAW_INTERVAL:
-                shown = now
-                bar.update(waiting)
-                waiting = 0
-
-        yield step
-        bar.update(waiting)
+    # drawing the bar costs more than reading a thousand records
+    parts = max(1, length // 1000)
+    with click.progressbar(length=length, label=label, file=sys.stderr, update_min_steps=parts) as bar:
+        yield bar.update
+        bar.update_min_steps = 0
+        bar.update(0)
 
 
 class ProgressLine:
@@ -549,6 +559,30 @@ class ProgressLine:
             sys.stderr.write(f"\r{' ' * self._length}\r")
             sys.stderr.flush()
             self._length = 0
+
+
+class RateLine(ProgressLine):
+    """A progress line of messages per second, which is drawn five times a second."""
+
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(quiet)
+        self.started = self._drawn = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return max(time.monotonic() - self.started, 1e-6)
+
+    def rate(self, messages: int) -> str:
+        """The messages per second since the start as a text, which is empty for few messages."""
+        return f", {messages / self.seconds:,.0f} messages/s" if messages >= 1000 else ""
+
+    def update(self, text: str, messages: int) -> None:
+        """Show a text and the rate of so many messages, unless the line was drawn just now."""
+        now = time.monotonic()
+        if now - self._drawn > 0.2:
+            self._drawn = now
+            self.show(f"{text}, {messages / self.seconds:,.0f} messages/s")
 
 
 #: Seconds between two looks at a batch that is under way: on a terminal, and elsewhere.
@@ -622,9 +656,3 @@ def symbols_of(encoding: str | None) -> str:
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return BLOCKS
-
-
-def lines(text: Iterable[str]) -> None:
-    """Lines of a broker's text, each without control characters."""
-    for line in text:
-        click.echo(one_line(line))

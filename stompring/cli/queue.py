@@ -3,82 +3,80 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from stompring.settings import model as setting_options
-from stompring.settings.model import Option, QueueConfiguration, RoutingType
+from stompring.settings.model import Option, QueueConfiguration
 from stompring.settings.value_types import VALUE_TYPES
 
-from .options import argument, command, option, provided
+from .options import ROUTING_TYPES, argument, command, option, provided
 from .output import (
-    Column,
     CommandFailed,
     bytes_text,
+    columns,
+    count_text,
     counted,
     duration_text,
     fields,
     human_text,
     limit_text,
-    number,
     plain_text,
     rate_text,
-    yes_style,
 )
 from .remote import (
     ADDRESS_NAMES,
     LONG_TIMEOUT,
     QUEUE_NAMES,
-    ListOptions,
+    Listing,
     Remote,
     for_each,
     list_options,
-    run_list,
     running,
     without_none,
 )
 
-COLUMNS = (
-    Column("name", rank=0),
-    number("messageCount", "MESSAGES", 0),
-    number("consumerCount", "CONSUMERS", 1),
-    number("deliveringCount", "DELIVERING", 3),
-    number("scheduledCount", "SCHEDULED", 4),
-    number("pagedCount", "PAGED", 6),
-    number("addedRate", "IN", 2, rate_text),
-    number("deliveredRate", "OUT", 2, rate_text),
-    number("acknowledgedRate", "ACKED", 5, rate_text),
-    number("ringSize", "RING", 4, limit_text),
-    Column("paused", rank=5, style=yes_style("yellow")),
-    Column("address", rank=7),
-    Column("routingType", "TYPE", rank=8),
-    Column("filter", rank=9),
+COLUMNS = columns(
+    name=0,
+    messageCount=(0, "MESSAGES", count_text),
+    consumerCount=(1, "CONSUMERS", count_text),
+    deliveringCount=(3, "DELIVERING", count_text),
+    scheduledCount=(4, "SCHEDULED", count_text),
+    pagedCount=(6, "PAGED", count_text),
+    addedRate=(2, "IN", rate_text),
+    deliveredRate=(2, "OUT", rate_text),
+    acknowledgedRate=(5, "ACKED", rate_text),
+    ringSize=(4, "RING", limit_text),
+    paused=5,
+    address=7,
+    routingType=(8, "TYPE"),
+    filter=9,
 )
 
-CONSUMERS = (
-    Column("consumerID", "CONSUMER", rank=0),
-    Column("queue", rank=1),
-    Column("remoteAddress", "PEER", rank=1),
-    Column("user", rank=2),
-    Column("clientID", "CLIENT ID", rank=5),
-    Column("ack", rank=3),
-    number("deliveringCount", "DELIVERING", 1),
-    number("credit", "CREDIT", 3),
-    number("oldestDelivering", "OLDEST", 4, duration_text),
-    number("deliveredRate", "OUT", 2, rate_text),
-    number("acknowledgedRate", "ACKED", 4, rate_text),
-    Column("slow", rank=4, style=yes_style("red")),
-    Column("filter", rank=5),
-    Column("protocol", rank=6),
-    Column("destination", rank=7),
-    Column("subscription", rank=8),
+CONSUMERS = columns(
+    consumerID=(0, "CONSUMER"),
+    queue=1,
+    remoteAddress=(1, "PEER"),
+    user=2,
+    clientID=(5, "CLIENT ID"),
+    ack=3,
+    deliveringCount=(1, "DELIVERING", count_text),
+    credit=(3, "CREDIT", count_text),
+    oldestDelivering=(4, "OLDEST", duration_text),
+    deliveredRate=(2, "OUT", rate_text),
+    acknowledgedRate=(4, "ACKED", rate_text),
+    slow=4,
+    filter=5,
+    protocol=6,
+    destination=7,
+    subscription=8,
 )
 
 #: Sections of `queue show`: fields, their titles and how they are shown.
-SECTIONS: dict[str, Iterable[Column]] = {
+SECTIONS = {
     "Queue": fields(
         name="name",
         address="address",
@@ -115,9 +113,7 @@ SECTIONS: dict[str, Iterable[Column]] = {
         pagedRate=("paged", rate_text),
     ),
     "Ring": fields(
-        ringSize=("ring size", limit_text),
-        ringPolicy="ring policy",
-        ringCountsPaged="counts paged messages",
+        ringSize=("ring size", limit_text), ringPolicy="ring policy", ringCountsPaged="counts paged messages"
     ),
 }
 
@@ -141,7 +137,7 @@ TARGET = argument("ADDRESS[::QUEUE]", shell_complete=ADDRESS_NAMES)
 
 @command(queue, "list")
 def list_queues(
-    options: ListOptions = list_options("name"),
+    listing: Listing = list_options("name"),
     address: str | None = option("NAME", "Queues of this address.", shell_complete=ADDRESS_NAMES),
     remote: Remote = running,
 ) -> None:
@@ -154,9 +150,8 @@ def list_queues(
       stompring queue list --where paused=true --columns name,messageCount,consumerCount
       stompring queue list -q | xargs -r -n 1 stompring queue resume
     """
-    if address is not None:
-        options = replace(options, where=(*options.where, f"address={address}"))
-    run_list(remote, ["queues"], options, COLUMNS, "no queues")
+    where = [] if address is None else [f"address={address}"]
+    listing(remote, ["queues"], COLUMNS, "no queues", *where)
 
 
 @command(queue)
@@ -184,14 +179,8 @@ def consumers(name: str = QUEUE, remote: Remote = running) -> None:
     remote.print_table(answer, CONSUMERS, f"queue {human_text(name)} has no consumers")
 
 
-SETTINGS = (
-    Column("element", "SETTING", rank=0),
-    Column("value", "VALUE", plain_text, rank=0),
-    Column("unit", rank=1),
-    Column("source", rank=0),
-    Column("match", rank=1),
-    Column("line", rank=3),
-    Column("meaning", rank=2),
+SETTINGS = columns(
+    element=(0, "SETTING"), value=(0, "VALUE", plain_text), unit=1, source=0, match=1, line=3, meaning=2
 )
 
 
@@ -221,8 +210,7 @@ def _attribute(row: Option) -> inspect.Parameter:
     if value_type.kind is bool:
         kind, declared = "bool", option(f"{flag}/--no-{flag[2:]}", meaning, default=None)
     elif value_type.choices is not None:
-        choices = [str(each) for each in value_type.choices]
-        declared = option(flag, meaning, type=click.Choice(choices, case_sensitive=False))
+        declared = option(flag, meaning, choices=[*map(str, value_type.choices)])
     elif value_type.kind is int:
         kind, declared = "int", option(flag, "N", meaning)
     else:
@@ -249,10 +237,7 @@ def create(
     address: str | None = option(
         "NAME", "Address.  [default: the name of the queue]", shell_complete=ADDRESS_NAMES
     ),
-    routing_type: str | None = option(
-        "Routing type.  [default: that of the address]",
-        type=click.Choice([str(each) for each in RoutingType], case_sensitive=False),
-    ),
+    routing_type: str | None = option("Routing type.  [default: that of the address]", choices=ROUTING_TYPES),
     paused: bool = option("Create it paused."),
     attributes: dict[str, Any] = attribute_options(setting_options.CREATE_ONLY, setting_options.CHANGEABLE),
     remote: Remote = running,
@@ -289,12 +274,11 @@ def update(
     if not attributes:
         raise click.UsageError("nothing to change: give at least one option, such as --ring-size 500")
     answer = remote.patch("queues", name, body=attributes)
-    text = ", ".join(f"{field} {human_text(answer.get(field))}" for field in attributes)
+    text = ", ".join(f"{field} {human_text(answer[field])}" for field in attributes)
     remote.report(answer, f"queue {name} changed: {text}")
 
 
-@command(queue)
-@for_each(QUEUES)
+@for_each(queue, QUEUES)
 def pause(remote: Remote, name: str) -> None:
     """Pause the delivery of queues to their consumers. Messages still enter them.
 
@@ -306,8 +290,7 @@ def pause(remote: Remote, name: str) -> None:
     remote.report(remote.patch("queues", name, body={"paused": True}), f"queue {name} paused")
 
 
-@command(queue)
-@for_each(QUEUES)
+@for_each(queue, QUEUES)
 def resume(remote: Remote, name: str) -> None:
     """Resume the delivery of paused queues.
 
@@ -319,14 +302,6 @@ def resume(remote: Remote, name: str) -> None:
     remote.report(remote.patch("queues", name, body={"paused": False}), f"queue {name} resumed")
 
 
-def delete_forced(remote: Remote, kind: str, name: str, force: bool) -> Any:
-    """Delete a queue or an address; a rejection names the option of the command in place of that of the API."""
-    try:
-        return remote.delete(kind, name, force=True if force else None)
-    except CommandFailed as fault:
-        raise CommandFailed(fault.message.replace("force=true", "--force"), fault.exit_code) from None
-
-
 def _deletion(remote: Remote, name: str, force: bool) -> str:
     record = remote.get("queues", name)
     count, users = record["messageCount"], record["consumerCount"]
@@ -335,12 +310,9 @@ def _deletion(remote: Remote, name: str, force: bool) -> str:
     return f"Delete queue {record['name']}{has}?"
 
 
-@command(queue)
-@for_each(QUEUES, _deletion)
+@for_each(queue, QUEUES, _deletion)
 def delete(
-    remote: Remote,
-    name: str,
-    force: bool = option("Delete it even if it has consumers; they get an ERROR."),
+    remote: Remote, name: str, force: bool = option("Delete it even if it has consumers; they get an ERROR.")
 ) -> None:
     """Delete queues with their messages.
 
@@ -349,7 +321,7 @@ def delete(
       stompring queue delete orders.old
       stompring queue delete orders.old --force --yes
     """
-    remote.report(delete_forced(remote, "queues", name, force), f"queue {name} deleted")
+    remote.report(remote.delete("queues", name, force="true" if force else None), f"queue {name} deleted")
 
 
 DETACH = option("Return at once; the broker continues (stompring task list).")
@@ -362,8 +334,7 @@ def _purge(remote: Remote, name: str, selector: str | None, detach: bool) -> str
     )
 
 
-@command(queue)
-@for_each(QUEUES, _purge)
+@for_each(queue, QUEUES, _purge)
 def purge(
     remote: Remote,
     name: str,
@@ -382,8 +353,7 @@ def purge(
     bulk(remote, name, "purge", f"removed from queue {name}", Selection(selector, (), None, detach))
 
 
-@command(queue)
-@for_each(QUEUES, lambda remote, name: f"Evict all messages of queue {name} beyond its ring size?")
+@for_each(queue, QUEUES, lambda remote, name: f"Evict all messages of queue {name} beyond its ring size?")
 def trim(remote: Remote, name: str) -> None:
     """Evict messages until each queue fits its ring size.
 
@@ -396,8 +366,7 @@ def trim(remote: Remote, name: str) -> None:
     remote.report(answer, f"{counted(answer['replaced'], 'message')} evicted from queue {name}")
 
 
-@command(queue)
-@for_each(QUEUES)
+@for_each(queue, QUEUES)
 def reset_groups(
     remote: Remote, name: str, group: str | None = option("ID", "Only this group (JMSXGroupID).")
 ) -> None:
@@ -417,7 +386,7 @@ def reset_groups(
 # ---- messages to another place
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection:
     """The messages of a queue that a command is for, and whether it waits for the end of the work."""
 
@@ -463,13 +432,11 @@ def bulk(
         return
     text = f"{counted(task['done'], 'message')} {verb}"
     for field in ("skipped", "failed"):
-        if task.get(field):
+        if task[field]:
             text += f", {human_text(task[field])} {field}"
     remote.report(task, text)
-    if task.get("failed"):
-        raise CommandFailed(
-            f"{counted(task['failed'], 'message')} failed: {task.get('error') or 'see the log'}"
-        )
+    if task["failed"]:
+        raise CommandFailed(f"{counted(task['failed'], 'message')} failed: {task['error'] or 'see the log'}")
 
 
 @command(queue)

@@ -16,9 +16,10 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from functools import cached_property
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +27,15 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from .contexts import Context, context_names, password_for, read_password, selected
+from .context import (
+    DEFAULT_SERVER,
+    Context,
+    context_names,
+    parse_server,
+    password_for,
+    read_password,
+    selected,
+)
 from .options import YES, command, option, provided
 from .output import (
     DENIED,
@@ -36,45 +45,25 @@ from .output import (
     Column,
     CommandFailed,
     Interrupted,
-    bracketed,
     confirm,
     counted,
-    done,
     echo_json,
+    one_line,
     print_fields,
     print_table,
     progress,
+    report,
 )
-from .output import one_line as printable
 
-
-@dataclass(frozen=True, slots=True)
-class ListOptions:
-    """The options that all list commands have. ``key`` is the field that names an item."""
-
-    key: str
-    search: str | None
-    where: tuple[str, ...]
-    sort: str | None
-    limit: int | None
-    columns: str | None
-    quiet: bool
-
-    def filters(self) -> dict[str, str]:
-        """The fields and values of ``--where``. Raises `click.UsageError`."""
-        found: dict[str, str] = {}
-        for each in self.where:
-            field, equals, value = each.partition("=")
-            if not equals or field in ("page", "size", "search", "sort"):
-                raise click.UsageError(f"--where must be FIELD=VALUE, such as paused=true, not {each!r}")
-            if field in found:
-                raise click.UsageError(f"--where has {field} more than once")
-            found[field] = value
-        return found
+#: Fetches the list at a path of the API and prints it. Further texts are conditions as of ``--where``.
+Listing = Callable[..., None]
 
 
 def list_options(key: str) -> Any:
-    """``--search``, ``--sort``, ``--where``, ``--limit``, ``--columns``, ``--quiet``, as `ListOptions`."""
+    """``--search``, ``--sort``, ``--where``, ``--limit``, ``--columns``, ``--quiet``, as a `Listing`.
+
+    ``key`` is the field that names an item.
+    """
 
     def options(
         search: str | None = option("TEXT", f"Only items whose {key} contains this text, ignoring case."),
@@ -86,8 +75,30 @@ def list_options(key: str) -> Any:
         limit: int | None = option("N", "Show the first N items only.", min=1),
         columns: str | None = option("FIELD,…", "Show these fields of the API (docs/http-api.md)."),
         quiet: bool = option("-q", "--quiet", f"Print the {key} only, one per line."),
-    ) -> ListOptions:
-        return ListOptions(key, search, where, sort, limit, columns, quiet)
+    ) -> Listing:
+        def listing(
+            remote: Remote, path: Sequence[str], known: Sequence[Column], empty: str, *more: str
+        ) -> None:
+            filters: dict[str, Any] = {}
+            for each in (*where, *more):
+                field, equals, value = each.partition("=")
+                if not equals or field in ("page", "size", "search", "sort"):
+                    raise click.UsageError(f"--where must be FIELD=VALUE, such as paused=true, not {each!r}")
+                if field in filters:
+                    raise click.UsageError(f"--where has {field} more than once")
+                filters[field] = value
+            answer = remote.pages(*path, limit=limit, search=search, sort=sort, **filters)
+            if remote.json:
+                echo_json(answer)
+            elif quiet:
+                for row in answer["data"]:
+                    click.echo(one_line(str(row[key])))
+            else:
+                print_table(answer["data"], known, columns, empty)
+                if (left := answer["count"] - len(answer["data"])) > 0:
+                    click.echo(f"{left} more (--limit)", err=True)
+
+        return listing
 
     return provided(options)
 
@@ -98,8 +109,8 @@ def list_command(
     """Adds ``list`` to a group: the list at ``kind`` of the API. The function has its help only."""
 
     def decorate(described: Callable[[], None]) -> click.Command:
-        def called(options: ListOptions = list_options(key), remote: Remote = running) -> None:
-            run_list(remote, [kind], options, columns, empty or f"no {kind}")
+        def called(listing: Listing = list_options(key), remote: Remote = running) -> None:
+            listing(remote, [kind], columns, empty or f"no {kind}")
 
         called.__doc__ = described.__doc__
         return command(group, "list")(called)
@@ -108,62 +119,43 @@ def list_command(
 
 
 def for_each(
-    names: Any, question: Callable[..., str] | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command for a ``remote`` and a ``name`` take several: it is called with each until the first failure.
+    group: click.Group, names: Any, question: Callable[..., str] | None = None
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a function of a ``remote`` and a ``name`` a command for several names, until the first failure.
 
     ``names`` is the argument. All questions are asked before the first call; ``--yes`` answers them. The failure says
     which were not tried.
     """
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        def called(remote: Remote, names: Sequence[str], yes: bool = True, **given: Any) -> None:
+    def decorate(function: Callable[..., None]) -> click.Command:
+        def own(**given: Any) -> dict[str, Any]:
+            return given
+
+        _, _, *options = inspect.signature(function).parameters.values()
+        own.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+
+        def called(
+            names: tuple[str, ...] = names,
+            given: dict[str, Any] = provided(own),
+            yes: bool = provided(lambda: True) if question is None else YES,
+            remote: Remote = running,
+        ) -> None:
             if question is not None:
                 for text in [question(remote, name, **given) for name in names]:
                     confirm(text, yes)
-            for index, name in enumerate(names):
+            for index, name in enumerate(names, 1):
                 try:
                     function(remote, name, **given)
                 except CommandFailed as fault:
-                    left = names[index + 1 :]
-                    rest = f"; not tried: {', '.join(left)}" if left else ""
+                    left = ", ".join(names[index:])
+                    rest = f"; not tried: {left}" if left else ""
                     raise CommandFailed(fault.message + rest, fault.exit_code) from None
 
-        _, _, *own = inspect.signature(function).parameters.values()
-        shown = {"names": (names, "tuple[str, ...]"), "yes": (YES, "bool"), "remote": (running, "Remote")}
-        if question is None:
-            del shown["yes"]
-        first, *others = (
-            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-            for name, (default, kind) in shown.items()
-        )
         called.__name__, called.__doc__ = function.__name__, function.__doc__
-        called.__signature__ = inspect.Signature([first, *own, *others])  # type: ignore[attr-defined]
-        return called
+        return command(group)(called)
 
     return decorate
 
-
-def run_list(
-    remote: Remote, path: Sequence[str], options: ListOptions, columns: Sequence[Column], empty: str
-) -> None:
-    """Fetch a list and print it."""
-    filters: dict[str, Any] = options.filters()
-    answer = remote.pages(*path, limit=options.limit, search=options.search, sort=options.sort, **filters)
-    if remote.json:
-        echo_json(answer)
-    elif options.quiet:
-        for row in answer["data"]:
-            click.echo(printable(str(row[options.key])))
-    else:
-        names = None if options.columns is None else [each.strip() for each in options.columns.split(",")]
-        print_table(answer["data"], columns, names, empty)
-        left = answer["count"] - len(answer["data"])
-        if left > 0:
-            click.echo(f"{left} more (--limit)", err=True)
-
-
-DEFAULT_SERVER = "http://127.0.0.1:8161"
 
 #: Seconds for connecting, for an answer, and for an answer to work that takes as long as there are messages.
 CONNECT_TIMEOUT, TIMEOUT, LONG_TIMEOUT = 5.0, 60.0, 3600.0
@@ -187,42 +179,7 @@ class ApiError(CommandFailed):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
-    """A URL in parts."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{bracketed(self.host)}:{self.port}{self.path}"
-
-
-def parse_server(url: str) -> ServerAddress:
-    """The URL of a management API; ``HOST`` and ``HOST:PORT`` are http. Raises `click.UsageError`."""
-    example = f"such as {DEFAULT_SERVER} or https://broker.example.com:8161"
-    whole = url if "://" in url else f"http://{url}"
-    try:
-        parts = urlsplit(whole)
-        port = parts.port
-    except ValueError as fault:
-        raise click.UsageError(f"--server {url!r} is not a URL: {fault}") from None
-    if parts.scheme in ("stomp", "stomp+ssl", "tcp", "ssl"):
-        raise click.UsageError(
-            f"--server {url!r}: this is a STOMP acceptor; name the management API, {example}"
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise click.UsageError(f"--server must be a URL {example}, not {url!r}")
-    if parts.username is not None or parts.password is not None:
-        raise click.UsageError("--server must not contain a login: use --user NAME and STOMPRING_PASSWORD")
-    if port is None:
-        port = 8161 if "://" not in url else 443 if parts.scheme == "https" else 80
-    return ServerAddress(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Login:
     """Who logs in, and where the password comes from. It is read before the first request."""
 
@@ -239,11 +196,9 @@ class Login:
         if ":" in self.user:
             raise click.UsageError("--user must not contain a colon")
         password = self.password
-        if password is not None:
-            pass
-        elif self.password_file is not None:
+        if self.password_file is not None:
             password = read_password(self.password_file)
-        else:
+        elif password is None:
             password = password_for(self.user, self.context, self.prompt)
         if password is None:
             raise CommandFailed(
@@ -255,35 +210,35 @@ class Login:
         return f"Basic {secret}"
 
 
-@dataclass(eq=False, repr=False, slots=True)
+@dataclass(eq=False, repr=False)
 class Remote:
     """One broker. ``json``: the command prints the JSON of the API."""
 
-    server: ServerAddress
+    server: str
     login: Login
     ca: str | Path | None = None
     timeout: float = TIMEOUT
     json: bool = False
     _connection: HTTPConnection | None = None
     _used: float = 0.0
-    _authorization: str | None = None
-    _logged_in: bool = False
+
+    @cached_property
+    def _authorization(self) -> str | None:
+        return self.login.header()
 
     # ---- requests
 
     def get(self, *path: str, **query: object) -> Any:
         """GET below /api/v1; parameters that are None are left out."""
-        return self.call("GET", path, None, query)
+        return self.call("GET", path, query=query)
 
-    def post(
-        self, *path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None, **query: object
-    ) -> Any:
+    def post(self, *path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
         """POST."""
-        return self.call("POST", path, {} if body is None else body, query, timeout)
+        return self.call("POST", path, body or {}, timeout=timeout)
 
     def patch(self, *path: str, body: Mapping[str, Any]) -> Any:
         """PATCH."""
-        return self.call("PATCH", path, body, {})
+        return self.call("PATCH", path, body)
 
     def delete(self, *path: str, **query: object) -> Any:
         """DELETE."""
@@ -293,8 +248,8 @@ class Remote:
         self,
         method: str,
         path: tuple[str, ...],
-        body: Mapping[str, Any] | None,
-        query: Mapping[str, object],
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, object] | None = None,
         timeout: float | None = None,
     ) -> Any:
         """The JSON of an answer, None without a body. Raises `CommandFailed`."""
@@ -304,10 +259,8 @@ class Remote:
     def json_of(self, answer: HTTPResponse) -> Any:
         """The JSON of an answer, None without a body. Raises `CommandFailed`."""
         text = self._read(answer)
-        if not text:
-            return None
         try:
-            return json.loads(text)
+            return json.loads(text) if text else None
         except (ValueError, RecursionError):
             raise self._wrong_server(answer) from None
 
@@ -331,10 +284,9 @@ class Remote:
             page += 1
             answer = self.get(*path, page=page, size=size if sized else None, **query)
             found += answer["data"]
-            enough = limit is not None and len(found) >= limit
-            if enough or len(answer["data"]) < answer["size"] or len(found) >= answer["count"]:
-                found = found if limit is None else found[:limit]
-                return {**answer, "data": found, "page": 1, "size": max(len(found), 1)}
+            last = len(answer["data"]) < answer["size"] or len(found) >= answer["count"]
+            if last or (limit is not None and len(found) >= limit):
+                return {**answer, "data": found[:limit], "page": 1, "size": max(len(found[:limit]), 1)}
 
     def open(
         self,
@@ -348,21 +300,12 @@ class Remote:
         accepted: tuple[int, ...] = (),
     ) -> HTTPResponse:
         """An answer whose body is not yet read. Raises `CommandFailed` for errors, except ``accepted`` statuses."""
-        where = self.server.path + root + "/".join(quote(part, safe="") for part in path)
-        parameters = [
-            (name, _parameter(each))
-            for name, value in (query or {}).items()
-            if value is not None
-            for each in (value if isinstance(value, (list, tuple)) else [value])
-        ]
-        if parameters:
-            where += f"?{urlencode(parameters)}"
+        where = urlsplit(self.server).path + root + "/".join(quote(part, safe="") for part in path)
+        if parameters := urlencode(without_none(query or {}), doseq=True):
+            where += f"?{parameters}"
         sent = {"Accept": "application/json", **(headers or {})}
         if body is not None:
             sent.setdefault("Content-Type", "application/json")
-        if not self._logged_in:
-            self._authorization = self.login.header()
-            self._logged_in = True
         if self._authorization is not None:
             sent["Authorization"] = self._authorization
         answer = self._exchange(method, where, body, sent, timeout or self.timeout)
@@ -379,24 +322,24 @@ class Remote:
         try:
             connection.request(method, where, body, dict(headers))
             answer = connection.getresponse()
-        except KeyboardInterrupt:
+        except BaseException as fault:
             self.close()
-            raise
-        except TimeoutError:
-            self.close()
-            raise CommandFailed(
-                f"{self.server} sent no answer within {timeout:.0f} seconds", UNREACHABLE
-            ) from None
-        except (HTTPException, ValueError) as fault:
-            self.close()
-            if isinstance(fault, OSError):  # RemoteDisconnected
-                raise CommandFailed(
-                    f"{self.server} closed the connection without an answer{self._tls_hint()}", UNREACHABLE
-                ) from None
-            raise self._not_http() from None
-        except OSError as fault:
-            self.close()
-            raise self._lost(fault.strerror or fault) from None
+            hint = "" if self.server.startswith("https:") else "; if the listener has TLS, use https://"
+            match fault:
+                case TimeoutError():
+                    text = f"{self.server} sent no answer within {timeout:.0f} seconds"
+                case RemoteDisconnected():
+                    text = f"{self.server} closed the connection without an answer{hint}"
+                case OSError():
+                    raise self._lost(fault.strerror or fault) from None
+                case HTTPException() | ValueError():
+                    text = (
+                        f"{self.server} is not the management API of a stompring broker: it does not answer in HTTP"
+                        f"{hint}"
+                    )
+                case _:  # KeyboardInterrupt
+                    raise
+            raise CommandFailed(text, UNREACHABLE) from None
         self._used = time.monotonic()
         return answer
 
@@ -406,52 +349,42 @@ class Remote:
         if self._connection is not None and self._connection.sock is not None:
             return self._connection
         server = self.server
-        connection: HTTPConnection
-        if server.scheme == "https":
+        parts = urlsplit(server)
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT)
+        if parts.scheme == "https":
+            try:
+                trusted = ssl.create_default_context(cafile=self.ca)
+            except OSError as fault:
+                raise CommandFailed(f"--ca {self.ca}: {fault.strerror or fault}") from None
             connection = HTTPSConnection(
-                server.host, server.port, timeout=CONNECT_TIMEOUT, context=self._trusting()
+                parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT, context=trusted
             )
-        else:
-            connection = HTTPConnection(server.host, server.port, timeout=CONNECT_TIMEOUT)
         try:
             connection.connect()
-        except ssl.SSLCertVerificationError as fault:
-            raise CommandFailed(
-                f"certificate of {server} is not trusted: {fault.verify_message}; name its CA with --ca FILE",
-                UNREACHABLE,
-            ) from None
-        except ssl.SSLError as fault:
-            reason = (fault.reason or str(fault)).lower().replace("_", " ")
-            raise CommandFailed(
-                f"no TLS with {server}: {reason}; if the listener has no TLS, use http://", UNREACHABLE
-            ) from None
-        except socket.gaierror as fault:
-            raise CommandFailed(
-                f"cannot connect to {server}: unknown host ({fault.strerror})", UNREACHABLE
-            ) from None
-        except TimeoutError:
-            raise CommandFailed(
-                f"cannot connect to {server}: no answer within {CONNECT_TIMEOUT:.0f} seconds", UNREACHABLE
-            ) from None
-        except OSError as fault:
-            hint = (
-                "; is the broker running? Name another one with --server URL or --context NAME"
-                if isinstance(fault, ConnectionRefusedError)
-                else ""
-            )
-            raise CommandFailed(
-                f"cannot connect to {server}: {(fault.strerror or str(fault)).lower()}{hint}", UNREACHABLE
-            ) from None
-        except (ValueError, HTTPException) as fault:
-            raise CommandFailed(f"cannot connect to {server}: {fault}", UNREACHABLE) from None
+        except (OSError, ValueError, HTTPException) as fault:
+            text = f"cannot connect to {server}: "
+            match fault:
+                case ssl.SSLCertVerificationError():
+                    text = f"certificate of {server} is not trusted: {fault.verify_message}; name its CA with --ca FILE"
+                case ssl.SSLError():
+                    reason = (fault.reason or str(fault)).lower().replace("_", " ")
+                    text = f"no TLS with {server}: {reason}; if the listener has no TLS, use http://"
+                case socket.gaierror():
+                    text += f"unknown host ({fault.strerror})"
+                case TimeoutError():
+                    text += f"no answer within {CONNECT_TIMEOUT:.0f} seconds"
+                case ConnectionRefusedError():
+                    text += (
+                        f"{(fault.strerror or str(fault)).lower()}; is the broker running? Name another one with "
+                        "--server URL or --context NAME"
+                    )
+                case OSError():
+                    text += (fault.strerror or str(fault)).lower()
+                case _:
+                    text += str(fault)
+            raise CommandFailed(text, UNREACHABLE) from None
         self._connection = connection
         return connection
-
-    def _trusting(self) -> ssl.SSLContext:
-        try:
-            return ssl.create_default_context(cafile=self.ca)
-        except (OSError, ssl.SSLError) as fault:
-            raise CommandFailed(f"--ca {self.ca}: {fault.strerror or fault}") from None
 
     def close(self) -> None:
         """Close the connection. The next request opens another one."""
@@ -475,7 +408,7 @@ class Remote:
         text = self._read(answer)
         try:
             problem = json.loads(text)
-            detail = str(problem["detail"])
+            detail = str(problem["detail"]).replace("force=true", "--force")  # the option of commands
         except (ValueError, KeyError, TypeError, RecursionError):
             return self._wrong_server(answer)
         status = {401: DENIED, 403: DENIED, 404: NOT_FOUND, 429: DENIED}.get(answer.status, FAILED)
@@ -492,35 +425,18 @@ class Remote:
         return ApiError(detail, status, answer.status, problem)
 
     def _wrong_server(self, answer: HTTPResponse) -> CommandFailed:
-        kind = answer.headers.get("Content-Type", "no content type")
         if answer.status == 426:
-            return CommandFailed(
-                f"{self.server} is a STOMP acceptor; name the management API, such as {DEFAULT_SERVER}",
-                UNREACHABLE,
-            )
-        return CommandFailed(
-            f"{self.server} is not the management API of a stompring broker: status {answer.status}, {kind}",
-            UNREACHABLE,
-        )
-
-    def _not_http(self) -> CommandFailed:
-        return CommandFailed(
-            f"{self.server} is not the management API of a stompring broker: it does not answer in HTTP"
-            f"{self._tls_hint()}",
-            UNREACHABLE,
-        )
-
-    def _tls_hint(self) -> str:
-        return "" if self.server.scheme == "https" else "; if the listener has TLS, use https://"
+            what = f"is a STOMP acceptor; name the management API, such as {DEFAULT_SERVER}"
+        else:
+            kind = answer.headers.get("Content-Type", "no content type")
+            what = f"is not the management API of a stompring broker: status {answer.status}, {kind}"
+        return CommandFailed(f"{self.server} {what}", UNREACHABLE)
 
     # ---- answers and tasks
 
     def report(self, answer: Any, text: str) -> None:
         """The API's JSON with --json, ``{}`` for an answer without a body; otherwise a line for people."""
-        if self.json:
-            echo_json({} if answer is None else answer)
-        else:
-            done(text)
+        report(self.json, {} if answer is None else answer, text)
 
     def print_table(self, answer: Any, columns: Sequence[Column], empty: str = "nothing found") -> None:
         """The API's JSON of a list with --json, otherwise a table."""
@@ -590,19 +506,17 @@ class Remote:
                 raise Interrupted(
                     f"interrupted; task {task_id} may still be running: {fault.message}"
                 ) from None
+            messages = counted(task.get("done") or 0, "message")
             if task["state"] not in ("cancelled", "running"):
-                raise Interrupted(
-                    f"interrupted; task {task_id} had {task['state']}: {counted(task.get('done') or 0, 'message')}"
-                ) from None
+                raise Interrupted(f"interrupted; task {task_id} had {task['state']}: {messages}") from None
             raise Interrupted(
-                f"interrupted: task {task_id} cancelled after {counted(task.get('done') or 0, 'message')}, which stay "
+                f"interrupted: task {task_id} cancelled after {messages}, which stay "
                 f"{_PAST.get(task.get('operation', ''), 'done')}"
             ) from None
         if task["state"] != "completed":
             reason = task.get("error") or task["state"]
-            raise CommandFailed(
-                f"task {task_id} {task['state']} after {counted(task.get('done') or 0, 'message')}: {reason}"
-            )
+            messages = counted(task.get("done") or 0, "message")
+            raise CommandFailed(f"task {task_id} {task['state']} after {messages}: {reason}")
         return task
 
 
@@ -650,14 +564,10 @@ def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _parameter(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 # ---- options
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServerOptions:
     """The options that select a broker."""
 
@@ -699,11 +609,8 @@ def running(
     options: ServerOptions = server_options, as_json: bool = option("--json", "Print the JSON of the API.")
 ) -> Iterator[Remote]:
     """The running broker that a command is for."""
-    remote = options.remote(as_json)
-    try:
+    with closing(options.remote(as_json)) as remote:
         yield remote
-    finally:
-        remote.close()
 
 
 # ---- completion

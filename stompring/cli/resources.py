@@ -13,69 +13,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import click
 
-from .options import YES, argument, command, option
+from .options import ROUTING_TYPES, YES, argument, command, option
 from .output import (
     NOT_FOUND,
     Column,
     CommandFailed,
     age_text,
     bytes_text,
+    columns,
     confirm,
+    count_text,
     counted,
     done,
     echo_json,
     every,
     fields,
     human_text,
-    number,
     plain_text,
     print_fields,
     rate_text,
     time_text,
-    yes_style,
 )
-from .queue import CONSUMERS, SETTINGS, delete_forced
+from .queue import CONSUMERS, SETTINGS
 from .remote import (
     ADDRESS_NAMES,
     QUEUE_NAMES,
-    ListOptions,
+    Listing,
     Remote,
     for_each,
     list_command,
     list_options,
-    run_list,
     running,
     without_none,
 )
 
-ADDRESS_COLUMNS = (
-    Column("name", rank=0),
-    number("messageCount", "MESSAGES", 0),
-    number("queueCount", "QUEUES", 1),
-    number("addedRate", "IN", 2, rate_text),
-    number("addressSize", "MEMORY", 2, bytes_text),
-    Column("paging", rank=3, style=yes_style("yellow")),
-    number("numberOfPages", "PAGES", 5),
-    number("limitPercent", "LIMIT %", 4),
-    number("blockedProducers", "BLOCKED", 4),
-    Column("paused", rank=5, style=yes_style("yellow")),
-    Column("routingTypes", "TYPES", rank=6),
-    number("unRoutedMessageCount", "UNROUTED", 7),
-    number("droppedMessageCount", "DROPPED", 7),
-    Column("policies", rank=8),
+ADDRESS_COLUMNS = columns(
+    name=0,
+    messageCount=(0, "MESSAGES", count_text),
+    queueCount=(1, "QUEUES", count_text),
+    addedRate=(2, "IN", rate_text),
+    addressSize=(2, "MEMORY", bytes_text),
+    paging=3,
+    numberOfPages=(5, "PAGES", count_text),
+    limitPercent=(4, "LIMIT %", count_text),
+    blockedProducers=(4, "BLOCKED", count_text),
+    paused=5,
+    routingTypes=(6, "TYPES"),
+    unRoutedMessageCount=(7, "UNROUTED", count_text),
+    droppedMessageCount=(7, "DROPPED", count_text),
+    policies=8,
 )
 
-SECTIONS: dict[str, Iterable[Column]] = {
+SECTIONS = {
     "Address": fields(
-        name="name",
-        routingTypes="routing types",
-        queues="queues",
-        policies="policies",
-        paused="paused",
+        name="name", routingTypes="routing types", queues="queues", policies="policies", paused="paused"
     ),
     "Messages": fields(
         messageCount="messages",
@@ -128,15 +121,12 @@ def show_address(name: str = ADDRESS, remote: Remote = running) -> None:
       stompring address show orders --json | jq .settings.maxSizeBytes
     """
     record = remote.get("addresses", name)
-    if remote.json:
-        echo_json(record)
-        return
-    settings = record.pop("settings", {})
+    settings = {} if remote.json else record.pop("settings", {})
     flat = {**record, **{f"settings.{key}": value for key, value in settings.items()}}
     known = {column.field for columns in SECTIONS.values() for column in columns}
     others = every(key for key in record if key not in known)
     named = [Column(f"settings.{key}", key, plain_text) for key in settings]
-    print_fields(flat, {**SECTIONS, "Other": others, "Address settings": named})
+    remote.print_record(flat, {**SECTIONS, "Other": others, "Address settings": named})
 
 
 @command(address)
@@ -150,13 +140,12 @@ def settings(name: str = ADDRESS, remote: Remote = running) -> None:
     remote.print_table(remote.get("addresses", name, "settings"), SETTINGS)
 
 
-TYPES = click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False)
-
-
 @command(address)
 def create(
     name: str = ADDRESS,
-    types: tuple[str, ...] = option("--routing-type", "Routing type. Can be given twice.", type=TYPES),
+    types: tuple[str, ...] = option(
+        "--routing-type", "Routing type. Can be given twice.", choices=ROUTING_TYPES
+    ),
     paused: bool = option("Create it paused."),
     remote: Remote = running,
 ) -> None:
@@ -176,7 +165,7 @@ def create(
 def update(
     name: str = ADDRESS,
     types: tuple[str, ...] = option(
-        "--routing-type", "Routing type. Can be given twice.", type=TYPES, required=True
+        "--routing-type", "Routing type. Can be given twice.", choices=ROUTING_TYPES, required=True
     ),
     remote: Remote = running,
 ) -> None:
@@ -190,8 +179,7 @@ def update(
     remote.report(answer, f"address {name} changed: {', '.join(answer['routingTypes'])}")
 
 
-@command(address)
-@for_each(ADDRESSES)
+@for_each(address, ADDRESSES)
 def pause(remote: Remote, name: str) -> None:
     """Pause all queues of addresses. New queues of a paused address start paused.
 
@@ -202,8 +190,7 @@ def pause(remote: Remote, name: str) -> None:
     remote.report(remote.patch("addresses", name, body={"paused": True}), f"address {name} paused")
 
 
-@command(address)
-@for_each(ADDRESSES)
+@for_each(address, ADDRESSES)
 def resume(remote: Remote, name: str) -> None:
     """Resume all queues of addresses.
 
@@ -221,8 +208,7 @@ def _deletion(remote: Remote, name: str, force: bool) -> str:
     return f"Delete address {record['name']}{has}?"
 
 
-@command(address)
-@for_each(ADDRESSES, _deletion)
+@for_each(address, ADDRESSES, _deletion)
 def delete(
     remote: Remote,
     name: str,
@@ -235,7 +221,9 @@ def delete(
       stompring address delete orders.old
       stompring address delete orders.old --force --yes
     """
-    remote.report(delete_forced(remote, "addresses", name, force), f"address {name} deleted")
+    remote.report(
+        remote.delete("addresses", name, force="true" if force else None), f"address {name} deleted"
+    )
 
 
 @command(address, "forget-duplicates")
@@ -251,24 +239,24 @@ def forget_duplicates(name: str = ADDRESS, yes: bool = YES, remote: Remote = run
     remote.report(answer, f"{human_text(answer['forgotten'])} duplicate ids of address {name} forgotten")
 
 
-CONNECTION_COLUMNS = (
-    Column("connectionID", "CONNECTION", rank=0),
-    Column("remoteAddress", "PEER", rank=1),
-    Column("user", rank=2),
-    Column("clientID", "CLIENT ID", rank=4),
-    Column("creationTime", "AGE", age_text, True, rank=3),
-    number("subscriptionCount", "SUBSCRIPTIONS", 5),
-    number("deliveringCount", "DELIVERING", 3),
-    number("sentRate", "IN", 4, rate_text),
-    number("deliveredRate", "OUT", 4, rate_text),
-    number("messagesSent", "SENT", 6),
-    number("messagesDelivered", "DELIVERED", 6),
-    Column("slow", rank=3, style=yes_style("red")),
-    Column("blocked", rank=3, style=yes_style("yellow")),
-    number("outgoingBytes", "OUTGOING", 7, bytes_text),
-    Column("protocol", rank=7),
-    Column("acceptor", rank=8),
-    Column("queues", rank=8),
+CONNECTION_COLUMNS = columns(
+    connectionID=(0, "CONNECTION"),
+    remoteAddress=(1, "PEER"),
+    user=2,
+    clientID=(4, "CLIENT ID"),
+    creationTime=(3, "AGE", age_text),
+    subscriptionCount=(5, "SUBSCRIPTIONS", count_text),
+    deliveringCount=(3, "DELIVERING", count_text),
+    sentRate=(4, "IN", rate_text),
+    deliveredRate=(4, "OUT", rate_text),
+    messagesSent=(6, "SENT", count_text),
+    messagesDelivered=(6, "DELIVERED", count_text),
+    slow=3,
+    blocked=3,
+    outgoingBytes=(7, "OUTGOING", bytes_text),
+    protocol=7,
+    acceptor=8,
+    queues=8,
 )
 
 CONNECTION_FIELDS = fields(
@@ -317,12 +305,11 @@ def show_connection(connection_id: str = ID, remote: Remote = running) -> None:
 
 def _closing(remote: Remote, name: str) -> str:
     record = remote.get("connections", name)
-    user = f" of user {record['user']}" if record.get("user") else ""
+    user = f" of user {record['user']}" if record["user"] else ""
     return f"Close connection {record['connectionID']} from {record['remoteAddress']}{user}?"
 
 
-@command(connection)
-@for_each(argument("ID..."), _closing)
+@for_each(connection, argument("ID..."), _closing)
 def close(remote: Remote, name: str) -> None:
     """Close connections. The client gets an ERROR; its unacknowledged messages return to their queues.
 
@@ -347,7 +334,7 @@ def consumer() -> None:
 
 @command(consumer, "list")
 def list_consumers(
-    options: ListOptions = list_options("queue"),
+    listing: Listing = list_options("queue"),
     queue: str | None = option("NAME", "Consumers of this queue.", shell_complete=QUEUE_NAMES),
     remote: Remote = running,
 ) -> None:
@@ -359,20 +346,12 @@ def list_consumers(
       stompring consumer list --queue orders
       stompring consumer list --where user=ada --sort=-deliveringCount
     """
-    run_list(
-        remote,
-        ["consumers"] if queue is None else ["queues", queue, "consumers"],
-        options,
-        CONSUMERS,
-        "no consumers",
-    )
+    path = ["consumers"] if queue is None else ["queues", queue, "consumers"]
+    listing(remote, path, CONSUMERS, "no consumers")
 
 
-LOGGER_COLUMNS = (
-    Column("name", "LOGGER", rank=0),
-    Column("level", rank=0),
-    Column("effectiveLevel", "EFFECTIVE", rank=0),
-    Column("configured", "AS STARTED", rank=1),
+LOGGER_COLUMNS = columns(
+    name=(0, "LOGGER"), level=0, effectiveLevel=(0, "EFFECTIVE"), configured=(1, "AS STARTED")
 )
 
 
@@ -401,9 +380,7 @@ def list_loggers() -> None:
 @command(logger, "set")
 def set_level(
     name: str,
-    level: str = argument(
-        type=click.Choice(("debug", "info", "warn", "error", "inherit"), case_sensitive=False)
-    ),
+    level: str = argument(choices=("debug", "info", "warn", "error", "inherit")),
     remote: Remote = running,
 ) -> None:
     """Change the level of a logger until the broker stops; "inherit" is the level of its parent.
@@ -419,21 +396,11 @@ def set_level(
     remote.report(answer, f"logger {name} logs {answer['effectiveLevel']} and above")
 
 
-ANSWERS = (
-    Column("permission", rank=0),
-    Column("allowed", rank=0, style=lambda value: "green" if value else "red"),
-    Column("allowedOverHTTP", "OVER HTTP", rank=3),
-    Column("match", "BY RULE", rank=1),
-    Column("roles", rank=2),
-    Column("reason", rank=2),
+ANSWERS = columns(
+    permission=0, allowed=0, allowedOverHTTP=(3, "OVER HTTP"), match=(1, "BY RULE"), roles=2, reason=2
 )
 
-MATRIX = (
-    Column("match", rank=0),
-    Column("permission", rank=0),
-    Column("roles", rank=0),
-    Column("line", rank=1),
-)
+MATRIX = columns(match=0, permission=0, roles=0, line=1)
 
 
 @click.group()
@@ -495,23 +462,22 @@ def whoami(remote: Remote = running) -> None:
     if remote.json:
         echo_json(found)
         return
-    flat = {name: value for name, value in found.items() if name != "permissions"}
-    permissions = {f"may {name}": value for name, value in found["permissions"].items()}
-    print_fields({**flat, **permissions}, {"User": every(flat), "Permissions": every(permissions)})
+    permissions = {f"may {name}": value for name, value in found.pop("permissions").items()}
+    print_fields({**found, **permissions}, {"User": every(found), "Permissions": every(permissions)})
 
 
-TASK_COLUMNS = (
-    Column("taskID", "TASK", rank=0),
-    Column("operation", rank=0),
-    Column("queue", rank=1),
-    Column("state", rank=0),
-    number("done", "DONE", 1),
-    number("total", "TOTAL", 2),
-    number("skipped", "SKIPPED", 4),
-    number("failed", "FAILED", 3),
-    Column("started", "STARTED", age_text, True, rank=4),
-    Column("user", rank=5),
-    Column("error", rank=6),
+TASK_COLUMNS = columns(
+    taskID=(0, "TASK"),
+    operation=0,
+    queue=1,
+    state=0,
+    done=(1, "DONE", count_text),
+    total=(2, "TOTAL", count_text),
+    skipped=(4, "SKIPPED", count_text),
+    failed=(3, "FAILED", count_text),
+    started=(4, "STARTED", age_text),
+    user=5,
+    error=6,
 )
 
 
@@ -576,15 +542,15 @@ def cancel(task_id: str = ID, remote: Remote = running) -> None:
 
 # ---- dead letters
 
-GROUPS = (
-    Column("queue", rank=0),
-    Column("originQueue", "FROM QUEUE", rank=0),
-    Column("originAddress", "FROM ADDRESS", rank=3),
-    Column("reason", rank=1),
-    number("count", "MESSAGES", 0),
-    Column("oldest", "OLDEST", age_text, True, rank=2),
-    Column("newest", "NEWEST", age_text, True, rank=2),
-    Column("complete", rank=4),
+GROUPS = columns(
+    queue=0,
+    originQueue=(0, "FROM QUEUE"),
+    originAddress=(3, "FROM ADDRESS"),
+    reason=1,
+    count=(0, "MESSAGES", count_text),
+    oldest=(2, "OLDEST", age_text),
+    newest=(2, "NEWEST", age_text),
+    complete=4,
 )
 
 
@@ -647,29 +613,26 @@ def retry(
       stompring dead-letters retry --from orders --reason max-delivery-attempts
       stompring dead-letters retry --all
     """
-    if (queue is None and origin is None and reason is None) is not everything:
+    wanted = without_none({"queue": queue, "originQueue": origin, "reason": reason})
+    if bool(wanted) is everything:
         raise click.UsageError("select dead letters by QUEUE, --from or --reason, or use --all")
     groups = [
         group
         for group in remote.pages("dead-letters")["data"]
-        if (queue is None or group["queue"] == queue)
-        and (origin is None or group.get("originQueue") == origin)
-        and (reason is None or group.get("reason") == reason)
+        if all(group.get(name) == value for name, value in wanted.items())
     ]
     if not groups and not everything:
         raise CommandFailed("there are no such dead letters", NOT_FOUND)
     results = []
-    failed = 0
     for group in groups:
-        name, source = group["queue"], group.get("originQueue") or group.get("originAddress")
-        body = without_none({"filter": group.get("filter")})
+        name, source = group["queue"], group["originQueue"] or group["originAddress"]
+        body = {"filter": group["filter"]}
         task = remote.run_task(f"retry {source}", ("queues", name, "retry"), body, False)
         results.append(task)
-        failed += task.get("failed") or 0
         if not remote.json:
             done(f"{counted(task['done'], 'message')} sent from {name} back to {source}")
     if remote.json:
         echo_json(results)
-    if failed:
-        reasons = {task["error"] for task in results if task.get("error")}
+    if failed := sum(task["failed"] for task in results):
+        reasons = {task["error"] for task in results if task["error"]}
         raise CommandFailed(f"{counted(failed, 'message')} could not go back: {'; '.join(sorted(reasons))}")

@@ -27,14 +27,10 @@ def run(
         "The directory for what the broker keeps on disk, in place of the one that the broker.xml implies.",
         type=DIRECTORY,
     ),
-    log_level: str = option(
-        "Log nothing that is less severe than this.",
-        type=click.Choice(LOG_LEVELS, case_sensitive=False),
-        default="info",
-    ),
+    log_level: str = option("Log nothing that is less severe than this.", choices=LOG_LEVELS, default="info"),
     log_format: str = option(
         "Lines for people, or one JSON object per line for a log collector.",
-        type=click.Choice(("text", "json"), case_sensitive=False),
+        choices=("text", "json"),
         default="text",
     ),
     drain_timeout: float = option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import select
@@ -13,28 +12,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import click
 
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed, Endpoint
 from stompring.stomp.client import frame
 
-from .endpoint import (
-    CommandConnection,
-    Interrupts,
-    WaitInterrupted,
-    connected,
-    failure,
-    stomp_broker,
-)
+from .endpoint import CommandConnection, Interrupts, WaitInterrupted, connected, failure, stomp_broker
 from .options import HEADERS, argument, command, header_pair, message_headers, option
-from .output import INTERRUPTED, CommandFailed, Interrupted, ProgressLine
+from .output import INTERRUPTED, CommandFailed, Interrupted, RateLine
 
 #: Headers that the command sets itself.
 RESERVED = ("destination", "receipt", "content-length", "transaction")
 
-#: Bytes of frames that are written at once, and of one read of an input.
+#: Bytes of one read of an input.
 CHUNK = 1 << 16
 
 #: Seconds to wait for outstanding receipts after SIGINT.
@@ -46,8 +38,7 @@ MAX_BODY = 1 << 31
 Headers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One message to send: its body, and headers of its own."""
 
     body: bytes
@@ -127,11 +118,12 @@ def send(
     interrupts = Interrupts()
     with interrupts.handled(), connected(endpoint, interrupts) as connection:
         sender = Sender(
-            connection, interrupts, tuple(fixed), expires, window, not no_receipt, rate, ProgressLine(quiet)
+            connection, interrupts, tuple(fixed), expires, window, not no_receipt, rate, RateLine(quiet)
         )
         code = sender.run(source)
     if as_json:
-        click.echo(json.dumps(sender.summary()))
+        seconds = round(sender.progress.seconds, 3)
+        click.echo(json.dumps({"sent": sender.sent, "confirmed": sender.confirmed, "seconds": seconds}))
     if not quiet or code:
         text = sender.summary_text(destination)
         if code:
@@ -139,7 +131,7 @@ def send(
         click.echo(text, err=True)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Source:
     """The messages of the arguments, in their order, ``count`` times."""
 
@@ -181,28 +173,23 @@ class _Source:
         else:
             bodies = (self._content(file, idle) for file in self.files)
         if self.count == 1:
-            for body in bodies:
-                yield [Item(body)]
+            yield from ([Item(body)] for body in bodies)
             return
         items = [Item(body) for body in bodies]
-        repeats = max(1, min(self.count, 1000 // len(items)))
-        group = items * repeats
-        left = self.count
-        while left > 0:
-            yield group if left >= repeats else items * left
-            left -= repeats
+        repeats = max(1, 1000 // len(items))
+        for sent in range(0, self.count, repeats):
+            yield items * min(repeats, self.count - sent)
 
     def _content(self, file: Path, idle: Idle) -> bytes:
         if str(file) != "-":
-            with _opened(file) as stream:
-                return bytes(stream.read())
+            return b"".join(_chunks(file, idle))
         if self._stdin is None:
-            self._stdin = b"".join(_chunks(sys.stdin.fileno(), idle))
+            self._stdin = b"".join(_chunks(file, idle))
         return self._stdin
 
     def _of_lines(self, file: Path, idle: Idle) -> Iterator[list[Item]]:
         name, number, part = "standard input" if str(file) == "-" else str(file), 0, b""
-        for chunk in self._chunks_of(file, idle):
+        for chunk in _chunks(file, idle):
             *complete, part = (part + chunk).split(b"\n")
             if len(part) > MAX_BODY:
                 raise CommandFailed(
@@ -217,13 +204,6 @@ class _Source:
         if part:
             yield self._item(part, name, number + 1)
 
-    def _chunks_of(self, file: Path, idle: Idle) -> Iterator[bytes]:
-        if str(file) == "-":
-            yield from _chunks(sys.stdin.fileno(), idle)
-            return
-        with _opened(file) as descriptor:
-            yield from _chunks(descriptor.fileno(), idle)
-
     def _item(self, line: bytes, name: str, number: int) -> list[Item]:
         text = line.removesuffix(b"\r")
         if not self.json_lines:
@@ -236,24 +216,23 @@ class _Source:
             raise CommandFailed(f"{name}, line {number}: {fault}") from None
 
 
-def _opened(file: Path) -> Any:
+def _chunks(file: Path, idle: Idle) -> Iterator[bytes]:
+    """The content of a file, a pipe or standard input, as it comes. Raises `CommandFailed`."""
+    stdin = str(file) == "-"
     try:
-        return open(file, "rb", buffering=0)
+        stream = open(sys.stdin.fileno() if stdin else file, "rb", buffering=0, closefd=not stdin)
     except OSError as fault:
         raise CommandFailed(f"--file {file} cannot be read: {fault.strerror}") from None
-
-
-def _chunks(descriptor: int, idle: Idle) -> Iterator[bytes]:
-    """What a file or pipe has, as it comes."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    while True:
-        while not poll.poll(100):
-            idle()
-        data = os.read(descriptor, CHUNK)
-        if not data:
-            return
-        yield data
+    with stream:
+        poll = select.poll()
+        poll.register(stream, select.POLLIN)
+        while True:
+            while not poll.poll(100):
+                idle()
+            data = os.read(stream.fileno(), CHUNK)
+            if not data:
+                return
+            yield data
 
 
 #: Headers of a received message that a SEND must not have: the broker writes them, or they belong to its delivery.
@@ -277,15 +256,14 @@ def parse_json_line(text: bytes) -> Item:
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r}: known are body, headers and encoding")
     body, encoding = given["body"], given.get("encoding", "text")
-    if isinstance(body, str) and encoding == "text":
-        data = body.encode("utf-8", "surrogatepass")
-    elif isinstance(body, str) and encoding in ("base64", "hex"):
+    if isinstance(body, str) and encoding in ("base64", "hex"):
         try:
             data = base64.b64decode(body, validate=True) if encoding == "base64" else bytes.fromhex(body)
-        except (ValueError, binascii.Error) as fault:
+        except ValueError as fault:
             raise ValueError(f"body is not {encoding}: {fault}") from None
     elif encoding in ("text", "json"):
-        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        is_text = isinstance(body, str) and encoding == "text"
+        data = (body if is_text else json.dumps(body, ensure_ascii=False)).encode("utf-8", "surrogatepass")
     else:
         raise ValueError(f'encoding must be "text", "json", "base64" or "hex", not {encoding!r}')
     headers = given.get("headers", {})
@@ -300,7 +278,7 @@ def parse_json_line(text: bytes) -> Item:
     return Item(data, tuple(pairs))
 
 
-@dataclass(slots=True)
+@dataclass
 class Sender:
     """Sends messages with a window of receipts, and counts those that the broker has confirmed."""
 
@@ -311,15 +289,12 @@ class Sender:
     window: int
     receipts: bool
     rate: float | None
-    progress: ProgressLine
+    progress: RateLine
     sent: int = 0
     confirmed: int = 0
     _outstanding: deque[int] = field(
         default_factory=deque
     )  # messages sent up to each receipt that has not come
-    _started: float = field(default_factory=time.monotonic)
-    _shown: float = field(default_factory=time.monotonic)
-    _ended: float | None = None
 
     @property
     def _group(self) -> int:
@@ -331,7 +306,10 @@ class Sender:
             for group in source.items(self._idle):
                 for start in range(0, len(group), self._group):
                     self._send(group[start : start + self._group])
-            self._finish()
+            self.connection.await_receipts()
+            self.connection.close()
+            self._outstanding.clear()
+            self.confirmed = self.sent
         except WaitInterrupted:
             self._drain()
             return INTERRUPTED
@@ -339,25 +317,16 @@ class Sender:
             self._count()
             raise failure(fault, self._state()) from None
         finally:
-            self._ended = time.monotonic()
             self.progress.clear()
         return 0
 
-    def summary(self) -> dict[str, Any]:
-        """Of what was sent, for --json."""
-        return {"sent": self.sent, "confirmed": self.confirmed, "seconds": round(self._seconds, 3)}
-
     def summary_text(self, destination: str) -> str:
         """Of what was sent, in words."""
-        rate = f", {self.sent / self._seconds:,.0f} messages/s" if self.sent >= 1000 else ""
         plural = "" if self.sent == 1 else "s"
-        text = f"sent {self.sent:,} message{plural} to {destination}, {self.confirmed:,} confirmed{rate}"
+        text = f"sent {self.sent:,} message{plural} to {destination}, {self.confirmed:,} confirmed"
+        text += self.progress.rate(self.sent)
         left = self.sent - self.confirmed
         return text if not left else f"{text}; whether the last {left:,} arrived is not known"
-
-    @property
-    def _seconds(self) -> float:
-        return max((self._ended or time.monotonic()) - self._started, 1e-6)
 
     def _send(self, group: Sequence[Item]) -> None:
         self.interrupts.check()
@@ -365,7 +334,7 @@ class Sender:
             self._write(group)
             return
         for item in group:
-            due = self._started + self.sent / self.rate
+            due = self.progress.started + self.sent / self.rate
             # below a millisecond several messages share one wait
             if (wait := due - time.monotonic()) > 0.001:
                 self.connection.receive(wait)
@@ -373,37 +342,30 @@ class Sender:
             self.interrupts.check()
 
     def _write(self, group: Sequence[Item]) -> None:
-        connection = self.connection
-        parts, size = [], 0
+        self.connection.write(self._frames(group))
+        self._count()
+        while self.sent - self.confirmed > self.window - self._group and self._outstanding:
+            self.connection.await_receipts(len(self._outstanding) - 1)
+            self._count()
+        self._draw()
+
+    def _frames(self, group: Sequence[Item]) -> Iterator[bytes]:
+        """The SEND of each message. The messages count as sent after the last one."""
+        fixed = {name for name, _ in self.fixed}
         for number, item in enumerate(group, 1):
-            headers = [*item.headers, *self.fixed] if not item.headers else _merged(item.headers, self.fixed)
+            # headers of options override those of a line
+            headers = [*self.fixed, *(pair for pair in item.headers if pair[0] not in fixed)]
             if self.expires is not None:
                 headers.append(("expires", str(round((time.time() + self.expires) * 1000))))
             if number == len(group) and self.receipts:
-                headers.append(("receipt", connection.next_receipt()))
+                headers.append(("receipt", self.connection.next_receipt()))
             try:
-                parts.append(frame("SEND", headers, item.body))
+                yield frame("SEND", headers, item.body)
             except UnicodeEncodeError:
                 raise CommandFailed("a header is not UTF-8 text", 2) from None
-            size += len(parts[-1])
-            if size > CHUNK:
-                connection.send(b"".join(parts))
-                parts, size = [], 0
         self.sent += len(group)
         if self.receipts:
             self._outstanding.append(self.sent)
-        connection.send(b"".join(parts))
-        self._count()
-        while self.sent - self.confirmed > self.window - self._group and self._outstanding:
-            connection.await_receipts(len(self._outstanding) - 1)
-            self._count()
-        self._show()
-
-    def _finish(self) -> None:
-        self.connection.await_receipts()
-        self.connection.close()
-        self._outstanding.clear()
-        self.confirmed = self.sent
 
     def _drain(self) -> None:
         """After an interrupt: count the receipts that are still on their way, until the next one."""
@@ -427,22 +389,12 @@ class Sender:
         self.interrupts.check()
         self.connection.receive(0.0)
         self._count()
-        self._show()
+        self._draw()
 
-    def _show(self) -> None:
-        now = time.monotonic()
-        if now - self._shown > 0.2:
-            self._shown = now
-            rate = self.sent / max(now - self._started, 0.001)
-            self.progress.show(f"sent {self.sent:,}, confirmed {self.confirmed:,}, {rate:,.0f} messages/s")
+    def _draw(self) -> None:
+        self.progress.update(f"sent {self.sent:,}, confirmed {self.confirmed:,}", self.sent)
 
     def _state(self) -> str:
         left = self.sent - self.confirmed
         more = f"; whether further {left:,} arrived is not known" if left else ""
         return f" ({self.confirmed:,} messages confirmed{more})"
-
-
-def _merged(own: Headers, fixed: Headers) -> list[tuple[str, str]]:
-    """Headers of options override those of a line."""
-    names = {name for name, _ in fixed}
-    return [*fixed, *(pair for pair in own if pair[0] not in names)]

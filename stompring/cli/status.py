@@ -1,9 +1,12 @@
-"""``stompring status``, ``reload``, ``drain`` and ``undrain``: the broker as a whole."""
+"""``stompring status``, ``reload``, ``drain``, ``undrain`` and ``events``: the broker as a whole."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import click
@@ -12,22 +15,23 @@ from click.exceptions import Exit
 from .options import YES, command, option
 from .output import (
     FAILED,
+    UNREACHABLE,
     CommandFailed,
     Interrupted,
     bytes_text,
     confirm,
     count_text,
     counted,
-    done,
     duration_text,
     echo_json,
+    one_line,
     print_rows,
     progress,
-    rate_text,
+    report,
+    to_json,
     warn,
 )
-from .output import one_line as printable
-from .remote import ApiError, Remote, running
+from .remote import Remote, running
 
 #: Seconds between two looks at a drain.
 DRAIN_INTERVAL = 0.5
@@ -51,7 +55,7 @@ def reasons(health: Mapping[str, Any]) -> list[str]:
         found.append("the broker is draining: it refuses new connections (stompring undrain)")
     if health.get("role") == "standby":
         return [*found, f"the broker is a standby: {health.get('reason')}"]
-    for name in health.get("missingListeners") or []:
+    for name in health.get("missingListeners", ()):
         found.append(f"acceptor {name} is not open")
     for field, what in (
         ("diskFault", "disk"),
@@ -79,18 +83,17 @@ def status(
       stompring status --json | jq .health.status
     """
     up, health = readiness(remote)
-    broker: dict[str, Any] | None = None
-    log: dict[str, Any] | None = None
-    hint = None
+    broker = log = hint = None
     if not quiet:
         try:
             if health.get("role") != "standby":
                 broker = remote.get("broker")
-            log = _replicated_log(remote)
+            found = remote.get("ha")
+            log = found if found["enabled"] else None
         except CommandFailed as fault:
             hint = fault.message
     if remote.json:
-        echo_json({"server": str(remote.server), "ready": up, "health": health, "broker": broker, "ha": log})
+        echo_json({"server": remote.server, "ready": up, "health": health, "broker": broker, "ha": log})
     elif not quiet:
         _print_status(remote, up, health, broker, log)
         if hint is not None:
@@ -108,88 +111,63 @@ def _print_status(
 ) -> None:
     name = "" if broker is None else f" {broker['name']} {broker['version']}"
     state = click.style("ready" if up else "NOT READY", fg="green" if up else "red", bold=True)
-    click.echo(f"broker{printable(name)} at {printable(str(remote.server))}: {state}")
-    if broker is None or "problems" not in broker:
-        for reason in reasons(health):
-            click.echo(f"  {printable(reason)}")
+    click.echo(f"broker{one_line(name)} at {one_line(remote.server)}: {state}")
     if broker is None:
-        print_rows(_log_rows(log))
+        for reason in reasons(health):
+            click.echo(f"  {one_line(reason)}")
+    else:
+        for each in broker["problems"]:
+            text, severity = one_line(str(each["text"])), each["severity"]
+            click.echo(f"  {click.style(one_line(severity), fg=_COLOURS.get(severity))}: {text}")
+    print_rows([*_broker_rows(broker), *_log_rows(log)])
+
+
+def _broker_rows(broker: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if broker is None:
         return
-    for each in broker.get("problems") or []:
-        text = printable(str(each["text"]))
-        click.echo(f"  {click.style(printable(each['severity']), fg=_COLOURS.get(each['severity']))}: {text}")
-    rows = [
-        ("uptime", duration_text(broker["uptime"])),
-        ("connections", _of(broker["connectionCount"], broker["globalMaxConnections"])),
-        ("addresses", _of(broker["addressCount"], broker["globalMaxAddresses"])),
-        ("queues", _of(broker["queueCount"], broker["globalMaxQueues"])),
-        ("messages in memory", _of(broker["heldMessageCount"], broker["globalMaxMessages"])),
-        (
-            "memory",
-            f"{bytes_text(broker['addressMemoryUsage'])} of {bytes_text(broker['globalMaxSize'])}"
-            if broker["globalMaxSize"] > 0
-            else bytes_text(broker["addressMemoryUsage"]),
-        ),
-    ]
-    if broker.get("diskUsage") is not None:
-        disk = f"{broker['diskUsage']:.0%} used"
-        if broker.get("diskFree") is not None:
-            disk += f", {bytes_text(broker['diskFree'])} free"
-        rows.append(("disk", disk))
-    for field, title in (("addedRate", "in"), ("deliveredRate", "out"), ("acknowledgedRate", "acknowledged")):
-        if broker.get(field) is not None:
-            rows.append((title, rate_text(broker[field])))
-    rows += [
-        ("slow connections", count_text(broker["slowConnections"])),
-        ("security", "on" if broker["securityEnabled"] else "off"),
-        ("persistence", "on" if broker["persistenceEnabled"] else "off"),
-        ("configuration", str(broker["configurationFile"])),
-    ]
+    yield "uptime", duration_text(broker["uptime"])
+    for title, used, most in (
+        ("connections", "connectionCount", "globalMaxConnections"),
+        ("addresses", "addressCount", "globalMaxAddresses"),
+        ("queues", "queueCount", "globalMaxQueues"),
+        ("messages in memory", "heldMessageCount", "globalMaxMessages"),
+    ):
+        limit = "" if broker[most] < 0 else f" of {count_text(broker[most])}"
+        yield title, count_text(broker[used]) + limit
+    limit = f" of {bytes_text(broker['globalMaxSize'])}" if broker["globalMaxSize"] > 0 else ""
+    yield "memory", bytes_text(broker["addressMemoryUsage"]) + limit
+    if broker["diskUsage"] is not None:
+        yield "disk", f"{broker['diskUsage']:.0%} used, {bytes_text(broker['diskFree'])} free"
+    yield "slow connections", count_text(broker["slowConnections"])
+    yield "security", "on" if broker["securityEnabled"] else "off"
+    yield "persistence", "on" if broker["persistenceEnabled"] else "off"
+    yield "configuration", str(broker["configurationFile"])
     for each in broker["listeners"]:
-        rows.append((f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"))
-    print_rows([*rows, *_log_rows(log)])
+        yield f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"
 
 
-def _replicated_log(remote: Remote) -> dict[str, Any] | None:
-    """The role of the broker in its replicated log; None without one, and of an older broker."""
-    try:
-        found: dict[str, Any] = remote.get("ha")
-    except ApiError as fault:
-        if fault.http == 404:
-            return None
-        raise
-    return found if found["enabled"] else None
-
-
-def _log_rows(log: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+def _log_rows(log: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     if log is None:
-        return []
-    rows = [("replicated log", f"{log['stream']}: this broker is {log['broker']}, {log['role']}")]
-    if log.get("fault"):
-        rows.append(("log fault", str(log["fault"])))
-    if log.get("logSize") is not None:
+        return
+    yield "replicated log", f"{log['stream']}: this broker is {log['broker']}, {log['role']}"
+    if log["fault"]:
+        yield "log fault", str(log["fault"])
+    if log["logSize"] is not None:
         limit = "no limit" if log["logMaxSize"] < 0 else f"of {bytes_text(log['logMaxSize'])}"
-        rows.append(("log size", f"{bytes_text(log['logSize'])}, {limit}"))
+        yield "log size", f"{bytes_text(log['logSize'])}, {limit}"
     if log["role"] == "standby":
-        if log.get("rebuilding") and log.get("rebuiltPercent") is not None:
+        if log["rebuilding"] and log["rebuiltPercent"] is not None:
             done = f"{count_text(log['rebuiltEntries'])} of {count_text(log['rebuildEntries'])} entries"
-            rows.append(
-                ("rebuilding", f"{log['rebuiltPercent']} %, {done}, {bytes_text(log['rebuiltBytes'])}")
-            )
+            yield "rebuilding", f"{log['rebuiltPercent']} %, {done}, {bytes_text(log['rebuiltBytes'])}"
         behind = f"{count_text(log['lagEntries'])} entries, {bytes_text(log['lagBytes'])}"
-        rows.append(("behind", f"{behind}, {duration_text(log['lagTime'])}"))
-        if log.get("missingEntries"):
+        yield "behind", f"{behind}, {duration_text(log['lagTime'])}"
+        if log["missingEntries"]:
             lost = f"{count_text(log['missingEntries'])} or more entries that the log has lost: no takeover"
-            rows.append(("missing", lost))
-        rows.append(("active broker", str(log["activeBroker"] or "none")))
-    return rows
+            yield "missing", lost
+        yield "active broker", str(log["activeBroker"] or "none")
 
 
 _COLOURS = {"error": "red", "warning": "yellow"}
-
-
-def _of(value: int, limit: int) -> str:
-    return count_text(value) if limit < 0 else f"{count_text(value)} of {count_text(limit)}"
 
 
 # ---- reload
@@ -209,21 +187,14 @@ def reload(
       stompring reload
     """
     answer = remote.post("reload", body={"dryRun": True} if dry_run else {})
-    if remote.json:
-        echo_json(answer)
-    else:
-        verb = "would reload" if dry_run else "reloaded"
-        done(f"{verb} {answer['configurationFile']}")
-        titles = {
-            "applied": "would apply" if dry_run else "applied",
-            "restartRequired": "restart required",
-            "failed": "failed",
-        }
-        for field, title in titles.items():
-            for each in answer.get(field) or []:
-                done(f"  {title}: {each}")
-        if not any(answer.get(field) for field in titles):
-            done("  no changes")
+    titles = {
+        "applied": "would apply" if dry_run else "applied",
+        "restartRequired": "restart required",
+        "failed": "failed",
+    }
+    lines = [f"  {title}: {each}" for field, title in titles.items() for each in answer.get(field) or []]
+    verb = "would reload" if dry_run else "reloaded"
+    report(remote.json, answer, f"{verb} {answer['configurationFile']}", *(lines or ["  no changes"]))
     if answer.get("failed"):
         raise Exit(FAILED)
 
@@ -253,18 +224,14 @@ def drain(
     if not wait:
         remote.report(answer, "draining: new connections are refused; end it with: stompring undrain")
         return
-    deadline = None if timeout is None else time.monotonic() + timeout
+    begun = time.monotonic()
     try:
         with progress("draining: open connections closed") as step:
-            first = None
-            while True:
-                state = remote.get("drain")
-                left = int(state["connections"])
-                first = left if first is None else max(first, left)
+            first = 0
+            while left := int((state := remote.get("drain"))["connections"]):
+                first = max(first, left)
                 step(first - left, first)
-                if not left:
-                    break
-                if deadline is not None and time.monotonic() > deadline:
+                if timeout is not None and time.monotonic() > begun + timeout:
                     raise CommandFailed(
                         f"{counted(left, 'connection')} still open after {timeout:.0f} seconds; the broker "
                         "continues to drain"
@@ -286,3 +253,124 @@ def undrain(remote: Remote = running) -> None:
       stompring undrain
     """
     remote.report(remote.post("undrain"), "new connections are accepted")
+
+
+# ---- events
+
+#: Seconds without any byte after which the stream is opened again; the broker sends comments in between.
+SILENCE = 90.0
+
+#: Seconds between attempts to connect again, at first and at most.
+RETRY, LONGEST_RETRY = 0.5, 10.0
+
+COLOURS = {
+    "SECURITY_": "red",
+    "STORE_FAILED": "red",
+    "SUSPENDED": "red",
+    "DISK_FULL": "red",
+    "POLICY_ERROR": "red",
+    "ADDRESS_FULL": "yellow",
+    "ADDRESS_PAGING": "yellow",
+    "CONSUMER_SLOW": "yellow",
+    "DRAIN": "yellow",
+    "TAKEOVER": "yellow",
+}
+
+#: Fields that the line begins with.
+SHOWN = ("id", "time", "type", "text")
+
+
+@command()
+def events(
+    types: tuple[str, ...] = option("--type", "TYPE", "Only events of this type. Repeatable."),
+    since: str | None = option("ID", "Begin after the event with this id."),
+    number: int = option(
+        "-n", "--lines", "N", "Begin with the last N events; not with --since.", default=10, min=0
+    ),
+    no_follow: bool = option("End after the events that have happened."),
+    remote: Remote = running,
+) -> None:
+    """Show events of the broker as they happen.
+
+    Connections, consumers, queues, addresses, rejected logins, slow consumers, full addresses and disks, reloads:
+    docs/http-api.md lists the types. It continues until Ctrl-C. After a lost connection or a restart of the broker it
+    connects again and continues after the last event. With --json each event is one line.
+
+    \b
+    Examples:
+      stompring events
+      stompring events --type SECURITY_AUTHENTICATION_VIOLATION --type ADDRESS_FULL
+      stompring events --no-follow -n 100 --json
+    """
+    types = tuple(each.upper() for each in types)
+    size = max(1, number) if since is None else None
+    happened = remote.get("events", since=since, size=size, **{"type[]": types})["data"]
+    last = str(happened[-1]["id"]) if happened else since
+    if since is None and not number:
+        happened = []
+    if no_follow and remote.json:
+        echo_json(happened)
+        return
+    for event in happened:
+        _print(remote, event)
+    if not no_follow:
+        try:
+            _follow(remote, types, last)
+        except KeyboardInterrupt:
+            return  # the usual end
+
+
+def _follow(remote: Remote, types: tuple[str, ...], last: str | None) -> None:
+    pause = RETRY
+    lost = False
+    while True:
+        try:
+            headers = {"Accept": "text/event-stream"}
+            if last is not None:
+                headers["Last-Event-ID"] = last
+            answer = remote.open(
+                "GET", ("events",), query={"type[]": types}, headers=headers, timeout=SILENCE
+            )
+            if lost:
+                warn(f"connected to {remote.server} again")
+                lost = False
+            for event in server_sent_events(remote.stream(answer.readline)):
+                if event.get("type") == "STREAM_ENDED":
+                    raise CommandFailed(f"{remote.server} ended the stream: {event.get('text')}", UNREACHABLE)
+                pause = RETRY
+                last = str(event["id"]) if "id" in event else last
+                _print(remote, event)
+            raise CommandFailed(f"{remote.server} ended the stream", UNREACHABLE)
+        except CommandFailed as fault:
+            if fault.exit_code != UNREACHABLE:
+                raise
+            if not lost:
+                warn(f"{fault.message}; connecting again")
+            lost = True
+        time.sleep(pause)
+        pause = min(pause * 2, LONGEST_RETRY)
+
+
+def server_sent_events(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    """The JSON data of events; comments and invalid events are left out."""
+    data: list[str] = []
+    for raw in lines:
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            with suppress(ValueError, RecursionError):
+                event = json.loads("\n".join(data))
+                if isinstance(event, dict):
+                    yield event
+            data = []
+
+
+def _print(remote: Remote, event: dict[str, Any]) -> None:
+    if remote.json:
+        click.echo(to_json(event, indent=None))
+        return
+    kind = one_line(event["type"])
+    when = datetime.fromtimestamp(event["time"] / 1000).isoformat(" ", "milliseconds")
+    colour = next((colour for prefix, colour in COLOURS.items() if kind.startswith(prefix)), None)
+    click.echo(f"{when}  {click.style(kind, fg=colour)}  {one_line(event['text'])}")

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import errno
 import json
 import os
 import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed, Endpoint
-from stompring.stomp.client import ack
+from stompring.stomp.client import Pairs, ack
 from stompring.stomp.frames import Head
 
-from .endpoint import (
-    CommandConnection,
-    Interrupts,
-    WaitInterrupted,
-    connected,
-    failure,
-    stomp_broker,
-)
+from .endpoint import CommandConnection, Interrupts, WaitInterrupted, connected, failure, stomp_broker
 from .options import argument, command, header_pair, option
 from .output import FAILED, INTERRUPTED, CommandFailed, indented, is_terminal, one_line, printable
 
@@ -116,19 +108,21 @@ def subscribe(
         fields.append(("selector", selector))
     if browse:
         fields.append(("browser", "true"))
+    names = []
     if durable is not None:  # as Artemis and stompring, and as ActiveMQ Classic call it
-        fields += [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
+        names = [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
+    fields += names
     if count is not None and ack_mode != "auto" and not browse:
         fields.append(("prefetch-count", str(min(count, 1000))))
     fields += map(header_pair, headers)
     show = _display(as_json, raw or (not pretty and not is_terminal()))
     if output is not None:
-        show = Files(output, show if as_json else None).write
+        show = _to_files(output, show if as_json else None)
     interrupts = Interrupts()
     subscriber = Subscriber(interrupts, ack_mode if not browse else "auto", show, count, timeout)
     point = replace(endpoint, client_id=client_id)
     with interrupts.handled(), connected(point, interrupts) as connection:
-        code = subscriber.run(connection, fields, durable if unsubscribe else None)
+        code = subscriber.run(connection, fields, names if unsubscribe else [])
     if output is not None:
         click.echo(f"wrote {subscriber.received:,} messages to {output}", err=True)
     if code == INTERRUPTED:
@@ -142,7 +136,6 @@ class Message:
 
     def __init__(self, number: int, head: Head, body: bytes) -> None:
         self.number = number
-        self.head = head
         self.body = body
         self.headers = {
             name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
@@ -163,68 +156,65 @@ Show = Callable[[Message], None]
 
 def _display(as_json: bool, raw: bool) -> Show:
     if as_json:
-        return _print_json
-    return _print_raw if raw else Pretty(sys.stdout, is_terminal() and "NO_COLOR" not in os.environ).show
+        return lambda message: _print(json.dumps(message.as_json()))
+    return _print_raw if raw else _print_pretty
 
 
-def _print_json(message: Message) -> None:
-    sys.stdout.write(json.dumps(message.as_json()) + "\n")
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def _print_raw(message: Message) -> None:
     if is_terminal():
-        sys.stdout.write(body_text(message.body, reformat=False) + "\n")
-        sys.stdout.flush()
+        _print(body_text(message.body, reformat=False))
     else:
         sys.stdout.buffer.write(message.body + b"\n")
         sys.stdout.buffer.flush()
 
 
-class Pretty:
-    """Messages for people: a line with the essentials, further headers, the body."""
+def _print_pretty(message: Message) -> None:
+    """Print a message for people: a line with the essentials, further headers, the body."""
+    headers = message.headers
+    stamp = headers.get("timestamp", "")
+    facts = [
+        headers.get("message-id"),
+        _time(int(stamp)) if stamp.isascii() and stamp.isdigit() and len(stamp) <= 13 else None,
+        f"{len(message.body):,} bytes",
+        headers.get("content-type"),
+        "redelivered" if headers.get("redelivered") == "true" else None,
+    ]
+    title = f"#{message.number} {headers.get('destination', '')}"
+    lines = [f"{_styled(title, bold=True)}  {one_line('  '.join(filter(None, facts)))}"]
+    lines += (
+        f"{_styled(name, fg='cyan')}: {one_line(value)}"
+        for name, value in headers.items()
+        if name not in _SHOWN_ELSEWHERE and _DEFAULTS.get(name) != value
+    )
+    _print("\n".join([*lines, body_text(message.body), ""]))
 
-    def __init__(self, out: TextIO, colour: bool) -> None:
-        self._out = out
-        self._colour = colour
 
-    def show(self, message: Message) -> None:
-        """Print one message."""
-        headers = message.headers
-        facts = [headers.get("message-id", ""), self._time(headers), f"{len(message.body):,} bytes"]
-        facts.append(headers.get("content-type", ""))
-        facts.append("redelivered" if headers.get("redelivered") == "true" else "")
-        title = f"#{message.number} {headers.get('destination', '')}"
-        lines = [
-            f"{self._style(one_line(title), bold=True)}  {one_line('  '.join(fact for fact in facts if fact))}",
-            *(
-                f"{self._style(one_line(name), fg='cyan')}: {one_line(value)}"
-                for name, value in headers.items()
-                if name not in _SHOWN_ELSEWHERE and _DEFAULTS.get(name) != value
-            ),
-            body_text(message.body),
-            "",
-        ]
-        self._out.write("\n".join(lines) + "\n")
-        self._out.flush()
+def _styled(text: str, **style: Any) -> str:
+    coloured = is_terminal() and "NO_COLOR" not in os.environ
+    return click.style(one_line(text), **style) if coloured else one_line(text)
 
-    def _style(self, text: str, **style: Any) -> str:
-        return click.style(text, **style) if self._colour else text
 
-    def _time(self, headers: dict[str, str]) -> str:
-        stamp = headers.get("timestamp", "")
-        if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 13):
-            return ""
-        return datetime.fromtimestamp(int(stamp) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _text(body: bytes) -> str | None:
+    """A body as text, None if it is binary."""
+    with suppress(UnicodeDecodeError):
+        text = body.decode()
+        return None if "\0" in text else text
+    return None
 
 
 def body_text(body: bytes, reformat: bool = True) -> str:
     """A body for a terminal: JSON indented, text with escapes for control characters, anything else in hexadecimal."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return hex_dump(body)
-    if "\0" in text:
+    text = _text(body)
+    if text is None:
         return hex_dump(body)
     return printable(indented(text) if reformat else text)
 
@@ -239,54 +229,48 @@ def hex_dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-class Files:
-    """A directory with one file for each body, and ``messages.jsonl`` with the headers of all."""
+def _to_files(directory: Path, also: Show | None) -> Show:
+    """Writes each body to a file of a directory, and all headers to ``messages.jsonl``. Raises `CommandFailed`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / "messages.jsonl"
+        first = sum(1 for _ in path.open("rb")) if path.exists() else 0
+        index = path.open("a", encoding="utf-8")
+    except OSError as fault:
+        raise CommandFailed(f"--output {directory}: {fault.strerror}") from None
 
-    def __init__(self, directory: Path, also: Show | None) -> None:
-        self._directory = directory
-        self._also = also
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            index = directory / "messages.jsonl"
-            self._first = sum(1 for _ in index.open("rb")) if index.exists() else 0
-            self._index = index.open("a", encoding="utf-8")
-        except OSError as fault:
-            raise CommandFailed(f"--output {directory}: {fault.strerror}") from None
-
-    def write(self, message: Message) -> None:
-        """Write a message before it is acknowledged. Raises `CommandFailed`."""
-        number = self._first + message.number
-        name = f"{number:06}-{_UNSAFE_IN_FILE.sub('_', message.headers.get('message-id', ''))[:80]}{_suffix(message)}"
+    def write(message: Message) -> None:
+        identifier = _UNSAFE_IN_FILE.sub("_", message.headers.get("message-id", ""))[:80]
+        name = f"{first + message.number:06}-{identifier}{_suffix(message)}"
         try:
             # a new file: never one that is there, and never through a link
-            with open(self._directory / name, "xb") as file:
+            with open(directory / name, "xb") as file:
                 file.write(message.body)
-            self._index.write(json.dumps({"file": name, "headers": message.headers}) + "\n")
-            self._index.flush()
+            index.write(json.dumps({"file": name, "headers": message.headers}) + "\n")
+            index.flush()
         except OSError as fault:
-            raise CommandFailed(f"cannot write {self._directory / name}: {fault.strerror}") from None
-        if self._also is not None:
-            self._also(message)
+            raise CommandFailed(f"cannot write {directory / name}: {fault.strerror}") from None
+        if also is not None:
+            also(message)
+
+    return write
 
 
 def _suffix(message: Message) -> str:
     kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/json", "text/json") or kind.endswith("+json"):
         return ".json"
-    try:
-        text = message.body.decode()
-    except UnicodeDecodeError:
+    text = _text(message.body)
+    if text is None:
         return ".bin"
-    if "\0" in text:
-        return ".bin"
-    with contextlib.suppress(ValueError, RecursionError):
+    with suppress(ValueError, RecursionError):
         if text.lstrip()[:1] in ("{", "["):
             json.loads(text)
             return ".json"
     return ".txt"
 
 
-@dataclass(slots=True)
+@dataclass
 class Subscriber:
     """Receives, shows and acknowledges messages until an end is reached."""
 
@@ -297,8 +281,11 @@ class Subscriber:
     timeout: float | None
     received: int = 0
 
-    def run(self, connection: CommandConnection, fields: list[tuple[str, str]], durable: str | None) -> int:
-        """Returns the exit code. Raises `CommandFailed`."""
+    def run(self, connection: CommandConnection, fields: Pairs, durable: Pairs) -> int:
+        """Receive until the end, and delete the subscription with the headers ``durable``, if there are any.
+
+        Returns the exit code. Raises `CommandFailed`.
+        """
         try:
             connection.ask("SUBSCRIBE", fields)
             code = self._receive(connection)
@@ -306,11 +293,17 @@ class Subscriber:
             code = INTERRUPTED
         except (BrokerError, ConnectionFailed) as fault:
             raise failure(fault, self._state()) from None
-        except OSError as fault:
-            if fault.errno != errno.EPIPE:
-                raise
-            code = _quiet_stdout()  # the reader of the pipe has seen enough
-        self._end(connection, durable)
+        except BrokenPipeError:
+            # the reader of the pipe has seen enough; Python shall not complain at its end that the pipe is closed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 0
+        # UNSUBSCRIBE first: messages without an ACK return without a failed attempt
+        with suppress(WaitInterrupted, ConnectionFailed):
+            try:
+                connection.ask("UNSUBSCRIBE", [("id", "0"), *durable])
+                connection.close()
+            except BrokerError as fault:
+                raise failure(fault, self._state()) from None
         return code
 
     def _receive(self, connection: CommandConnection) -> int:
@@ -332,33 +325,11 @@ class Subscriber:
                 shown.append(head)
                 if self.received == self.count:
                     break
-            self._acknowledge(connection, shown)
+            if self.ack_mode == "client":
+                shown = shown[-1:]
+            if shown and self.ack_mode != "auto":
+                connection.send(b"".join(map(ack, shown)))
         return 0
-
-    def _acknowledge(self, connection: CommandConnection, shown: list[Head]) -> None:
-        if shown and self.ack_mode == "client":
-            connection.send(ack(shown[-1]))
-        elif shown and self.ack_mode == "client-individual":
-            connection.send(b"".join(map(ack, shown)))
-
-    def _end(self, connection: CommandConnection, durable: str | None) -> None:
-        """UNSUBSCRIBE first: what was not acknowledged returns without a failed attempt."""
-        fields = [("id", "0")]
-        if durable is not None:
-            fields += [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
-        try:
-            connection.ask("UNSUBSCRIBE", fields)
-            connection.close()
-        except (WaitInterrupted, ConnectionFailed):
-            return
-        except BrokerError as fault:
-            raise failure(fault, self._state()) from None
 
     def _state(self) -> str:
         return f" ({self.received:,} messages received)"
-
-
-def _quiet_stdout() -> int:
-    """So that Python does not complain at its end that standard output is closed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

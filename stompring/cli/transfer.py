@@ -19,18 +19,11 @@ from stompring.pipeline.stomp.connection import BrokerError, Connection, Connect
 from stompring.stomp.client import ack
 from stompring.stomp.frames import Head, encode_frame
 
-from .endpoint import (
-    ANY_VERSION,
-    CommandConnection,
-    Interrupts,
-    WaitInterrupted,
-    connected,
-    failure,
-    resolve_end,
-)
+from .context import Contexts
+from .endpoint import ANY_VERSION, CommandConnection, Interrupts, WaitInterrupted, connected, failure, resolve
 from .options import argument, command, header_pair, option, provided
-from .output import INTERRUPTED, Interrupted, ProgressLine, counted
-from .send import CHUNK, INTERRUPT_GRACE, RESERVED
+from .output import INTERRUPTED, Interrupted, RateLine, counted
+from .send import INTERRUPT_GRACE, NOT_SENT, RESERVED
 
 #: Seconds of one wait: for messages while none are in flight, and for receipts before the source is read again.
 WAIT, PAUSE = 0.5, 0.05
@@ -44,17 +37,8 @@ DUPLICATE_ID = b"_AMQ_DUPL_ID"
 #: routing at the source, and those of a schedule, which is over when the message comes.
 NOT_FORWARDED = frozenset(
     {
-        *(
-            b"ack",
-            b"content-length",
-            b"destination",
-            b"message-id",
-            b"receipt",
-            b"redelivered",
-            b"subscription",
-        ),
-        *(b"timestamp", b"transaction", b"JMSXDeliveryCount", b"JMSXRcvTimestamp"),
-        *(b"destination-type", b"_AMQ_ROUTING_TYPE", DUPLICATE_ID),
+        *(name.encode() for name in NOT_SENT if name != "expires"),
+        *(b"JMSXDeliveryCount", b"JMSXRcvTimestamp", b"destination-type", b"_AMQ_ROUTING_TYPE", DUPLICATE_ID),
         *(b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT"),
         *(b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"),
     }
@@ -93,7 +77,8 @@ def end_options(end: str, what: str) -> Any:
             f"The host header of CONNECT to the {what}, / for most RabbitMQ brokers. Default: the host.",
         ),
     ) -> Callable[[float], Endpoint]:
-        return partial(resolve_end, end, url, password_file, ca, virtual_host)
+        broker, context = (None, url) if url in Contexts.read().contexts else (url, None)
+        return partial(resolve, end, broker, None, password_file, ca, context, virtual_host)
 
     return provided(options)
 
@@ -152,12 +137,13 @@ def transfer(
         work = Transfer(plan, interrupts, quiet)
         code = work.run(*ends, keep_duplicate_id)
     if as_json:
-        click.echo(json.dumps(work.summary()))
+        seconds = round(work.progress.seconds, 3)
+        click.echo(json.dumps({"transferred": work.transferred, "seconds": seconds}))
     text = f"transferred {counted(work.transferred, 'message')} to {target_destination}"
     if code:
         raise Interrupted(f"interrupted: {text}; all others stay at the source")
     if not quiet:
-        click.echo(text + work.rate_text(), err=True)
+        click.echo(text + work.progress.rate(work.transferred), err=True)
 
 
 def _header(text: str) -> tuple[bytes, bytes]:
@@ -168,7 +154,7 @@ def _header(text: str) -> tuple[bytes, bytes]:
     return name, value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The messages to transfer, and how. After ``timeout`` seconds without one the source is empty; None: never."""
 
@@ -213,8 +199,7 @@ class Transfer:
         self._confirmed: list[Head] = []  # not yet acknowledged
         self._taken = 0
         self._first: bytes | None = None  # duplicate id of the first message
-        self._progress = ProgressLine(quiet)
-        self._started = self._shown = time.monotonic()
+        self.progress = RateLine(quiet)
 
     def run(self, from_end: Endpoint, to_end: Endpoint, keep: bool = False) -> int:
         """Transfer. Returns 0, or 130 after SIGINT; raises `CommandFailed` with the number of messages."""
@@ -242,7 +227,7 @@ class Transfer:
                 self._loop(source, target, ids)
                 self._leave(source)
             except WaitInterrupted:
-                self._progress.clear()
+                self.progress.clear()
                 self._drain(source, target)
                 return INTERRUPTED
             except (BrokerError, ConnectionFailed) as fault:
@@ -251,28 +236,20 @@ class Transfer:
                     self._leave(source)
                 raise failure(fault, state) from None
             finally:
-                self._progress.clear()
+                self.progress.clear()
         return 0
-
-    def summary(self) -> dict[str, Any]:
-        """Of what was done, for --json."""
-        return {"transferred": self.transferred, "seconds": round(self._seconds, 3)}
-
-    def rate_text(self) -> str:
-        """Messages per second, where there were enough of them to tell."""
-        rate = self.transferred / self._seconds
-        return f", {rate:,.0f} messages/s" if self.transferred >= 1000 else ""
-
-    @property
-    def _seconds(self) -> float:
-        return max(time.monotonic() - self._started, 1e-6)
 
     def _subscribe(self, source: CommandConnection) -> None:
         plan = self._plan
         window = str(min(plan.window, plan.count or plan.window))
-        fields = [("id", "0"), ("destination", plan.source), ("ack", "client-individual")]
-        fields += [("prefetch-count", window), ("activemq.prefetchSize", window)]
-        fields.append(("consumer-window-size", str(WINDOW_BYTES)))
+        fields = [
+            ("id", "0"),
+            ("destination", plan.source),
+            ("ack", "client-individual"),
+            ("prefetch-count", window),
+            ("activemq.prefetchSize", window),
+            ("consumer-window-size", str(WINDOW_BYTES)),
+        ]
         fields += [("selector", plan.selector)] if plan.selector is not None else []
         source.ask("SUBSCRIBE", fields)
 
@@ -290,15 +267,7 @@ class Transfer:
             if plan.count is not None:
                 room = min(room, plan.count - self._taken)
             sent = min(room, len(waiting))
-            parts, size = [], 0
-            for _ in range(sent):
-                parts.append(self._frame(target, *waiting.pop(), ids))
-                size += len(parts[-1])
-                if size > CHUNK:
-                    target.send(b"".join(parts))
-                    parts, size = [], 0
-            if parts:
-                target.send(b"".join(parts))
+            target.write(self._frame(target, *waiting.pop(), ids) for _ in range(sent))
             target.listen(PAUSE if self._flying and not sent else 0.0)
             if self._confirmed or len(self._flying) == sent:
                 heard = time.monotonic()
@@ -306,7 +275,8 @@ class Transfer:
                 address, seconds = target.endpoint.address, target.endpoint.timeout
                 raise ConnectionFailed(f"{address} sends no RECEIPT for {seconds:g} s")
             self._acknowledge(source)
-            self._show()
+            text = f"transferred {self.transferred:,}, {len(self._flying):,} in flight"
+            self.progress.update(text, self.transferred)
             if self._flying:
                 last = time.monotonic()
             elif self._taken == plan.count:
@@ -367,16 +337,6 @@ class Transfer:
         done = counted(self.transferred + len(self._confirmed), "message")
         return f" ({which}{done} transferred; all others stay at the source: run the command again)"
 
-    def _show(self) -> None:
-        now = time.monotonic()
-        if now - self._shown > 0.2:
-            self._shown = now
-            rate = self.transferred / self._seconds
-            flying = len(self._flying)
-            self._progress.show(
-                f"transferred {self.transferred:,}, {flying:,} in flight, {rate:,.0f} messages/s"
-            )
-
 
 class DuplicateIds:
     """Makes the same id for each delivery of a message of ``source``, and another for each other message.
@@ -413,12 +373,13 @@ def send_frame(
     """The SEND of a MESSAGE: ``headers``, ``fixed`` in place of those of the message, and the rest of the message's."""
     written = [*headers, *fixed]
     names = {name for name, _ in written} | NOT_FORWARDED
-    for name, value in head.headers.items():
-        if name in names or (name == b"expires" and value == b"0"):
-            continue
-        if name == b"reply-to" and value.startswith(TEMPORARY):
-            continue
-        written.append((name, value))
+    written += [
+        (name, value)
+        for name, value in head.headers.items()
+        if name not in names
+        and (name, value) != (b"expires", b"0")
+        and not (name == b"reply-to" and value.startswith(TEMPORARY))
+    ]
     if b"content-length" in head.headers or b"\0" in body:
         return encode_frame(b"SEND", written, body, version)
     # a text message of JMS: with a content-length it would become one of bytes

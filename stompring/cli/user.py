@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from stompring.settings.broker_xml import read_broker_xml
 
 from . import output
 from .options import JSON, argument, command, option, provided
-from .output import NOT_FOUND, Column, CommandFailed, echo_json, print_table
+from .output import NOT_FOUND, CommandFailed, columns, echo_json, print_table, report
 from .remote import ApiError, Remote, ServerOptions, server_options
 
 
@@ -67,15 +68,15 @@ class FileAccounts:
             raise click.UsageError("no roles file: with --users, name it with --roles FILE, or use --config")
         return self._roles
 
-    def knows(self, name: str) -> bool:
-        """Whether a user exists. A missing file is an empty one: `save` creates it."""
-        return self._users.exists() and name in Users(self._users).names()
+    def knows(self, name: str, roles: Sequence[str]) -> bool:
+        """Whether a user exists. A missing file is an empty one: `save` creates it.
 
-    def check(self, name: str, roles: Sequence[str]) -> None:
-        """Report what would prevent the grant of roles. Raises `click.UsageError`, `ConfigurationError`."""
+        Raises `click.UsageError`, `ConfigurationError` if `save` could not grant the roles.
+        """
         if roles:
             _check_member(name)
             Roles(self._roles_file)
+        return self._users.exists() and name in Users(self._users).names()
 
     def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
         """Add a user, or replace the password of one. Raises `CommandFailed`."""
@@ -84,7 +85,7 @@ class FileAccounts:
                 raise _exists(name, self.where)
             edit.put(name, password)
         if roles:
-            self._grant(name, roles)
+            self.grant(name, roles)
 
     def remove(self, name: str) -> list[str]:
         """Remove a user; returns the roles that it had. Raises `CommandFailed`."""
@@ -105,9 +106,6 @@ class FileAccounts:
         _check_member(name)
         if name not in Users(self._users).names():
             raise CommandFailed(f"no user {name!r} {self.where}")
-        self._grant(name, roles)
-
-    def _grant(self, name: str, roles: Sequence[str]) -> None:
         with edit_roles(self._roles_file) as edit:
             for role in roles:
                 edit.grant(role, name)
@@ -123,12 +121,12 @@ class FileAccounts:
         """Print all users with their roles."""
         known = Users(self._users)
         roles = None if self._roles is None else Roles(self._roles)
-        rows = [(name, [] if roles is None else sorted(roles.of(name))) for name in known.names()]
+        granted = {name: [] if roles is None else sorted(roles.of(name)) for name in known.names()}
         if as_json:
-            echo_json([{"name": name, "roles": granted} for name, granted in rows])
+            echo_json([{"name": name, "roles": its} for name, its in granted.items()])
             return
-        for name, granted in rows:
-            click.echo("\t".join(filter(None, (name, ", ".join(granted)))))
+        for name, its in granted.items():
+            click.echo("\t".join(filter(None, (name, ", ".join(its)))))
         for name in filter(known.needs_rehash, known.names()):
             click.echo(
                 f"password hash of {name!r} has outdated parameters; renew it with: "
@@ -141,36 +139,32 @@ class RemoteAccounts:
     """The users of a running broker, as `FileAccounts`."""
 
     def __init__(self, remote: Remote) -> None:
-        self.place = str(remote.server)
+        self.place = remote.server
         self.where = f"on {remote.server}"
         self._remote = remote
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str) -> set[str] | None:
         try:
-            return self._remote.get("users", name)
+            return set(self._remote.get("users", name)["roles"])
         except ApiError as fault:
             if fault.http != 404:
                 raise
             return None
 
-    def knows(self, name: str) -> bool:
-        """Whether a user exists."""
+    def knows(self, name: str, roles: Sequence[str]) -> bool:
+        """Whether a user exists. The broker checks the roles when they are granted."""
         return self._find(name) is not None
-
-    def check(self, name: str, roles: Sequence[str]) -> None:
-        """The broker checks it."""
 
     def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
         """Add a user, or replace the password of one."""
         found = self._find(name)
+        body: dict[str, Any] = {"password": password}
+        if roles or found is None:
+            body["roles"] = sorted({*(found or ()), *roles})
         if found is None:
-            body = {"name": name, "password": password, "roles": sorted(set(roles))}
-            self._remote.post("users", body=body)
+            self._remote.post("users", body={"name": name, **body})
         else:
-            changes: dict[str, Any] = {"password": password}
-            if roles:
-                changes["roles"] = sorted({*found["roles"], *roles})
-            self._remote.patch("users", name, body=changes)
+            self._remote.patch("users", name, body=body)
 
     def remove(self, name: str) -> list[str]:
         """Remove a user."""
@@ -181,7 +175,7 @@ class RemoteAccounts:
         found = self._find(name)
         if found is None:
             raise CommandFailed(f"no user {name!r} {self.where}", NOT_FOUND)
-        return set(found["roles"])
+        return found
 
     def grant(self, name: str, roles: Sequence[str]) -> None:
         """Grant roles to a user. Raises `CommandFailed`."""
@@ -201,7 +195,7 @@ class RemoteAccounts:
         if as_json:
             echo_json(answer)
         else:
-            print_table(answer["data"], (Column("name", rank=0), Column("roles", rank=0)))
+            print_table(answer["data"], columns(name=0, roles=0))
 
 
 Accounts = FileAccounts | RemoteAccounts
@@ -232,19 +226,16 @@ def the_accounts(
     broker: ServerOptions = server_options,
 ) -> Iterator[Accounts]:
     """The users that the options name: those of a running broker, or in files."""
-    local = any(each is not None for each in (config, users, roles))
-    given = broker.server is not None or broker.context is not None
+    local = (config, users, roles) != (None, None, None)
+    given = (broker.server, broker.context) != (None, None)
     if local and given:
         raise click.UsageError("--server and --context exclude --config, --users and --roles")
     environment = bool(os.environ.get("STOMPRING_SERVER") or os.environ.get("STOMPRING_CONTEXT"))
     if not given and (local or not environment):
         yield _files(config, users, roles)
         return
-    remote = broker.remote()
-    try:
+    with closing(broker.remote()) as remote:
         yield RemoteAccounts(remote)
-    finally:
-        remote.close()
 
 
 def _check_role(role: str) -> None:
@@ -276,17 +267,18 @@ def add(
       stompring user add ada --password-stdin --replace < password
       stompring user add bob --role viewers --context prod
     """
-    accounts.check(name, granted)
     # checked before the prompt, and by `save` again
-    if accounts.knows(name) and not replace:
+    if accounts.knows(name, granted) and not replace:
         raise _exists(name, accounts.where)
-    password = password_from_stdin() if password_stdin else _prompted_password(name)
+    if password_stdin:
+        password = password_from_stdin()
+    else:
+        text = f"Password of {name}"
+        password = str(click.prompt(text, hide_input=True, confirmation_prompt=True, value_proc=_checked))
     accounts.save(name, password, granted, replace)
-    if as_json:
-        echo_json({"name": name, "saved": accounts.place, "rolesGranted": list(granted)})
-        return
-    click.echo(f"user {name!r} saved {accounts.where}")
-    _changed_roles(name, "granted to", granted)
+    record = {"name": name, "saved": accounts.place, "rolesGranted": list(granted)}
+    lines = (f"user {name!r} saved {accounts.where}", *_role_lines(name, "granted to", granted))
+    report(as_json, record, *lines)
 
 
 @command(user)
@@ -299,11 +291,8 @@ def rm(name: str = NAME, accounts: Accounts = the_accounts, as_json: bool = JSON
       stompring user rm ada --server https://broker.example.com:8161 --user root
     """
     revoked = accounts.remove(name)
-    if as_json:
-        echo_json({"name": name, "removed": accounts.place})
-        return
-    _changed_roles(name, "revoked from", revoked)
-    click.echo(f"user {name!r} removed from {accounts.place}")
+    lines = [*_role_lines(name, "revoked from", revoked), f"user {name!r} removed from {accounts.place}"]
+    report(as_json, {"name": name, "removed": accounts.place}, *lines)
 
 
 @command(user)
@@ -321,7 +310,8 @@ def grant(
       stompring user grant ada viewers --context prod
     """
     accounts.grant(name, granted)
-    _changed_roles(name, "granted to", granted, as_json)
+    record = {"name": name, "rolesGranted": list(granted)}
+    report(as_json, record, *_role_lines(name, "granted to", granted))
 
 
 @command(user)
@@ -339,7 +329,8 @@ def revoke(
       stompring user revoke ada viewers --context prod
     """
     accounts.revoke(name, revoked)
-    _changed_roles(name, "revoked from", revoked, as_json)
+    record = {"name": name, "rolesRevoked": list(revoked)}
+    report(as_json, record, *_role_lines(name, "revoked from", revoked))
 
 
 @command(user, "list")
@@ -354,12 +345,8 @@ def list_users(accounts: Accounts = the_accounts, as_json: bool = JSON) -> None:
     accounts.show(as_json)
 
 
-def _changed_roles(name: str, verb: str, roles: Sequence[str], as_json: bool = False) -> None:
-    if as_json:
-        echo_json({"name": name, f"roles{verb.split()[0].capitalize()}": list(roles)})
-        return
-    for role in roles:
-        click.echo(f"role {role!r} {verb} user {name!r}")
+def _role_lines(name: str, verb: str, roles: Sequence[str]) -> list[str]:
+    return [f"role {role!r} {verb} user {name!r}" for role in roles]
 
 
 def _files(config: str | None, users: str | None, roles: str | None) -> FileAccounts:
@@ -383,20 +370,12 @@ def _files(config: str | None, users: str | None, roles: str | None) -> FileAcco
     return FileAccounts(Path(configuration.users_file), Path(named))
 
 
-def _prompted_password(name: str) -> str:
-    return str(
-        click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, value_proc=_checked)
-    )
-
-
 def password_from_stdin() -> str:
     """All of standard input without a final line end."""
     try:
-        text = sys.stdin.buffer.read().decode()
+        return _checked(sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r"))
     except UnicodeDecodeError:
         raise CommandFailed("the password on standard input is not UTF-8 text") from None
-    try:
-        return _checked(text.removesuffix("\n").removesuffix("\r"))
     except click.UsageError as error:
         raise CommandFailed(f"on standard input: {error.message}") from None
 
