@@ -227,11 +227,6 @@ class AccessControl:
         """Changes when a decision may have changed: decisions can be cached until then."""
         return self._reloads, self._roles.generation
 
-    @property
-    def grants_anything(self) -> bool:
-        """Whether there is any entry."""
-        return self.permissions.grants_anything
-
     def roles_of(self, user: str) -> frozenset[str]:
         """The roles of a user."""
         return self._roles.of(user)
@@ -270,7 +265,7 @@ class LoginThrottle:
         self._failures: OrderedDict[str, tuple[int, float]] = (
             OrderedDict()
         )  # number of failures, time of the last one
-        self._delayed: dict[str, int] = {}
+        self._delayed: Counter[str] = Counter()
 
     def failed(self, host: str) -> bool:
         """Record a failed login. True if it is the one after which logins of the host are delayed."""
@@ -290,17 +285,17 @@ class LoginThrottle:
     def begin_delay(self, host: str) -> bool:
         """Count a delayed login. False if the host has too many."""
         key = source_network(host)
-        if self._delayed.get(key, 0) >= MAX_DELAYED:
+        if self._delayed[key] >= MAX_DELAYED:
             return False
-        self._delayed[key] = self._delayed.get(key, 0) + 1
+        self._delayed[key] += 1
         return True
 
     def end_delay(self, host: str) -> None:
         """The delay of a login is over."""
         key = source_network(host)
-        remaining = self._delayed.pop(key) - 1
-        if remaining:
-            self._delayed[key] = remaining
+        self._delayed[key] -= 1
+        if not self._delayed[key]:
+            del self._delayed[key]
 
     def _of(self, key: str) -> int:
         found = self._failures.get(key)

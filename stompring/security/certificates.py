@@ -135,7 +135,10 @@ def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | N
         for file in _files(Path(path), own):
             data = _read(file)
             if own is None and is_keystore(data):
-                found += _keystore_identities(file, data, password)
+                store = _keystore(file, data, password, "keyStorePassword")
+                if not store.keys:
+                    raise CertificateError(f"{file}: no private key in this keystore")
+                found += [Identity(str(file), chain, key) for key, chain in store.keys]
             else:
                 found.append(_identity(file, own, password))
     return found
@@ -148,13 +151,6 @@ def _keystore(file: str | Path, data: bytes, password: str | None, parameter: st
         return read_keystore(data, password)
     except KeystoreError as error:
         raise CertificateError(f"{file}: {error}") from None
-
-
-def _keystore_identities(file: Path, data: bytes, password: str | None) -> list[Identity]:
-    store = _keystore(file, data, password, "keyStorePassword")
-    if not store.keys:
-        raise CertificateError(f"{file}: no private key in this keystore")
-    return [Identity(str(file), chain, key) for key, chain in store.keys]
 
 
 def read_certificates(path: str, password: str | None = None) -> list[x509.Certificate]:
@@ -259,10 +255,6 @@ class CertificateUsers(WatchedFile[Mapping[str, str]]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
         super().__init__(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
-
-    def subjects_by_user(self) -> dict[str, str]:
-        """User to the subject of the certificate."""
-        return {user: subject for subject, user in self.content.items()}
 
     def user_of(self, subject: str) -> str | None:
         """The user of a certificate subject, None for an unknown subject."""
@@ -382,17 +374,13 @@ def _read_jks(data: bytes, password: str) -> Keystore:
         reader.take(8)  # the time at which it was made
         if kind == _KEY_ENTRY:
             key = load_der_private_key(_private_key(reader.take(reader.number(4)), secret), None)
-            store.keys.append((key, tuple(_chain(reader, version))))
+            chain = tuple(_certificate(reader, version) for _ in range(reader.number(4)))
+            store.keys.append((key, chain))
         elif kind == _TRUSTED_ENTRY:
             store.trusted.append(_certificate(reader, version))
         else:
             raise ValueError(f"an entry of type {kind} is unknown")
     return store
-
-
-def _chain(reader: _Reader, version: int) -> Iterator[x509.Certificate]:
-    for _ in range(reader.number(4)):
-        yield _certificate(reader, version)
 
 
 def _certificate(reader: _Reader, version: int) -> x509.Certificate:
@@ -407,11 +395,11 @@ def _certificate(reader: _Reader, version: int) -> x509.Certificate:
 
 def _private_key(sealed: bytes, secret: bytes) -> bytes:
     """PKCS8 out of an EncryptedPrivateKeyInfo of Sun's own algorithm: salt, key, digest."""
-    outer = _element(sealed, 0x30)
-    algorithm, at = _element_at(outer, 0, 0x30)
+    outer, _ = _element(sealed, 0, 0x30)
+    algorithm, at = _element(outer, 0, 0x30)
     if not algorithm.startswith(_SUN_ALGORITHM):
         raise ValueError("a private key has an unknown encryption")
-    hidden, _ = _element_at(outer, at, 0x04)
+    hidden, _ = _element(outer, at, 0x04)
     salt, body, digest = hidden[:_DIGEST_SIZE], hidden[_DIGEST_SIZE:-_DIGEST_SIZE], hidden[-_DIGEST_SIZE:]
     stream = bytearray()
     block = salt
@@ -432,11 +420,7 @@ def _sha1(data: bytes) -> bytes:
     return hashlib.sha1(data, usedforsecurity=False).digest()
 
 
-def _element(data: bytes, tag: int) -> bytes:
-    return _element_at(data, 0, tag)[0]
-
-
-def _element_at(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
+def _element(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
     """The value of a DER element, and where it ends."""
     if data[at] != tag:
         raise ValueError("a private key is not DER")
