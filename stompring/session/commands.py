@@ -20,7 +20,6 @@ from stompring.broker.limits import UNCOUNTED, MemoryLimit
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.frames import Head
-from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
 
 from .connect import SERVER, Authenticator, Credentials, Login, negotiate
@@ -185,7 +184,7 @@ class StompSession(Session):
         if self.credit_freed is not None:
             subscription, self.credit_freed = self.credit_freed, None
             if not subscription.ended:
-                subscription.go_on()
+                subscription.on_writable()
         if taken < len(frames) and not (self.closed or self.leaving):
             self._deferred_frames = frames[taken:] + self._deferred_frames
             if self.blocked:
@@ -203,10 +202,6 @@ class StompSession(Session):
         if self._offered is not None:
             self._offered.refused("the connection was closed")
             self._offered = None
-
-    def refuse_template(self, template: Template) -> None:
-        """Frames are read without it: nothing is won by it."""
-        self._parser.refuse(template)
 
     def await_login(self) -> None:
         """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
@@ -262,14 +257,13 @@ class StompSession(Session):
 
     def _let_settlements_pass(self) -> None:
         """ACKs that came with a blocked SEND still count: they may be what makes room."""
-        passing = [
-            f
-            for f in self._deferred_frames
-            if f[0].command in SETTLING and b"transaction" not in f[0].headers
-        ]
-        self._deferred_frames = [
-            f for f in self._deferred_frames if f[0].command not in SETTLING or b"transaction" in f[0].headers
-        ]
+        passing: list[Frame] = []
+        held: list[Frame] = []
+        for frame in self._deferred_frames:
+            head, _ = frame
+            passes = head.command in SETTLING and b"transaction" not in head.headers
+            (passing if passes else held).append(frame)
+        self._deferred_frames = held
         if passing:
             self._take(passing)
 

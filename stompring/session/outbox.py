@@ -426,17 +426,15 @@ class SlowReaders:
     @property
     def count(self) -> int:
         """Connections that are slow now."""
-        return len(self._slow(self._clock.now))
+        return len(self._slow())
 
     def is_slow(self, outbox: Outbox) -> bool:
         """Whether the client of an outbox has read nothing for `SLOW` milliseconds while that was full."""
         since = self._since.get(outbox)
         return since is not None and outbox.capacity <= 0 and self._clock.now - since >= SLOW
 
-    def _slow(self, now: int) -> list[Outbox]:
-        return [
-            outbox for outbox, since in self._since.items() if outbox.capacity <= 0 and now - since >= SLOW
-        ]
+    def _slow(self) -> list[Outbox]:
+        return list(filter(self.is_slow, self._since))
 
     def enter(self, outbox: Outbox) -> None:
         """Its socket takes no more."""
@@ -459,7 +457,7 @@ class SlowReaders:
     def _look(self) -> None:
         self._timer = None
         now = self._clock.refresh()
-        new = [outbox for outbox in self._slow(now) if outbox not in self._known]
+        new = [outbox for outbox in self._slow() if outbox not in self._known]
         self._known.update(new)
         if new:
             more = f", and {len(new) - 1} others" if len(new) > 1 else ""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from time import perf_counter
-from typing import Any
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.clock import FOREVER, Recurrence, Schedule
@@ -42,10 +41,10 @@ from stompring.broker.publish import (
 from stompring.errors import LimitReached, ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType, RoutingType
 from stompring.stomp.frames import Head, header_line
-from stompring.stomp.headers import CutHead, HeaderUse, Template, TemplateHead
+from stompring.stomp.headers import CutHead, HeaderUse
 
 from .connect import ManagementRequest
-from .destination import OWN, remote_form
+from .destination import OWN, Destination, remote_form
 from .outbox import Blocked, check_identifier_length, shortened, text_of
 from .session import ENTERED, Route, SendPlan, Session
 from .subscribe import expect_replies
@@ -87,29 +86,19 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
     if not destination:
         return None
     target = session.parse_destination(destination, None)
-    broker, login = session.broker, session.login
-    broker.directory.check_concrete(target.address)
-    check, create, user = login.authorizer.check, broker.auto_create, login.user
+    session.broker.directory.check_concrete(target.address)
+    shown = destination
     if target.temporary:
         if destination.startswith(OWN):
             expect_replies(session, destination)
         else:
-            check(PermissionType.SEND, target.address, target.queue)
-        if target.queue is None:
-            session.temporary_topic(target)
-        else:
-            session.temporary_queue(target)
+            session.login.authorizer.check(PermissionType.SEND, target.address, target.queue)
         shown = remote_form(text_of(destination), session.number).encode()
-        return ReplyTo(target.address, target.queue, target.routing_type, shown)
-    if target.address == broker.management.name:
+    elif target.address == session.broker.management.name:
         raise Refused(f"reply-to must not be {target.address}: replies are no requests", status=400)
-    if target.queue is not None:
-        check(PermissionType.SEND, create.address_of(target.address, target.queue), target.queue)
-        queue = create.queue_for(target.address, target.queue, target.routing_type, check, user)
-        return ReplyTo(queue.address.name, queue.name, target.routing_type, destination)
-    check(PermissionType.SEND, target.address)
-    address = create.address_for_send(target.address, target.routing_type, check, user)
-    return ReplyTo(address.name, None, target.routing_type, destination)
+    route = _find_or_create(session, target)
+    queue = None if route.queue is None else route.queue.name
+    return ReplyTo(route.address.name, queue, route.routing_type, shown)
 
 
 #: By which an address knows a message that was sent before. It is passed on.
@@ -163,22 +152,15 @@ ENDS_HERE = SCHEDULING | {
 #: Headers that are not passed on: also those that a receiver takes for the broker's word.
 NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
-#: How SENDs are read whose headers have the same names. What makes more of a message than its traits is not for them.
+#: How SENDs are cut whose headers differ. What makes more of a message than its traits is special.
 HEADER_USE = HeaderUse(
     read=(MEANINGFUL - SCHEDULING)
     | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
     hidden=NOT_PASSED_ON,
     special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
-    plain=frozenset({b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"persistent", b"priority"}),
 )
 
-#: Destinations, priorities and so on of one template that a session remembers plans for.
-PLANS_OF_TEMPLATE = 256
-
-#: Plans of one template after which it is given up, unless each was used twice.
-PLANS_IN_VAIN = 512
-
-#: Destinations that a session remembers. A client that writes to more of them has each looked up again.
+#: Destinations, and plans, that a session remembers. A client that writes to more of them has each looked up again.
 ROUTES = 1000
 
 
@@ -188,7 +170,7 @@ def plan_send(session: Session, head: Head) -> SendPlan:
     destination = headers.get(b"destination")
     if destination is None:
         raise ProtocolError("SEND needs a destination header")
-    key = (destination, headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
+    key = _route_key(headers)
     route = session.routes.get(key)
     if route is None or route.stamp != route.address.stamp:
         if len(session.routes) >= ROUTES:
@@ -200,53 +182,41 @@ def plan_send(session: Session, head: Head) -> SendPlan:
 def plan_anew(session: Session, head: Head) -> SendPlan:
     """Plan for a header block, and for all that are the same but for their receipt."""
     if isinstance(head, CutHead):
-        return _plan_of_cut(session, head)
-    if type(head) is TemplateHead:
-        return _plan_of_template(session, head)
+        return _shared_plan(session, head, head.key)
     kept = head if head.base is None else head.base
     if not kept.kept:
-        shared = _shared_plan(session, kept)
-        if shared is not None:
-            return shared
+        headers = kept.headers
+        if MEANINGFUL.isdisjoint(headers) and b"receipt" not in headers and b"transaction" not in headers:
+            return _shared_plan(session, kept, _route_key(headers))
     plan = kept.plan = plan_send(session, kept)
     return plan
 
 
-def _shared_plan(session: Session, head: Head) -> SendPlan | None:
-    """The plan of a SEND whose headers mean nothing but where it goes; None for any other.
+def _route_key(headers: Mapping[bytes, bytes]) -> tuple[bytes | None, ...]:
+    return headers.get(b"destination"), headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE")
 
-    It is used for one message after the other, which differ in their block.
+
+def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
+    """The plan of SENDs of which the same is read (``key``): used for one message after the other.
+
+    They differ in the lines that are passed on, and in their duplicate id.
     """
-    headers = head.headers
-    if not MEANINGFUL.isdisjoint(headers) or b"receipt" in headers or b"transaction" in headers:
-        return None
-    key = (headers.get(b"destination"), headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
     shared = session.shared_plans.get(key)
     if shared is None or shared[0].stamp != shared[0].address.stamp:
-        return _first_of_shared(session, head, key)
+        plan = plan_send(session, head)
+        if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
+            if len(session.shared_plans) >= ROUTES:
+                session.shared_plans.clear()
+            session.shared_plans[key] = plan, plan.traits, _standard_lines(session, plan.traits)
+        return plan
     plan, traits, standard = shared
-    plan.traits = traits.with_block(standard + user_block(headers, head.block))
-    return plan
-
-
-def _plan_of_cut(session: Session, head: CutHead) -> SendPlan:
-    """As `_shared_plan`, for a SEND of which no header was decoded."""
-    shared = session.shared_plans.get(head.key)
-    if shared is None or shared[0].stamp != shared[0].address.stamp:
-        return _first_of_shared(session, head, head.key)
-    plan, traits, standard = shared
-    plan.traits = traits.with_block(standard + head.rest)
-    return plan
-
-
-def _first_of_shared(session: Session, head: Head, key: object) -> SendPlan:
-    """The plan of a message as of any, which is used for others too where nothing but routing is to be done."""
-    plan = plan_send(session, head)
-    if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
-        if len(session.shared_plans) >= ROUTES:
-            session.shared_plans.clear()
-        traits = plan.traits
-        session.shared_plans[key] = plan, traits, _standard_lines(session, traits)
+    if isinstance(head, CutHead):
+        rest = head.rest
+        if plan.identifier is not None and head.identifier is not None:
+            plan.identifier = check_identifier_length("_AMQ_DUPL_ID", head.identifier)
+    else:
+        rest = user_block(head.headers, head.block)
+    plan.traits = traits.with_block(standard + rest)
     return plan
 
 
@@ -273,14 +243,32 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
 
 
 def _plan(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
-    headers = head.headers
-    plan = _plan_for(session, head, route, destination)
-    if route.address is session.broker.management:
+    headers, broker, hooks = head.headers, session.broker, route.address.hooks
+    if route.address is broker.management:
+        plan = SendPlan(route, REQUEST, None, broker.memory, headers)
         plan.carry_out, plan.admit, plan.plain = on_request, None, False
         return plan
+    schedule = None
+    if MEANINGFUL.isdisjoint(headers):
+        block = PLAIN + validated_user(session) + user_block(headers, head.block)
+        traits = Traits(
+            block, destination, route.routing_type, origin=session.origin, user=session.login.user
+        )
+    else:
+        traits = _traits(session, head, destination, route)
+        if not SCHEDULING.isdisjoint(headers):
+            schedule = schedule_of(headers)
+            if schedule.recurrence is not None and schedule.recurrence.repeat:
+                _check_period(route.address, schedule.recurrence.period)
+    every_queue = route.address.retained == EVERYWHERE
+    limits = broker.durable_limits if traits.durable or every_queue else broker.memory
+    plan = SendPlan(route, traits, schedule, limits, headers)
+    identifier = headers.get(DUPLICATE_ID)
+    if identifier and cache_size(route.address):
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
+        plan.direct = plan.plain = False
     if b"transaction" in headers:
         plan.carry_out = _send_in_transaction
-    hooks = route.address.hooks
     if hooks.admit is not None or hooks.full is not None:
         plan.offer = _offer(session, plan, headers)
     return plan
@@ -288,30 +276,6 @@ def _plan(session: Session, head: Head, route: Route, destination: bytes) -> Sen
 
 def _offer(session: Session, plan: SendPlan, headers: Mapping[bytes, bytes]) -> Offer:
     return Offer(plan.address.name, plan.traits, headers, session.number, session.client_id, session.peer)
-
-
-def _plan_for(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
-    headers, broker = head.headers, session.broker
-    if route.address is broker.management:
-        return SendPlan(route, REQUEST, None, broker.memory, headers)
-    origin = session.origin
-    user = session.login.user
-    every_queue = route.address.retained == EVERYWHERE
-    if MEANINGFUL.isdisjoint(headers):
-        block = PLAIN + validated_user(session) + user_block(headers, head.block)
-        traits = Traits(block, destination, route.routing_type, origin=origin, user=user)
-        return SendPlan(route, traits, None, broker.durable_limits if every_queue else broker.memory, headers)
-    traits = _traits(session, head, destination, route, origin, user)
-    schedule = None if SCHEDULING.isdisjoint(headers) else schedule_of(headers)
-    if schedule is not None and schedule.recurrence is not None and schedule.recurrence.repeat:
-        _check_period(route.address, schedule.recurrence.period)
-    limits = broker.durable_limits if traits.durable or every_queue else broker.memory
-    plan = SendPlan(route, traits, schedule, limits, headers)
-    identifier = headers.get(DUPLICATE_ID)
-    if identifier and cache_size(route.address):
-        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
-        plan.direct = plan.plain = False
-    return plan
 
 
 def _check_period(address: Address, period: int) -> None:
@@ -325,93 +289,34 @@ def _check_period(address: Address, period: int) -> None:
         )
 
 
-class TemplatePlans:
-    """The plans of the messages that one template matches: by the values that count (``key`` has their places).
-
-    A plan is used for one message after the other, which differ in their block and their duplicate id.
-    """
-
-    __slots__ = ("identifier", "key", "made", "plans")
-
-    def __init__(self, template: Template) -> None:
-        places = dict(template.varying)
-        self.identifier = places.pop(DUPLICATE_ID, 0)
-        self.key = tuple(places.values())
-        self.plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
-        self.made = 0  # plans that were made, of any message
-
-
-def _plan_of_template(session: Session, head: TemplateHead) -> SendPlan:
-    template, found = head.template, head.found
-    known: TemplatePlans | None = template.plan
-    if known is None:
-        known = template.plan = TemplatePlans(template)
-    # Of one place it returns no tuple: a compiled module would refuse that, because the annotation of `group` says so.
-    group: Any = found.group
-    key = group(*known.key) if known.key else None
-    made = known.plans.get(key)
-    if made is None or made[0].stamp != made[0].address.stamp:
-        return _first_of_template(session, head, known, key)
-    plan, traits, standard = made
-    if known.identifier:
-        identifier: bytes = found[known.identifier]
-        if not identifier:
-            return plan_send(session, head)
-        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
-    rest = template.rest
-    if len(rest) == 1:
-        standard += found[rest[0]]
-    elif rest:
-        standard = b"".join((standard, *group(*rest)))
-    plan.traits = traits.with_block(standard)
-    return plan
-
-
-def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlans, key: object) -> SendPlan:
-    """The plan of a message as of any, which is used for others too where nothing but routing is to be done."""
-    plan = plan_send(session, head)
-    known.made += 1
-    same_use = bool(known.identifier) == (plan.identifier is not None)
-    in_vain = known.made > PLANS_IN_VAIN and known.made * 2 > head.template.matched
-    if plan.admit is not None or plan.offer is not NO_OFFER or not same_use or in_vain:
-        session.refuse_template(head.template)
-        return plan
-    if len(known.plans) >= PLANS_OF_TEMPLATE:
-        known.plans.clear()
-    traits = plan.traits
-    known.plans[key] = plan, traits, _standard_lines(session, traits)
-    return plan
-
-
 def _route(session: Session, destination: bytes, requested: str | None) -> Route:
     target = session.parse_destination(destination, requested)
     session.broker.directory.check_concrete(target.address)
     if target.address == session.broker.management.name:
         return Route(session.broker.management, None, None)
-    auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     if target.temporary:
-        check(PermissionType.SEND, target.address)
-        if target.queue is None:
-            return Route(session.temporary_topic(target), None, target.routing_type)
+        session.login.authorizer.check(PermissionType.SEND, target.address)
+    return _find_or_create(session, target)
+
+
+def _find_or_create(session: Session, target: Destination) -> Route:
+    """The address or queue of a SEND. Raises `Refused`, `NotFound`. The caller has checked SEND to a temporary one."""
+    auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
+    name, routing_type = target.address, target.routing_type
+    if target.queue is None:
+        if target.temporary:
+            return Route(session.temporary_topic(target), None, routing_type)
+        check(PermissionType.SEND, name)
+        return Route(auto_create.address_for_send(name, routing_type, check, user), None, routing_type)
+    if target.temporary:
         queue = session.temporary_queue(target)
-    elif target.queue is not None:
-        check(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
-        queue = auto_create.queue_for(target.address, target.queue, target.routing_type, check, user)
     else:
-        check(PermissionType.SEND, target.address)
-        address = auto_create.address_for_send(target.address, target.routing_type, check, user)
-        return Route(address, None, target.routing_type)
-    return Route(as_address(queue.address), queue, target.routing_type)
+        check(PermissionType.SEND, auto_create.address_of(name, target.queue), target.queue)
+        queue = auto_create.queue_for(name, target.queue, routing_type, check, user)
+    return Route(as_address(queue.address), queue, routing_type)
 
 
-def _traits(
-    session: Session,
-    head: Head,
-    destination: bytes,
-    route: Route,
-    origin: str,
-    user: str | None,
-) -> Traits:
+def _traits(session: Session, head: Head, destination: bytes, route: Route) -> Traits:
     headers, block = head.headers, head.block
     priority = number(headers, b"priority", 0, 9, default=4)
     durable = headers.get(b"persistent", b"").lower() == b"true"
@@ -436,8 +341,8 @@ def _traits(
         number(headers, b"expires", 0, LATEST),
         headers.get(b"JMSXGroupID") or headers.get(b"_AMQ_GROUP_ID") or None,
         _group_sequence(headers),
-        origin,
-        user,
+        session.origin,
+        session.login.user,
     )
 
 
@@ -778,20 +683,21 @@ class SendEvaluation:
 
     def entered(self) -> None:
         """Notify the policies that have let it pass."""
-        admissions, self._admissions = self._admissions, []
-        offer = self._offer
-        offer.body = self.body
-        for one in admissions:
-            one.entered(offer)
-        offer.body = b""
+        self._end(None)
 
     def refused(self, reason: str) -> None:
         """Notify the policies that have let it pass that it was in vain. Only the first call counts."""
+        self._end(reason)
+
+    def _end(self, reason: str | None) -> None:
         admissions, self._admissions = self._admissions, []
         offer = self._offer
         offer.body = self.body
         for one in admissions:
-            one.refused(offer, reason)
+            if reason is None:
+                one.entered(offer)
+            else:
+                one.refused(offer, reason)
         offer.body = b""
 
 

@@ -27,7 +27,6 @@ from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, StompAcceptor
 from stompring.stomp.frames import Head, encode_frame, receipt_frame
-from stompring.stomp.headers import Template
 
 from .connect import Login, RequestHandler, UnsupportedVersion
 from .destination import Destination, Destinations, PermissionRejected
@@ -163,10 +162,6 @@ class Session:
     def discard_input(self) -> None:
         """The connection is closed: nothing that is held or still comes in counts."""
         raise AssertionError("a session that reads discards what it has read")
-
-    def refuse_template(self, template: Template) -> None:
-        """Frames are read without it: nothing is won by it."""
-        raise AssertionError("a session that reads has templates")
 
     def wait_for_work(
         self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]

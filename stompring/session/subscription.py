@@ -355,14 +355,10 @@ class AcknowledgedSubscription(Subscription):
             return 0
         return None if self.terms.window_messages == UNLIMITED else self.credit_messages
 
-    def go_on(self) -> None:
-        """Credit came back: take more messages."""
+    def on_writable(self) -> None:
+        """The socket has room, or credit came back: take messages if there are both."""
         if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.capacity > 0:
             self.queue.dispatcher.resume_consumer(self)
-
-    def on_writable(self) -> None:
-        """See `Subscription.on_writable`."""
-        self.go_on()
 
     def take_unsettled(self) -> list[Reference]:
         """See `Subscription.take_unsettled`."""
@@ -533,7 +529,9 @@ class BrowserSubscription(Subscription):
             ref = next(self._remaining, None)
             if ref is None:
                 self._busy = False
-                self._end()
+                if self.lead:
+                    self.outbox.send(self.lead + b"message-id:end\nbrowser:end\ncontent-length:0\n\n\0\n")
+                    self.lead = b""
                 return False
             if isinstance(ref, PageRead):
                 ref.then(self._go_on)
@@ -545,11 +543,6 @@ class BrowserSubscription(Subscription):
     def _go_on(self) -> None:
         self._busy = False
         self.on_writable()
-
-    def _end(self) -> None:
-        if self.lead:
-            self.outbox.send(self.lead + b"message-id:end\nbrowser:end\ncontent-length:0\n\n\0\n")
-            self.lead = b""
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
         """Show no more."""

@@ -140,7 +140,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
     else:
         subscription.settle(key)
     if not subscription.ready:
-        subscription.go_on()
+        subscription.on_writable()
     if b"receipt" in headers:
         _receipt(session, head, subscription)
 
@@ -159,7 +159,7 @@ def on_NACK(session: Session, head: Head, body: bytes) -> None:
         refs = subscription.release(key)
         subscription.rejected += len(refs)
         requeue(refs, subscription, failed=True)
-    subscription.go_on()
+    subscription.on_writable()
     if b"receipt" in headers:
         _receipt(session, head, subscription)
 

@@ -30,7 +30,6 @@ from .headers import (
     HeadReader,
     HeadScan,
     MalformedHead,
-    Template,
     decode_plain,
     first_frame_too_long,
 )
@@ -85,7 +84,7 @@ class Parser:
 
     ``max_body_length`` is bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of one
     line without its line feed; before `negotiated` headers and body have at most `FIRST_FRAME` bytes each. ``use`` is
-    what the caller does with the headers of SENDs, so that those with the same names are read more quickly.
+    what the caller does with the headers of SENDs, so that those that differ are read more quickly.
 
     ``buffer`` is what is held back.
 
@@ -135,13 +134,6 @@ class Parser:
         self._state = _State.DEAF
         self.buffer = bytearray()
         self._heads.memo.clear()
-        if self._heads.templates is not None:
-            self._heads.templates.clear()
-
-    def refuse(self, template: Template) -> None:
-        """What it matches is read without it from now on."""
-        if self._heads.templates is not None:
-            self._heads.templates.refuse(template)
 
     def feed(self, data: bytes) -> Frames:
         """The frames that ``data`` completes. Never raises `ProtocolError`: see ``error``.
@@ -158,7 +150,6 @@ class Parser:
         find = data.find
         size = len(data)
         missed = matched = 0
-        templates = heads.active_templates() if memo.rest else None
         cutting = memo.rest > 0 and heads.can_cut()
         recent = heads.recent
         asking = heads.asking
@@ -193,9 +184,6 @@ class Parser:
             elif cutting and (head := heads.cut(data, start)) is not None:
                 start = heads.body
                 matched += 1
-            elif templates is not None and (head := templates.read(data, start)) is not None:
-                start = templates.body
-                matched += 1
             else:
                 stop = find(heads.end, start)
                 block = data[start:stop] if stop > 0 else b""
@@ -216,8 +204,8 @@ class Parser:
                         head = decode_plain(block, heads.limits)
                     if head is not None and head.content_length <= self._max_body:
                         start = stop + 2
-                        if head.command == b"SEND" and (head.base is None or heads.memo.rest):
-                            heads.keep(block, head)
+                        if head.command == b"SEND" and head.base is None:
+                            memo.keep(block, head)
                     else:
                         head = self._read_head(data, start, stop)
                         if head is None:
