@@ -56,8 +56,9 @@ OPENINGS, MAX_OPENING = (b"CONNECTED", b"ERROR"), 64
 DISCONNECT = frame("DISCONNECT")
 
 
+@implementer(IPushProducer)
 class BridgeProtocol(Protocol):
-    """STOMP with one remote broker."""
+    """STOMP with one remote broker. As a push producer it learns when the socket is slow."""
 
     transport: Any
     _lost = False
@@ -96,7 +97,7 @@ class BridgeProtocol(Protocol):
         # the transport itself, below TLS
         lowest = getattr(self.transport, "transport", None) or self.transport
         lowest.bufferSize = limit if limit > 0 else configuration.confirmation_window_size
-        self.transport.registerProducer(_Backpressure(connection.worker), True)
+        self.transport.registerProducer(self, True)
         self.transport.write(
             self._client.connect(
                 connector.virtual_host or connector.host,
@@ -189,6 +190,19 @@ class BridgeProtocol(Protocol):
         self._sent = self._reactor.seconds()
         self.transport.write(data)
 
+    def pauseProducing(self) -> None:
+        """The socket is slow."""
+        if self._connection is not None:
+            self._connection.worker.on_unwritable()
+
+    def resumeProducing(self) -> None:
+        """The socket has taken everything."""
+        if self._connection is not None:
+            self._connection.worker.on_writable()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; `connectionLost` follows."""
+
     def end(self) -> None:
         """Close; nothing is reported any more."""
         self._connection = None
@@ -249,23 +263,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-@implementer(IPushProducer)
-class _Backpressure:
-    """What the transport calls when the socket takes no more, and when it does again."""
-
-    def __init__(self, worker: BridgeWorker) -> None:
-        self._worker = worker
-
-    def pauseProducing(self) -> None:
-        self._worker.on_unwritable()
-
-    def resumeProducing(self) -> None:
-        self._worker.on_writable()
-
-    def stopProducing(self) -> None:
-        """The connection is lost, which is reported elsewhere."""
 
 
 class BridgeConnection:

@@ -40,17 +40,13 @@ from .tls import TlsContext, TlsFactory, tls_context
 BACKLOG = 4096
 
 
-def endpoint(acceptor: StompAcceptor | HttpAcceptor, reactor: Any) -> IStreamServerEndpoint:
-    """Where ``acceptor`` listens."""
-    kind = TCP6ServerEndpoint if ":" in acceptor.host else TCP4ServerEndpoint
-    return kind(reactor, acceptor.port, backlog=BACKLOG, interface=acceptor.host)
-
-
 def listen(
     acceptor: StompAcceptor | HttpAcceptor, factory: IProtocolFactory, reactor: Any
 ) -> Deferred[IListeningPort]:
     """Open the listener of ``acceptor``. Fails with CannotListenError."""
-    return endpoint(acceptor, reactor).listen(factory)
+    kind = TCP6ServerEndpoint if ":" in acceptor.host else TCP4ServerEndpoint
+    endpoint: IStreamServerEndpoint = kind(reactor, acceptor.port, backlog=BACKLOG, interface=acceptor.host)
+    return endpoint.listen(factory)
 
 
 #: What accept(2) fails with when there is no descriptor, or no memory, for another connection.
@@ -141,7 +137,6 @@ class ReserveDescriptorSocket:
         self._paused = self._reactor.callLater(RETRY_DELAY, self._resume)
 
     def _resume(self) -> None:
-        self._paused = None
         if not self._port.disconnecting:
             self._port.startReading()
 
@@ -194,7 +189,7 @@ class ListenerStack:
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any) -> None:
         """Reads all certificates. Raises `ConfigurationError`."""
-        self._file = configuration.file
+        self._configuration = configuration
         self._reactor = reactor
         self._now: Callable[[], float] = getattr(reactor, "wall_seconds", reactor.seconds)
         self._secured = tls_acceptors(configuration)
@@ -234,7 +229,7 @@ class ListenerStack:
 
     def read(self) -> Contexts:
         """Read all files again, for `use`. Raises `ConfigurationError`, and nothing has changed then."""
-        return {name: _read_tls_context(acceptor, self._file) for name, acceptor in self._secured.items()}
+        return read_tls_contexts(self._configuration)
 
     def differing(self, contexts: Contexts) -> list[str]:
         """The acceptors with other certificates than now."""
@@ -299,7 +294,7 @@ class ListenerStack:
                 continue
             self._stamps[acceptor.name] = stamp
             try:
-                self.use({acceptor.name: _read_tls_context(acceptor, self._file)})
+                self.use({acceptor.name: _read_tls_context(acceptor, self._configuration.file)})
             except ConfigurationError as fault:
                 log.error("cannot reload certificates, keeping the current ones: %s", fault)
 

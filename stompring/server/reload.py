@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from twisted.internet.defer import inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
@@ -115,17 +116,6 @@ def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str
         yield f"{form.format(name)} removed"
 
 
-def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
-    """What of the settings counts at once, and is otherwise than before."""
-    for each in fields(new):
-        if each.name not in RESTART_REQUIRED and each.name not in COMPARED_SEPARATELY:
-            if getattr(old, each.name) != getattr(new, each.name):
-                yield f"<{ELEMENTS[each.name]}>"
-    before, after = _parts(old), _parts(new)
-    for what, key in (("address-setting", "match"), ("security-setting", "match"), ("broker-plugin", "name")):
-        yield from _compared(before[what], after[what], f'<{what} {key}="{{}}">')
-
-
 def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, object]]]:
     """What of a configuration is compared by name: the kind of element, and the values of each."""
     return {
@@ -201,22 +191,34 @@ def _json(value: Any) -> object:
     return str(value)
 
 
-def preview(broker: Broker, new: BrokerConfiguration) -> Reload:
+def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfiguration | None = None) -> Reload:
     """What `apply` would return for a reload. Changes nothing. Raises `ConfigurationError` as it does."""
     _reject_conflicts(broker, new)
-    outcome = _outcome(broker.configuration, new)
+    outcome = _outcome(started, broker.configuration, new)
     settings = _settings_of(broker, new)
     for configured in new.addresses:
         _apply_address(broker, configured, settings, outcome, live=False)
-    outcome.applied += [text for text, _ in _removals(broker, new, settings)]
-    outcome.applied += [text for text, _ in _divert_changes(broker, new, settings)]
+    for changes in (_removals, _divert_changes):
+        outcome.applied += [text for text, _ in changes(broker, new, settings)]
     return outcome
 
 
-def _outcome(old: BrokerConfiguration, new: BrokerConfiguration) -> Reload:
-    """With what can be said before addresses and queues are looked at."""
+def _outcome(
+    started: BrokerConfiguration | None, old: BrokerConfiguration, new: BrokerConfiguration
+) -> Reload:
+    """With what can be said before addresses and queues are looked at. ``started``: None where it is ``old``."""
+    started = started or old
+    changes = list(changed_values(started, old, new))
+    applied = [f"<{each.setting}>" for each in changes if each.what == "broker" and not each.restart]
+    before, after = _parts(old), _parts(new)
+    for what, key in (("address-setting", "match"), ("security-setting", "match"), ("broker-plugin", "name")):
+        applied += _compared(before[what], after[what], f'<{what} {key}="{{}}">')
     return Reload(
-        list(_settings_changed(old, new)), warnings=list(new.warnings), ignored=ignored_names(new.ignored)
+        applied,
+        list(restart_required(started, new)),
+        changes=changes,
+        warnings=list(new.warnings),
+        ignored=ignored_names(new.ignored),
     )
 
 
@@ -249,16 +251,17 @@ def _removals(
 def apply(
     broker: Broker,
     new: BrokerConfiguration,
+    started: BrokerConfiguration | None = None,
     *,
     starting: bool = False,
-    begin: Callable[[], None] | None = None,
+    begin: Callable[[], None] = lambda: None,
 ) -> Reload:
     """Bring addresses, queues and settings in line with ``new``.
 
     At the start, with queues as they were when the broker stopped, only what the file says otherwise than it did
     then is changed: what management changed meanwhile lasts. A reload changes whatever differs from the file.
-    ``begin`` is called before anything is changed, once it is clear that it can be. Returns what has changed; what
-    needs a restart is not in it.
+    ``begin`` is called before anything is changed, once it is clear that it can be. ``started`` is the configuration of
+    the start; None: the present one.
 
     Raises `ConfigurationError`, before anything was changed, where a live queue cannot become what it says. At the
     start such a queue is made anew if it is empty; else it stays as it is, and that is logged.
@@ -268,9 +271,8 @@ def apply(
         _delete_conflicting(broker, new)
     else:
         _reject_conflicts(broker, new)
-    if begin is not None:
-        begin()
-    outcome = _outcome(old, new)
+    begin()
+    outcome = _outcome(started, old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
     ignored = describe_ignored(new.ignored)  # None where each has a warning of its own
@@ -355,12 +357,8 @@ def _diverts_after(broker: Broker, new: BrokerConfiguration) -> list[DivertConfi
 def _delete_conflicting(broker: Broker, new: BrokerConfiguration) -> None:
     for live, text in list(_conflicts(broker, new)):
         if live.message_count:
-            log.error(
-                "%s: keeping the queue and its %d messages",
-                text,
-                live.message_count,
-                extra={"queue": live.name, "address": live.address.name},
-            )
+            fields = {"queue": live.name, "address": live.address.name}
+            log.error("%s: keeping the queue and its %d messages", text, live.message_count, extra=fields)
         else:
             broker.directory.delete_queue(live.name, force=True)
 
@@ -450,12 +448,8 @@ def _apply_queue(
     except Refused as reason:
         outcome.failed.append(f"queue {queue.name} not changed ({names}): {reason}")
         if live:
-            log.warning(
-                "queue %s not changed: %s",
-                queue.name,
-                reason,
-                extra={"queue": queue.name, "address": queue.address.name},
-            )
+            fields = {"queue": queue.name, "address": queue.address.name}
+            log.warning("queue %s not changed: %s", queue.name, reason, extra=fields)
         return
     outcome.applied.append(f"queue {queue.name} changed: {names}")
     outcome.changes += changes
@@ -527,27 +521,23 @@ class ConfigurationWatch:
         if self._running and not self._checking and self._period > 0:
             self._timer = self._reactor.callLater(self._period / 1000, self._check)
 
-    def _check(self) -> None:
-        self._timer = None
+    @inlineCallbacks
+    def _check(self) -> Any:
         self._checking = True
         known = self.known
-        found = deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.current)
-        found.addCallback(self._compare, known)
-        found.addErrback(self._failed)
-        found.addCallback(lambda _: self._checked())
-
-    def _compare(self, found: Versions, known: Versions) -> None:
-        if known is not self.known or not self._running:
-            return  # a reload by somebody else has read the files meanwhile
-        changed = [file for file, version in found.items() if version != known[file]]
-        if changed:
-            log.info("%s changed: reloading the configuration", ", ".join(changed))
-            self.known = found
-            self._reload()
-
-    def _failed(self, failure: Failure) -> None:
-        log.error("cannot check the configuration files for changes: %s", failure.getTraceback())
-
-    def _checked(self) -> None:
+        try:
+            found: Versions = yield deferToThreadPool(
+                self._reactor, self._reactor.getThreadPool(), self.current
+            )
+            if (
+                known is self.known and self._running
+            ):  # else a reload by somebody else has read the files meanwhile
+                changed = [file for file, version in found.items() if version != known[file]]
+                if changed:
+                    log.info("%s changed: reloading the configuration", ", ".join(changed))
+                    self.known = found
+                    self._reload()
+        except Exception:
+            log.error("cannot check the configuration files for changes: %s", Failure().getTraceback())
         self._checking = False
         self._schedule()

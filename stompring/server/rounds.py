@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable
 from select import EPOLLIN
-from typing import Any, Protocol
+from typing import Any
 
 from twisted import __version__ as twisted_version
 from twisted.internet import tcp
@@ -55,10 +55,8 @@ class UnknownTwisted(Exception):
     """The installed Twisted lacks private names."""
 
 
-class Poll(Protocol):
-    """``select.epoll.poll``."""
-
-    def __call__(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]: ...
+#: ``select.epoll.poll``: seconds and most events, to descriptors and events.
+Poll = Callable[[float, int], list[tuple[int, int]]]
 
 
 def check_names(reactor: EPollReactor) -> None:

@@ -65,7 +65,7 @@ from .protocol import (
     raise_open_file_limit,
 )
 from .reactor import reactor_name
-from .reload import ConfigurationWatch, Reload, apply, changed_values, preview, restart_required
+from .reload import ConfigurationWatch, Reload, apply, preview
 from .sd_notify import SystemdNotifier
 from .standby import LockStandby, LogStandby, Replication, Standby
 
@@ -285,7 +285,6 @@ class BrokerService(MultiService):
         assert file is not None
         before = self._watch.current()
         files = self.configuration.files
-        period = self.configuration.configuration_file_refresh_period
         try:
             new = read_broker_xml(file)
             files = new.files
@@ -293,16 +292,14 @@ class BrokerService(MultiService):
                 self.security.refresh()
             plugins = load(new, self._sources)
             certificates = self.listener_stack.read()
-            changes = list(changed_values(self._started_with, self.configuration, new))
-            outcome = apply(self.broker, new, begin=lambda: self.policies.use(plugins))
+            outcome = apply(self.broker, new, self._started_with, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
-            if isinstance(fault, ConfigurationError) and fault.files:
+            if isinstance(fault, ConfigurationError):
                 files = (*files, *(file for file in fault.files if file not in files))
-            self._watch.use(files, period, before)
-            log.error("cannot reload the configuration, keeping the current one: %s", fault)
-            self.broker.notifications.notify(
-                "RELOADED", f"cannot reload the configuration, keeping the current one: {fault}"
-            )
+            self._watch.use(files, self.configuration.configuration_file_refresh_period, before)
+            text = f"cannot reload the configuration, keeping the current one: {fault}"
+            log.error("%s", text)
+            self.broker.notifications.notify("RELOADED", text)
             return Reload(refused=str(fault))
         self.configuration = new
         self._watch.use(files, new.configuration_file_refresh_period, before)
@@ -310,8 +307,6 @@ class BrokerService(MultiService):
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
         ]
-        outcome.restart_required += restart_required(self._started_with, new)
-        outcome.changes[:0] = changes
         self.connections.global_limit.limit = max_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
             self.security.use(new)
@@ -332,42 +327,40 @@ class BrokerService(MultiService):
                 self.security.check_files()
             load(new, self._sources)
             certificates = self.listener_stack.read()
-            outcome = preview(self.broker, new)
+            outcome = preview(self.broker, new, self._started_with)
         except (ConfigurationError, Refused) as fault:
             return Reload(refused=str(fault))
         outcome.applied += compare(self.bridges.configurations, {each.name: each for each in new.bridges})
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.differing(certificates)
         ]
-        outcome.restart_required += restart_required(self._started_with, new)
-        outcome.changes[:0] = changed_values(self._started_with, self.configuration, new)
         return outcome
 
     def _log_reload(self, file: str, outcome: Reload) -> None:
         for text in outcome.restart_required:
             log.warning("restart required: %s", text)
-        if outcome.applied:
-            more = len(outcome.applied) - MAX_LOGGED_CHANGES
-            shown = "; ".join(outcome.applied[:MAX_LOGGED_CHANGES]) + (
-                f"; and {more} more" if more > 0 else ""
-            )
-            log.info("reload applied: %s", shown)
-        counts = len(outcome.applied), len(outcome.restart_required), len(outcome.failed)
-        text = "configuration reloaded from %s: %d applied, %d require a restart, %d failed"
-        self.broker.notifications.notify("RELOADED", text % (file, *counts))
+        applied = outcome.applied
+        if applied:
+            shown = applied[:MAX_LOGGED_CHANGES]
+            if len(applied) > MAX_LOGGED_CHANGES:
+                shown.append(f"and {len(applied) - MAX_LOGGED_CHANGES} more")
+            log.info("reload applied: %s", "; ".join(shown))
+        text = (
+            f"configuration reloaded from {file}: {len(applied)} applied, {len(outcome.restart_required)} require a "
+            f"restart, {len(outcome.failed)} failed"
+        )
+        self.broker.notifications.notify("RELOADED", text)
         # as every answer to a change, it comes when a crash would not undo it
-        self.broker.storage.when_synced(lambda: log.info(text, file, *counts))
+        self.broker.storage.when_synced(lambda: log.info("%s", text))
 
-    def stop_listening(self) -> Deferred[Any]:
+    @inlineCallbacks
+    def stop_listening(self) -> Any:
         """Stop the bridges, close the listeners, then every connection, and requeue their messages."""
         self.stopping = True
-        if not self.bridges.by_name:
-            return self._stop_listening()
-        stopped: Deferred[Any] = Deferred()
-        self.bridges.stop(STOP_TIMEOUT, lambda: stopped.callback(None))
-        return stopped.addCallback(lambda _: self._stop_listening())
-
-    def _stop_listening(self) -> Deferred[Any]:
+        if self.bridges.by_name:
+            stopped: Deferred[None] = Deferred()
+            self.bridges.stop(STOP_TIMEOUT, lambda: stopped.callback(None))
+            yield stopped
         self.broker.notifications.notify("SHUTDOWN", "the broker is stopping")
         self._watch.stop()
         self.garbage.stop()
@@ -380,34 +373,22 @@ class BrokerService(MultiService):
         closing = [port.stopListening() for port in self.ports]
         self.ports = []
         self.tasks.stop()
-        self.broker.background.finish()
+        background = self.broker.background
+        background.finish()
         self.broker.storage.drain()  # and so every receipt goes out that is due
         self.broker.stopping = True
         for session in self.connections:
             session.refuse(Refused("The broker is shutting down"))
         self.outgoing.flush()
-        if not len(self.broker.background):
-            return self._stop_broker(closing)
-        stopped: Deferred[Any] = (
-            Deferred()
-        )  # many subscriptions end in slices: the reactor serves others meanwhile
-        self._when_idle(lambda: self._stop_broker(closing).chainDeferred(stopped))
-        return stopped
-
-    def _when_idle(self, call: Callable[[], object]) -> None:
-        if len(self.broker.background):
-            self.broker.background.finish(STOP_SLICE)
-            self.reactor.callLater(0, self._when_idle, call)
-        else:
-            call()
-
-    def _stop_broker(self, closing: list[Any]) -> Deferred[Any]:
+        while len(background):  # many subscriptions end in slices: the reactor serves others meanwhile
+            background.finish(STOP_SLICE)
+            yield deferLater(self.reactor, 0, bool)
         if self.persistence is not None:
             self.persistence.stop()
         self.broker.stop()
         if self.persistence is not None:
             self.persistence.close()
-        return gatherResults([d for d in closing if d is not None], consumeErrors=True)
+        yield gatherResults([d for d in closing if d is not None], consumeErrors=True)
 
 
 def _over_tls(acceptor: StompAcceptor | HttpAcceptor) -> str:
@@ -448,10 +429,8 @@ def run(
     try:
         if wait:
             process.wait_for_lock()
-        elif configuration.replicated_log is not None:
-            process.follow_log()
         else:
-            process.start()
+            process.begin()
     except StoreError as fault:
         log.error("cannot start the broker: %s", fault)
         return 1
@@ -512,16 +491,17 @@ class BrokerRun:
             self._data,
             self._reactor,
             self._systemd,
-            lambda lock: self._end_wait(lambda: self._start_with(lock)),
+            lambda lock: self._end_wait(partial(self.begin, lock)),
             self._cannot_start,
         )
         lock = standby.try_lock()
         if lock is not None:
-            self._start_with(lock)
+            self.begin(lock)
         else:
             self._wait_as(standby)
 
-    def _start_with(self, lock: DataLock) -> None:
+    def begin(self, lock: DataLock | None = None) -> None:
+        """`follow_log` or `start`, by the configuration. Raises `StoreError`, `ConfigurationError`."""
         if self._configuration.replicated_log is not None:
             self.follow_log(lock)
         else:
@@ -599,13 +579,10 @@ class BrokerRun:
 
     def _end_failed(self) -> None:
         self._start_failed = True
-        self._end(1)
+        self._stop(1)
 
-    def _end(self, code: int) -> None:
-        self.exit_code = code
-        self._stop()
-
-    def _stop(self) -> None:
+    def _stop(self, exit_code: int = 0) -> None:
+        self.exit_code = exit_code or self.exit_code
         with suppress(ReactorNotRunning):  # it has stopped in this round already, or does not run yet
             self._reactor.stop()
 
@@ -634,21 +611,42 @@ class BrokerRun:
     def _step_down(self, request: StepDown) -> None:
         log.info("stepping down: %s", request.command)
         self._request = request
-        self._end(request.exit_code)
+        self._stop(request.exit_code)
 
     def shut_down(self) -> Deferred[Any] | None:
         """Stop what there is. The role in a replicated log is released when everything is stored."""
         self._stopping = True
         if self.service is not None:
-            return _shutdown(
-                self.service, self._reactor, self._drain_timeout, lambda: self._hurried, self._release
-            )()
+            stopped: Deferred[Any] = self._stop_service(self.service)
+            return stopped
         log.info(
             "stopping: %s", "the start has failed" if self._start_failed else "this broker was a standby"
         )
         self._systemd.stopping()
-        stopped = succeed(None) if self.standby is None else self.standby.stop()
-        return stopped.addBoth(lambda _: self._release())
+        ended = succeed(None) if self.standby is None else self.standby.stop()
+        return ended.addBoth(lambda _: self._release())
+
+    @inlineCallbacks
+    def _stop_service(self, service: BrokerService) -> Any:
+        connections = service.connections
+        if self._drain_timeout > 0 and len(connections):
+            service.drain.begin()
+            log.info("stopping: draining for up to %g s", self._drain_timeout)
+            service.systemd.stopping()
+            left = self._drain_timeout
+            while left > 0 and len(connections) and not self._hurried:  # a second signal ends the wait
+                yield deferLater(self._reactor, DRAIN_INTERVAL, bool)
+                left -= DRAIN_INTERVAL
+        log.info("stopping: closing %d connections", len(connections))
+        service.systemd.stopping()
+        yield service.stop_listening().addBoth(bool)
+        released = self._release().addBoth(bool)
+        left = SHUTDOWN_GRACE
+        while left > 0 and len(connections):
+            yield deferLater(self._reactor, SHUTDOWN_INTERVAL, bool)
+            left -= SHUTDOWN_INTERVAL
+        log.info("stopped")
+        yield released
 
     def _release(self) -> Deferred[Any]:
         replication = self._replication
@@ -686,61 +684,8 @@ MAX_LOGGED_CHANGES = 20
 #: Seconds of work in one turn of the reactor while the broker stops and its listeners are closed.
 STOP_SLICE = 0.02
 
-#: Seconds that clients get to take their last frames when the broker stops.
-SHUTDOWN_GRACE = 0.5
-
+#: Seconds that clients get to take their last frames when the broker stops, and between two checks of them.
+SHUTDOWN_GRACE, SHUTDOWN_INTERVAL = 0.5, 0.01
 
 #: Seconds between two looks whether connections are open during the drain before a stop.
 DRAIN_INTERVAL = 0.1
-
-
-def _shutdown(
-    service: BrokerService,
-    reactor: Any,
-    drain_timeout: float,
-    hurried: Callable[[], bool],
-    release: Callable[[], Deferred[Any]],
-) -> Callable[[], Deferred[Any]]:
-    waited: Deferred[Any] = Deferred()
-
-    def stop() -> Deferred[Any]:
-        if drain_timeout > 0 and len(service.connections):
-            drain()
-        else:
-            close()
-        return waited
-
-    def drain() -> None:
-        """Wait until the clients have gone; a second signal ends the wait."""
-        service.drain.begin()
-        log.info("stopping: draining for up to %g s", drain_timeout)
-        service.systemd.stopping()
-
-        def poll(left: float) -> None:
-            if hurried() or left <= 0 or not len(service.connections):
-                close()
-            else:
-                reactor.callLater(DRAIN_INTERVAL, poll, left - DRAIN_INTERVAL)
-
-        poll(drain_timeout)
-
-    def close() -> None:
-        log.info("stopping: closing %d connections", len(service.connections))
-        service.systemd.stopping()
-        stopped = service.stop_listening()
-        released: Deferred[Any] = Deferred()
-
-        def poll(left: float) -> None:
-            if not len(service.connections) or left <= 0:
-                log.info("stopped")
-                released.addBoth(lambda _: waited.callback(None))
-            else:
-                reactor.callLater(0.01, poll, left - 0.01)
-
-        def closed(_: object) -> None:
-            release().addBoth(released.callback)
-            poll(SHUTDOWN_GRACE)
-
-        stopped.addBoth(closed)
-
-    return stop

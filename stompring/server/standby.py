@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
@@ -36,7 +36,7 @@ from stompring.replication.role import Node, NodeStatus, NodeThread, Role, StepD
 from stompring.selector import compile_selector
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import data_directory
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor
 from stompring.store.datadir import DataBusy, DataLock, weak_locks
 from stompring.store.files import Disk
 from stompring.store.writer import MAX_PENDING_BYTES
@@ -72,6 +72,7 @@ class Standby:
         self._stack, self._next_security = self._check(configuration)
         self._ports: list[tuple[IListeningPort, StandbySite, str]] = []
         self._running = False
+        self._timer: Any = None  # of the wait
         self._watch = ConfigurationWatch(
             configuration.files, configuration.configuration_file_refresh_period, self.reload, reactor
         )
@@ -114,38 +115,29 @@ class Standby:
             self.security.start()
         self._stack.start()
         for acceptor in self.configuration.http_acceptors:
-            site = StandbySite(self)
-            opened = listen(acceptor, self._stack.wrap(acceptor, site), self.reactor)
-            opened.addCallbacks(
-                self._opened,
-                self._not_opened,
-                callbackArgs=(site, acceptor.name),
-                errbackArgs=(acceptor.name,),
-            )
+            self._listen(acceptor)
 
-    def _opened(self, port: IListeningPort, site: StandbySite, acceptor: str) -> None:
-        self._ports.append((port, site, acceptor))
-        bound: Any = port.getHost()
+    @inlineCallbacks
+    def _listen(self, acceptor: HttpAcceptor) -> Any:
+        site, fields = StandbySite(self), {"acceptor": acceptor.name}
+        try:
+            port: Any = yield listen(acceptor, self._stack.wrap(acceptor, site), self.reactor)
+        except CannotListenError as fault:
+            log.warning(
+                "standby: cannot listen on %s:%s (acceptor %s): %s; health and metrics are not served while this "
+                "broker waits",
+                fault.interface,
+                fault.port,
+                acceptor.name,
+                fault.socketError,
+                extra=fields,
+            )
+            return
+        self._ports.append((port, site, acceptor.name))
+        bound = port.getHost()
         shown = f"[{bound.host}]" if ":" in bound.host else bound.host
         log.info(
-            "standby HTTP listens on %s:%d (acceptor %s)",
-            shown,
-            bound.port,
-            acceptor,
-            extra={"acceptor": acceptor},
-        )
-
-    def _not_opened(self, failure: Any, acceptor: str) -> None:
-        failure.trap(CannotListenError)
-        fault = failure.value
-        log.warning(
-            "standby: cannot listen on %s:%s (acceptor %s): %s; health and metrics are not served while this broker "
-            "waits",
-            fault.interface,
-            fault.port,
-            acceptor,
-            fault.socketError,
-            extra={"acceptor": acceptor},
+            "standby HTTP listens on %s:%d (acceptor %s)", shown, bound.port, acceptor.name, extra=fields
         )
 
     @property
@@ -159,6 +151,7 @@ class Standby:
 
     def stop(self) -> Deferred[Any]:
         """The wait is over. Fires when the listeners are closed."""
+        cancel(self._timer)
         self._running = False
         self._watch.stop()
         return self._close()
@@ -233,8 +226,6 @@ class LockStandby(Standby):
         self._data = data
         self._active = active
         self._failed = failed
-        self._timer: Any = None
-        self._lock: DataLock | None = None
         self._warned: str | None = None
 
     def try_lock(self) -> DataLock | None:
@@ -275,7 +266,6 @@ class LockStandby(Standby):
         self._timer = self.reactor.callLater(LOCK_INTERVAL, self._poll)
 
     def _poll(self) -> None:
-        self._timer = None
         try:
             lock = self.try_lock()
         except StoreError as fault:
@@ -286,11 +276,6 @@ class LockStandby(Standby):
             return
         log.info("standby: the data directory is free: this broker becomes active")
         self._active(lock)
-
-    def stop(self) -> Deferred[Any]:
-        """See `Standby.stop`."""
-        cancel(self._timer)
-        return super().stop()
 
 
 #: Seconds between two signs of the reactor to the node, and comparisons of the log with its limit.
@@ -516,7 +501,6 @@ class LogStandby(Standby):
         super().__init__(configuration, reactor, systemd)
         self.node: Node | None = replication.node
         self._replication = replication
-        self._timer: Any = None
         self._beat_time = self._skews = 0
         self._namesake = Namesake(replication.identity, replication.stream)
 
@@ -548,11 +532,6 @@ class LogStandby(Standby):
                 abs(skew),
                 "ahead of" if skew > 0 else "behind",
             )
-
-    def stop(self) -> Deferred[Any]:
-        """See `Standby.stop`."""
-        cancel(self._timer)
-        return super().stop()
 
 
 class Namesake:
