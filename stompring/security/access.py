@@ -150,19 +150,15 @@ class Permissions:
 
     def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
         """The entries of the addresses that a wildcard address stands for."""
-        deciding = list(self._of_names(wildcard))
+        addresses = Pattern(wildcard, self._syntax)
+        names = (*self._named.items(), *self._literal.items())
+        deciding = [entry for name, entry in names if addresses.matches(name)]
         for pattern, entry in self._patterns:
             if overlaps(pattern.text, wildcard, self._syntax):
                 deciding.append(entry)
                 if covers(pattern.text, wildcard, self._syntax):
                     return tuple(deciding)  # less specific ones decide about none of them
         return ()
-
-    def _of_names(self, wildcard: str) -> Iterator[SecuritySettingEntry]:
-        pattern = Pattern(wildcard, self._syntax)
-        for name, entry in (*self._named.items(), *self._literal.items()):
-            if pattern.matches(name):
-                yield entry
 
 
 #: Advice that follows a warning of `open_management`.

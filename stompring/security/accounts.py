@@ -52,6 +52,8 @@ Content = TypeVar("Content")
 Version = tuple[int, ...] | None
 """Inode, time of change and size of a file; None without a file."""
 
+Versions = dict[str, Version]
+
 
 LOCK_TIME, LOCK_PAUSE = 10.0, 0.02
 """Seconds to wait for the lock of another edit, and between two attempts."""
@@ -64,6 +66,17 @@ def version_of(path: Path) -> Version:
     except FileNotFoundError:
         return None
     return (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def versions_of(files: Iterable[str]) -> Versions:
+    """The version of each file; None for a file that is missing or out of reach."""
+    found: Versions = {}
+    for file in files:
+        try:
+            found[file] = version_of(Path(file))
+        except OSError:
+            found[file] = None
+    return found
 
 
 def read_lines(path: Path, what: str) -> list[str]:

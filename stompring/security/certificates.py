@@ -264,22 +264,20 @@ class CertificateUsers(WatchedFile[Mapping[str, str]]):
 def parse_certificate_users(lines: list[str], file: str) -> Mapping[str, str]:
     """Subject to user. Raises ConfigurationError with the invalid line."""
     users: dict[str, str] = {}
-    lines_of_users: dict[str, int] = {}
-    lines_of_subjects: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         name = name_of(line)
         if name is None:
             continue
         try:
             subject = _subject_of(line, name)
-            if name in lines_of_users:
-                raise ValueError(f"user {name!r} is already in line {lines_of_users[name]}")
-            if subject in users:
-                raise ValueError(f"certificate {subject!r} is already in line {lines_of_subjects[subject]}")
+            for each in (f"user {name!r}", f"certificate {subject!r}"):
+                if each in numbers:
+                    raise ValueError(f"{each} is already in line {numbers[each]}")
+                numbers[each] = number
         except ValueError as error:
             raise ConfigurationError(str(error), file, number) from None
         users[subject] = name
-        lines_of_users[name] = lines_of_subjects[subject] = number
     return users
 
 

@@ -51,28 +51,53 @@ ACCEPTED, REFUSED, THROTTLED, OVERLOADED, FAILED = "accepted", "refused", "throt
 OUTCOMES = {401: REFUSED, 429: THROTTLED, 503: OVERLOADED, 500: FAILED}
 
 
+#: Passwords that are checked at a time. Each check works on several cores itself.
+CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
+
+#: Checks that may be queued: some seconds' worth.
+MAX_QUEUED_CHECKS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One login that waits to be checked. ``generation`` is that of the users file when it came."""
+
+    digest: bytes
+    generation: int
+    name: str
+    password: str = field(repr=False)
+
+
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results of logins. ``guest`` is
-    the login of STOMP clients without login and passcode, None where they are refused.
+    Passwords are verified in threads. A verified login is not checked again for ``seconds``, unless the users file
+    changes: ``follow`` reads files that have changed, in a thread, before each check. ``user_of`` maps the subject of a
+    certificate to a user. ``outcomes`` counts the results of logins. ``guest`` is the login of STOMP clients without
+    login and passcode, None where they are refused.
     """
 
     def __init__(
         self,
+        users: Users,
         rights: PermissionSource,
-        passwords: PasswordVerifier,
-        throttle: LoginThrottle,
+        follow: Callable[[], object],
+        user_of: Callable[[str], str | None],
+        seconds: float,
         reactor: Any,
-        user_of: Callable[[str], str | None] = lambda subject: None,
     ) -> None:
         self.outcomes: Counter[str] = Counter()
         self.guest: Login | None = None
+        self.verified = VerifiedLogins(seconds, reactor.seconds)
+        self._users = users
         self._rights = rights
-        self._passwords = passwords
-        self._throttle = throttle
-        self._reactor = reactor
+        self._follow = follow
         self._user_of = user_of
+        self._reactor = reactor
+        self._throttle = LoginThrottle(reactor.seconds)
+        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # identical logins share one check
+        self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
+        self._running = 0
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         """See `Authenticator`."""
@@ -83,9 +108,9 @@ class Logins:
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
         """The login. Fails with `Refused` of status 401, 429, 503, or 500 for a fault of the broker."""
         checked: Deferred[Login | Refused] = self._check(credentials)
-        return checked.addBoth(self._checked, credentials.login)
+        return checked.addBoth(self._count, credentials.login)
 
-    def _checked(self, outcome: Login | Refused | Failure, login: str | None) -> Login | Failure:
+    def _count(self, outcome: Login | Refused | Failure, login: str | None) -> Login | Failure:
         if isinstance(outcome, Login):
             self.outcomes[ACCEPTED] += 1
             return outcome
@@ -129,7 +154,7 @@ class Logins:
                     status=429,
                 )
             yield deferLater(self._reactor, delay, self._throttle.end_delay, host)
-        right: bool = yield self._passwords.verify(login, passcode, host)
+        right: bool = yield self.verify(login, passcode, host)
         if right:
             return self._login(login)
         self._failed(host)
@@ -149,40 +174,7 @@ class Logins:
                 extra={"peer": host},
             )
 
-
-#: Passwords that are checked at a time. Each check works on several cores itself.
-CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
-
-#: Checks that may be queued: some seconds' worth.
-MAX_QUEUED_CHECKS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Check:
-    """One login that waits to be checked. ``generation`` is that of the users file when it came."""
-
-    digest: bytes
-    generation: int
-    name: str
-    password: str = field(repr=False)
-
-
-class PasswordVerifier:
-    """Verifies passwords in threads. A verified login is not checked again for a while, unless its file changes.
-
-    ``follow`` reads users files that have changed; it is called in a thread, before each check.
-    """
-
-    def __init__(
-        self, users: Users, remembered: VerifiedLogins, follow: Callable[[], object], reactor: Any
-    ) -> None:
-        self._users = users
-        self._remembered = remembered
-        self._follow = follow
-        self._reactor = reactor
-        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # identical logins share one check
-        self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
-        self._running = 0
+    # ---- passwords
 
     def followed(self) -> Deferred[None]:
         """Fires when the files have been checked for changes."""
@@ -197,8 +189,8 @@ class PasswordVerifier:
 
     def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
         generation = self._users.generation
-        digest = self._remembered.digest(generation, name, password)
-        if self._remembered.contains(digest):
+        digest = self.verified.digest(generation, name, password)
+        if self.verified.contains(digest):
             return True
         answer: Deferred[bool] = Deferred()
         if digest in self._waiting:
@@ -222,7 +214,7 @@ class PasswordVerifier:
     def _checked(self, outcome: bool | Failure, check: _Check) -> None:
         self._running -= 1
         if outcome is True and check.generation == self._users.generation:
-            self._remembered.add(check.digest)
+            self.verified.add(check.digest)
         self._answer_all(check.digest, outcome)
         self._start_checks()
 
@@ -288,11 +280,7 @@ class Security:
         self._changed = changed
         self._reported_generation = self.authority.generation
         interval = configuration.security_invalidation_interval / 1000
-        self._remembered = VerifiedLogins(interval, reactor.seconds)
-        self._passwords = PasswordVerifier(self.users, self._remembered, self._follow_files, reactor)
-        self.logins = Logins(
-            self.authority, self._passwords, LoginThrottle(reactor.seconds), reactor, self._user_of
-        )
+        self.logins = Logins(self.users, self.authority, self._follow_files, self._user_of, interval, reactor)
         self._use_guest(configuration)
         self._user_files = UserFiles(
             self.users.path, self.roles.path, self._manages, self.certificate_subjects, hasher
@@ -339,7 +327,7 @@ class Security:
         """The configuration was read again."""
         self.authority.use(Permissions.of(configuration))
         self._use_guest(configuration)
-        self._remembered.clear()
+        self.logins.verified.clear()
         self._report_change()
 
     def _use_guest(self, configuration: BrokerConfiguration) -> None:
@@ -351,7 +339,7 @@ class Security:
 
     def read_changes(self) -> Deferred[None]:
         """Fires when changes of the files are in effect. The files are read in a thread."""
-        return self._passwords.followed().addCallback(lambda _: self._report_change())
+        return self.logins.followed().addCallback(lambda _: self._report_change())
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
         """Run a change of the files in a thread, one after another. Fires when it is in effect, or with its error."""
@@ -360,7 +348,7 @@ class Security:
             change(self._user_files)
             self._follow_files()
 
-        edited = self._edits.run(self._passwords.in_thread, edit)
+        edited = self._edits.run(self.logins.in_thread, edit)
         return edited.addCallback(lambda _: self._report_change())
 
     def certificate_subjects(self) -> dict[str, str]:

@@ -73,13 +73,17 @@ async def _serve(
     listeners: Sequence[socket.socket], respond: Callable[[bytes], bytes], stopped: Future[None]
 ) -> None:
     """Serve until ``stopped``. Connections without a whole request get no answer."""
-    free = asyncio.Semaphore(MAX_CONNECTIONS)
+    number = 0  # connections that are open
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            if not free.locked():
-                async with free:
+        nonlocal number
+        number += 1
+        try:
+            with closing(writer), suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+                if number <= MAX_CONNECTIONS:
                     writer.write(respond(await reader.readuntil(b"\r\n\r\n")))
+        finally:
+            number -= 1
 
     servers = [await asyncio.start_server(answer, sock=each, limit=MAX_REQUEST) for each in listeners]
     await asyncio.wrap_future(stopped)

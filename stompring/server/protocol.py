@@ -271,9 +271,6 @@ class ProxyConnection(ProtocolWrapper):
         if header.source is not None:
             kind = IPv6Place if ":" in header.source[0] else IPv4Place
             self._peer = kind("TCP", *header.source)
-        self._begin(following)
-
-    def _begin(self, following: bytes) -> None:
         inner = self.factory.wrappedFactory.buildProtocol(self.getPeer())
         if inner is None:
             self.disconnecting = 1
@@ -454,16 +451,11 @@ class ReadThrottle:
 TCP_ESTABLISHED = 1
 
 
-def tcp_transport(transport: Any) -> Any:
-    """The transport that has the socket."""
-    while isinstance(transport, ProtocolWrapper):
-        transport = transport.transport
-    return transport
-
-
 def is_established(transport: Any) -> bool | None:
     """Whether the client has not closed its side; None where that is unknown (Linux has TCP_INFO)."""
-    handle = getattr(tcp_transport(transport), "getHandle", None)
+    while isinstance(transport, ProtocolWrapper):  # the innermost one has the socket
+        transport = transport.transport
+    handle = getattr(transport, "getHandle", None)
     if handle is None or not hasattr(socket, "TCP_INFO"):
         return None
     state: int = handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
@@ -726,30 +718,24 @@ class Connections:
         return iter(list(self.open.values()))
 
 
+@dataclass(eq=False, repr=False)
 class StompFactory(Factory):
     """One STOMP acceptor."""
 
+    broker: Broker
+    acceptor: StompAcceptor
+    authenticator: Authenticator
+    connections: Connections
+    outgoing: Outgoing
+    reactor: Any
+    requests: RequestHandler | None = None  # of management by messages
+
     noisy = False
 
-    def __init__(
-        self,
-        broker: Broker,
-        acceptor: StompAcceptor,
-        authenticator: Authenticator,
-        connections: Connections,
-        outgoing: Outgoing,
-        reactor: Any,
-    ) -> None:
-        self.broker = broker
-        self.acceptor = acceptor
-        self.authenticator = authenticator
-        self.connections = connections
-        self.outgoing = outgoing
-        self.reactor = reactor
-        self.requests: RequestHandler | None = None  # of management by messages
-        self._destinations = Destinations(acceptor)
-        self.connection_limit = ConnectionLimit(acceptor, connections.global_limit)
-        if acceptor.websocket.only:
+    def __post_init__(self) -> None:
+        self._destinations = Destinations(self.acceptor)
+        self.connection_limit = ConnectionLimit(self.acceptor, self.connections.global_limit)
+        if self.acceptor.websocket.only:
             _ = self.websockets  # before anybody waits for it
 
     def buildProtocol(self, addr: IAddress | None) -> StompProtocol | RejectedConnection:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import inlineCallbacks
@@ -29,9 +29,9 @@ from stompring.broker.ports import NoStorage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
-from stompring.security.accounts import Version, version_of
+from stompring.security.accounts import Versions, versions_of
 from stompring.settings.artemis import describe_ignored, ignored_names
-from stompring.settings.broker_xml import find_loops
+from stompring.settings.broker_xml import find_loops, read_broker_xml
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressConfiguration,
@@ -154,18 +154,11 @@ def changed_values(
             yield Change("broker", None, ELEMENTS[each.name], _json(before), _json(after), restart)
     was, now = _parts(old), _parts(new)
     for what in now:
-        yield from _changed_parts(what, was[what], now[what])
-
-
-def _changed_parts(
-    what: str, before: Mapping[str, Mapping[str, object]], after: Mapping[str, Mapping[str, object]]
-) -> Iterator[Change]:
-    nothing: Mapping[str, object] = {}
-    for name in {**after, **before}:
-        was, now = before.get(name, nothing), after.get(name, nothing)
-        for setting in {**now, **was}:
-            if was.get(setting) != now.get(setting):
-                yield Change(what, name, setting, _json(was.get(setting)), _json(now.get(setting)))
+        for name in {**now[what], **was[what]}:
+            one, other = was[what].get(name, {}), now[what].get(name, {})
+            for setting in {**other, **one}:
+                if one.get(setting) != other.get(setting):
+                    yield Change(what, name, setting, _json(one.get(setting)), _json(other.get(setting)))
 
 
 def _dashed(name: str) -> str:
@@ -268,7 +261,12 @@ def apply(
     """
     old = broker.configuration
     if starting:
-        _delete_conflicting(broker, new)
+        for live, text in list(_conflicts(broker, new)):
+            if live.message_count:
+                kept = {"queue": live.name, "address": live.address.name}
+                log.error("%s: keeping the queue and its %d messages", text, live.message_count, extra=kept)
+            else:
+                broker.directory.delete_queue(live.name, force=True)
     else:
         _reject_conflicts(broker, new)
     begin()
@@ -294,7 +292,15 @@ def apply(
     for text, remove in _removals(broker, new, directory.settings):
         remove()
         outcome.applied.append(text)
-    outcome.applied += _apply_diverts(broker, new)
+    for text, change in list(_divert_changes(broker, new, directory.settings)):
+        change()
+        log.info("%s", text)
+        outcome.applied.append(text)
+    for divert in new.diverts:
+        transformer = divert.transformer
+        if transformer is not None and transformer.policy is not None:
+            broker.diverts.by_name[divert.name].configure(divert)  # its policy may have changed
+    broker.diverts.bind_all()
     for room in (
         broker.memory,
         broker.disk,
@@ -322,19 +328,6 @@ def _divert_changes(
             yield f"divert {name} deleted", partial(diverts.remove, name)
 
 
-def _apply_diverts(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
-    """Bring the diverts in line with the file; what has changed."""
-    for text, change in list(_divert_changes(broker, new, broker.directory.settings)):
-        change()
-        log.info("%s", text)
-        yield text
-    for configured in new.diverts:
-        transformer = configured.transformer
-        if transformer is not None and transformer.policy is not None:
-            broker.diverts.by_name[configured.name].configure(configured)  # its policy may have changed
-    broker.diverts.bind_all()
-
-
 def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
@@ -352,15 +345,6 @@ def _diverts_after(broker: Broker, new: BrokerConfiguration) -> list[DivertConfi
         and settings.lookup(live.configuration.address).config_delete_diverts is DeletionPolicy.OFF
     )
     return [*new.diverts, *kept]
-
-
-def _delete_conflicting(broker: Broker, new: BrokerConfiguration) -> None:
-    for live, text in list(_conflicts(broker, new)):
-        if live.message_count:
-            fields = {"queue": live.name, "address": live.address.name}
-            log.error("%s: keeping the queue and its %d messages", text, live.message_count, extra=fields)
-        else:
-            broker.directory.delete_queue(live.name, force=True)
 
 
 def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue, str]]:
@@ -465,20 +449,7 @@ def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str
     }
 
 
-Versions = dict[str, Version]
-
-
-def versions_of(files: Iterable[str]) -> Versions:
-    """The version of each file; None for a file that is missing or out of reach."""
-    found: Versions = {}
-    for file in files:
-        try:
-            found[file] = version_of(Path(file))
-        except OSError:
-            found[file] = None
-    return found
-
-
+@dataclass(eq=False, repr=False)
 class ConfigurationWatch:
     """Compares the versions of files with those that were read, every ``period`` ms, and calls ``reload``.
 
@@ -486,13 +457,15 @@ class ConfigurationWatch:
     or another of the files has changed. Without a period, or with 0 or less, nothing is checked.
     """
 
-    def __init__(self, files: Iterable[str], period: int, reload: Callable[[], object], reactor: Any) -> None:
+    files: InitVar[Iterable[str]]
+    period: int
+    reload: Callable[[], object]
+    reactor: Any
+    _running = _checking = False
+    _timer: Any = None
+
+    def __post_init__(self, files: Iterable[str]) -> None:
         self.known = versions_of(files)
-        self._period = period
-        self._reload = reload
-        self._reactor = reactor
-        self._running = self._checking = False
-        self._timer: Any = None
 
     def start(self) -> None:
         """Begin to check."""
@@ -509,8 +482,27 @@ class ConfigurationWatch:
         files = list(files)
         self.known = versions_of(file for file in files if file not in before)
         self.known |= {file: before[file] for file in files if file in before}
-        self._period = period
+        self.period = period
         self._schedule()
+
+    @contextmanager
+    def reread(self, old: BrokerConfiguration) -> Iterator[BrokerConfiguration]:
+        """Read the file of ``old`` again, for the body to use. If either fails, the file is read again when it changes.
+
+        Raises `ConfigurationError`.
+        """
+        assert old.file is not None
+        before, files, period = self.current(), old.files, old.configuration_file_refresh_period
+        try:
+            new = read_broker_xml(old.file)
+            files = new.files
+            yield new
+            period = new.configuration_file_refresh_period
+        except ConfigurationError as fault:
+            files = (*files, *(file for file in fault.files if file not in files))
+            raise
+        finally:
+            self.use(files, period, before)
 
     def current(self) -> Versions:
         """The present versions of the known files."""
@@ -518,8 +510,8 @@ class ConfigurationWatch:
 
     def _schedule(self) -> None:
         cancel(self._timer)
-        if self._running and not self._checking and self._period > 0:
-            self._timer = self._reactor.callLater(self._period / 1000, self._check)
+        if self._running and not self._checking and self.period > 0:
+            self._timer = self.reactor.callLater(self.period / 1000, self._check)
 
     @inlineCallbacks
     def _check(self) -> Any:
@@ -527,7 +519,7 @@ class ConfigurationWatch:
         known = self.known
         try:
             found: Versions = yield deferToThreadPool(
-                self._reactor, self._reactor.getThreadPool(), self.current
+                self.reactor, self.reactor.getThreadPool(), self.current
             )
             if (
                 known is self.known and self._running
@@ -536,7 +528,7 @@ class ConfigurationWatch:
                 if changed:
                     log.info("%s changed: reloading the configuration", ", ".join(changed))
                     self.known = found
-                    self._reload()
+                    self.reload()
         except Exception:
             log.error("cannot check the configuration files for changes: %s", Failure().getTraceback())
         self._checking = False

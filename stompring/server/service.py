@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -233,9 +234,14 @@ class BrokerService(MultiService):
         self._watch.start()
         for acceptor in self.configuration.stomp_acceptors:
             factory = StompFactory(
-                self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
+                self.broker,
+                acceptor,
+                authenticator,
+                self.connections,
+                self.outgoing,
+                self.reactor,
+                self.management,
             )
-            factory.requests = self.management
             carrier = " over WebSocket" if acceptor.websocket.only else ""
             yield self._listen(f"STOMP{carrier}{_over_tls(acceptor)}", acceptor, factory)
         if self.configuration.http_acceptors:
@@ -281,28 +287,21 @@ class BrokerService(MultiService):
             self.systemd.reloaded()
 
     def _reload(self) -> Reload:
-        file = self.configuration.file
-        assert file is not None
-        before = self._watch.current()
-        files = self.configuration.files
         try:
-            new = read_broker_xml(file)
-            files = new.files
-            if self.security is not None:
-                self.security.refresh()
-            plugins = load(new, self._sources)
-            certificates = self.listener_stack.read()
-            outcome = apply(self.broker, new, self._started_with, begin=lambda: self.policies.use(plugins))
+            with self._watch.reread(self.configuration) as new:
+                if self.security is not None:
+                    self.security.refresh()
+                plugins = load(new, self._sources)
+                certificates = self.listener_stack.read()
+                outcome = apply(
+                    self.broker, new, self._started_with, begin=lambda: self.policies.use(plugins)
+                )
         except (ConfigurationError, Refused) as fault:
-            if isinstance(fault, ConfigurationError):
-                files = (*files, *(file for file in fault.files if file not in files))
-            self._watch.use(files, self.configuration.configuration_file_refresh_period, before)
             text = f"cannot reload the configuration, keeping the current one: {fault}"
             log.error("%s", text)
             self.broker.notifications.notify("RELOADED", text)
             return Reload(refused=str(fault))
         self.configuration = new
-        self._watch.use(files, new.configuration_file_refresh_period, before)
         outcome.applied += self.bridges.apply(new.bridges)
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
@@ -314,7 +313,7 @@ class BrokerService(MultiService):
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
             self.disk_monitor.measure_now()
-        self._log_reload(file, outcome)
+        self._log_reload(new.file, outcome)
         return outcome
 
     def preview_reload(self) -> Reload:
@@ -336,7 +335,7 @@ class BrokerService(MultiService):
         ]
         return outcome
 
-    def _log_reload(self, file: str, outcome: Reload) -> None:
+    def _log_reload(self, file: str | None, outcome: Reload) -> None:
         for text in outcome.restart_required:
             log.warning("restart required: %s", text)
         applied = outcome.applied
@@ -444,28 +443,28 @@ def run(
     return process.exit_code
 
 
+@dataclass(eq=False, repr=False)
 class BrokerRun:
     """The broker of this process: a standby where there is something to wait for, then the service."""
 
-    def __init__(
-        self, configuration: BrokerConfiguration, data: str | None, reactor: Any, drain_timeout: float
-    ) -> None:
-        self.exit_code = 0
-        self.standby: Standby | None = None
-        self.service: BrokerService | None = None
-        self._configuration = configuration
-        self._data = data
-        self._reactor = reactor
-        self._drain_timeout = drain_timeout
-        self._systemd = SystemdNotifier(reactor)
-        self._stopping = False
-        self._hurried = False  # a signal came during the stop
-        self._taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
-        self._replication: Replication | None = None
-        self._request: StepDown | None = None
-        self._start_failed = False
-        #: Answers health during the recovery, where a standby did before it.
-        self._recovery_health: Callable[[], AbstractContextManager[None]] = nullcontext
+    configuration: BrokerConfiguration
+    data: str | None
+    reactor: Any
+    drain_timeout: float
+    exit_code = 0
+    standby: Standby | None = None
+    service: BrokerService | None = None
+    _stopping = False
+    _hurried = False  # a signal came during the stop
+    _taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
+    _replication: Replication | None = None
+    _request: StepDown | None = None
+    _start_failed = False
+    #: Answers health during the recovery, where a standby did before it.
+    recovery_health: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def __post_init__(self) -> None:
+        self._systemd = SystemdNotifier(self.reactor)
 
     # ---- start
 
@@ -475,21 +474,21 @@ class BrokerRun:
         files = None
         if replication is not None:
             lock, files = replication.lock, replication.files()
-        with self._recovery_health():
-            persistence = open_data(self._configuration, self._data, self._reactor, lock, files)
+        with self.recovery_health():
+            persistence = open_data(self.configuration, self.data, self.reactor, lock, files)
             self.service = BrokerService(
-                self._configuration, self._reactor, persistence, self._systemd, replication
+                self.configuration, self.reactor, persistence, self._systemd, replication
             )
         if self._taking_over_since is not None:
-            self.service.listen_until = self._reactor.seconds() + PORT_PATIENCE
-        self._reactor.callWhenRunning(self._listen)
+            self.service.listen_until = self.reactor.seconds() + PORT_PATIENCE
+        self.reactor.callWhenRunning(self._listen)
 
     def wait_for_lock(self) -> None:
         """`start`, at once or when the data directory is free. Raises `StoreError`, `ConfigurationError`."""
         standby = LockStandby(
-            self._configuration,
-            self._data,
-            self._reactor,
+            self.configuration,
+            self.data,
+            self.reactor,
             self._systemd,
             lambda lock: self._end_wait(partial(self.begin, lock)),
             self._cannot_start,
@@ -502,7 +501,7 @@ class BrokerRun:
 
     def begin(self, lock: DataLock | None = None) -> None:
         """`follow_log` or `start`, by the configuration. Raises `StoreError`, `ConfigurationError`."""
-        if self._configuration.replicated_log is not None:
+        if self.configuration.replicated_log is not None:
             self.follow_log(lock)
         else:
             self.start(lock)
@@ -510,28 +509,28 @@ class BrokerRun:
     def follow_log(self, lock: DataLock | None = None) -> None:
         """`start` when this broker is active in its replicated log. Raises `StoreError`, `ConfigurationError`."""
         self._replication = Replication(
-            self._configuration,
-            self._data,
-            self._reactor,
+            self.configuration,
+            self.data,
+            self.reactor,
             lambda: self._end_wait(self.start),
             lambda reason: self._cannot_start(Exception(reason)),
             self._step_down,
             lock,
         )
-        self._wait_as(LogStandby(self._configuration, self._reactor, self._systemd, self._replication))
+        self._wait_as(LogStandby(self.configuration, self.reactor, self._systemd, self._replication))
 
     def _wait_as(self, standby: Standby) -> None:
         self.standby = standby
-        self._reactor.callWhenRunning(standby.start)
+        self.reactor.callWhenRunning(standby.start)
 
     def _end_wait(self, start: Callable[[], None]) -> None:
         """The wait of a standby is over: close its listeners, and go on."""
         if self.standby is None or self._stopping:
             return
-        self._taking_over_since = self._reactor.seconds()
+        self._taking_over_since = self.reactor.seconds()
         standby, self.standby = self.standby, None
-        self._configuration = standby.configuration
-        self._recovery_health = partial(
+        self.configuration = standby.configuration
+        self.recovery_health = partial(
             answer_health, standby.plain_addresses, live(), ready(standby, recovering=True)
         )
 
@@ -562,8 +561,8 @@ class BrokerRun:
             self._replication.ready(partial(monitor.check_log, free=True), persistence.pool.writing)
             self.service.notify_takeover()
         elif self._taking_over_since is not None:
-            log.info("takeover complete after %.1f s", self._reactor.seconds() - self._taking_over_since)
-        log.info("stompring %s is ready", self._configuration.name)
+            log.info("takeover complete after %.1f s", self.reactor.seconds() - self._taking_over_since)
+        log.info("stompring %s is ready", self.configuration.name)
 
     def _failed(self, failure: Any) -> None:
         if failure.check(CannotListenError):
@@ -584,7 +583,7 @@ class BrokerRun:
     def _stop(self, exit_code: int = 0) -> None:
         self.exit_code = exit_code or self.exit_code
         with suppress(ReactorNotRunning):  # it has stopped in this round already, or does not run yet
-            self._reactor.stop()
+            self.reactor.stop()
 
     # ---- signals
 
@@ -592,7 +591,7 @@ class BrokerRun:
         """SIGINT and SIGTERM stop the broker. The next one ends its drain and changes nothing else."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT in the background of a shell
-                signal.signal(number, lambda which, _: self._reactor.callFromThread(self._signalled, which))
+                signal.signal(number, lambda which, _: self.reactor.callFromThread(self._signalled, which))
 
     def _signalled(self, number: int) -> None:
         if not self._stopping:
@@ -629,13 +628,13 @@ class BrokerRun:
     @inlineCallbacks
     def _stop_service(self, service: BrokerService) -> Any:
         connections = service.connections
-        if self._drain_timeout > 0 and len(connections):
+        if self.drain_timeout > 0 and len(connections):
             service.drain.begin()
-            log.info("stopping: draining for up to %g s", self._drain_timeout)
+            log.info("stopping: draining for up to %g s", self.drain_timeout)
             service.systemd.stopping()
-            left = self._drain_timeout
+            left = self.drain_timeout
             while left > 0 and len(connections) and not self._hurried:  # a second signal ends the wait
-                yield deferLater(self._reactor, DRAIN_INTERVAL, bool)
+                yield deferLater(self.reactor, DRAIN_INTERVAL, bool)
                 left -= DRAIN_INTERVAL
         log.info("stopping: closing %d connections", len(connections))
         service.systemd.stopping()
@@ -643,7 +642,7 @@ class BrokerRun:
         released = self._release().addBoth(bool)
         left = SHUTDOWN_GRACE
         while left > 0 and len(connections):
-            yield deferLater(self._reactor, SHUTDOWN_INTERVAL, bool)
+            yield deferLater(self.reactor, SHUTDOWN_INTERVAL, bool)
             left -= SHUTDOWN_INTERVAL
         log.info("stopped")
         yield released

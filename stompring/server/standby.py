@@ -16,7 +16,7 @@ import socket
 import stat
 import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
@@ -34,7 +34,6 @@ from stompring.replication.files import ReplicatedFiles
 from stompring.replication.log import Beat, UnsafeLog, this_process
 from stompring.replication.role import Node, NodeStatus, NodeThread, Role, StepDown, Timing
 from stompring.selector import compile_selector
-from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import data_directory
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor
 from stompring.store.datadir import DataBusy, DataLock, weak_locks
@@ -180,22 +179,16 @@ class Standby:
 
     def _reload(self) -> None:
         old = self.configuration
-        assert old.file is not None
-        before = self._watch.current()
-        files = old.files
         try:
-            new = read_broker_xml(old.file)
-            files = new.files
-            stack, security = self._check(new)
+            with self._watch.reread(old) as new:
+                stack, security = self._check(new)
         except (ConfigurationError, Refused) as fault:
-            self._watch.use(files, old.configuration_file_refresh_period, before)
             log.error("cannot reload the configuration, keeping the current one: %s", fault)
             return
         for name in self.kept:
             if getattr(new, name) != getattr(old, name):
                 log.warning("restart required: %s changed", name.replace("_", "-"))
         self.configuration = replace(new, **{name: getattr(old, name) for name in self.kept})
-        self._watch.use(files, new.configuration_file_refresh_period, before)
         closed = self._close()
         self._stack, self._next_security = stack, security
         closed.addCallback(lambda _: self._reopen(new.file))
@@ -303,7 +296,7 @@ class Replication:
     """The broker's part in a replicated log. The directory's lock stays with it until the process ends.
 
     ``on_active`` and ``on_step_down`` are called in the reactor, as is ``on_failed`` for a broker that never was
-    active. One that is not active any more ends at once by ``exit_process``: nothing more may leave it.
+    active. The process of one that is not active any more ends at once: nothing more may leave it.
     """
 
     def __init__(
@@ -315,7 +308,6 @@ class Replication:
         on_failed: Callable[[str], object],
         on_step_down: Callable[[StepDown], object],
         lock: DataLock | None = None,
-        exit_process: Callable[[int], object] = os._exit,
     ) -> None:
         """``lock`` is that of the data directory, where this process has it already.
 
@@ -328,7 +320,6 @@ class Replication:
         self._on_active = on_active
         self._on_failed = on_failed
         self._on_step_down = on_step_down
-        self._exit_process = exit_process
         self._liveness: Liveness | None = None
         self._fresh = True
         self._released = False
@@ -361,8 +352,7 @@ class Replication:
     def on_suspended(self) -> None:
         self._reactor.callFromThread(bool)  # a round of the reactor checks it
 
-    def on_resumed(self) -> None:
-        self._reactor.callFromThread(bool)
+    on_resumed = on_suspended
 
     def on_lost(self, reason: str, exit_code: int) -> None:
         if self.node.status().role is Role.FAILED:
@@ -371,7 +361,7 @@ class Replication:
         log.error("this broker is not active any more: exit code %d", exit_code)
         logging.shutdown()
         discard_unsent()
-        self._exit_process(exit_code)
+        os._exit(exit_code)
 
     def on_step_down(self, request: StepDown) -> None:
         self._reactor.callFromThread(self._on_step_down, request)
@@ -445,6 +435,7 @@ class Replication:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
 
 
+@dataclass(eq=False, repr=False)
 class Liveness:
     """Calls ``touch`` twice a second while the reactor runs and the disk thread gets jobs done.
 
@@ -452,27 +443,24 @@ class Liveness:
     the disk.
     """
 
-    def __init__(
-        self, reactor: Any, disk: Disk, touch: Callable[[], object], check_log: Callable[[], object]
-    ) -> None:
-        self._reactor = reactor
-        self._disk = disk
-        self._touch = touch
-        self._check_log = check_log
-        self._waits = False  # for the disk thread
-        self._timer: Any = None
+    reactor: Any
+    disk: Disk
+    touch: Callable[[], object]
+    check_log: Callable[[], object]
+    _waits = False  # for the disk thread
+    _timer: Any = None
 
     def start(self) -> None:
         """Begin at once."""
-        self._check_log()
+        self.check_log()
         if not self._waits:
             self._waits = True
-            self._disk.run(bool, self._done)
-        self._timer = self._reactor.callLater(TOUCH_INTERVAL, self.start)
+            self.disk.run(bool, self._done)
+        self._timer = self.reactor.callLater(TOUCH_INTERVAL, self.start)
 
     def _done(self, _: object) -> None:
         self._waits = False
-        self._touch()
+        self.touch()
 
     def stop(self) -> None:
         """No timer is left."""

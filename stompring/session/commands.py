@@ -91,10 +91,7 @@ class StompSession(Session):
             self._deferred_frames += frames
             return
         was_connected = self.connected
-        if len(frames) > FRAMES_AT_ONCE:
-            self._take_in_slices(frames)
-        else:
-            self._take(frames)
+        self._take_in_slices(frames)
         if self.connected and not was_connected and not self.closed:
             # the parser keeps what follows CONNECT until the version is known
             self.receive(b"")
@@ -104,7 +101,10 @@ class StompSession(Session):
             self.fail(error, None)
 
     def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """As `_take`, of many frames, all ACKs perhaps: when it takes long the rest has to wait for a later turn."""
+        """As `_take`; of many frames, all ACKs perhaps, the rest has to wait for a later turn when it takes long."""
+        if len(frames) <= FRAMES_AT_ONCE:
+            self._take(frames, offered)
+            return
         now = self.broker.background.now
         end = now() + READ_SLICE
         for at in range(0, len(frames), FRAMES_AT_ONCE):
@@ -276,10 +276,7 @@ class StompSession(Session):
                 held, self._deferred_frames = self._deferred_frames, []
                 self.broker.clock.refresh()
                 offered, self._offered = self._offered, None
-                if len(held) > FRAMES_AT_ONCE:
-                    self._take_in_slices(held, offered)
-                else:
-                    self._take(held, offered)
+                self._take_in_slices(held, offered)
                 if not self.blocked and not self.closed:
                     self.receive(b"")
                 if not self.blocked and not self.closed:
@@ -379,7 +376,14 @@ def _log_connected(session: Session) -> None:
 
 def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
     """The client says good-bye; its receipt is the last frame it gets, after those of all it has sent."""
-    session.leave(lambda: session.receipt(head))
+
+    def end() -> None:
+        if not session.closed:
+            session.receipt(head)
+            session.close("DISCONNECT")
+
+    session.leaving = session.heartbeat.suspended = True
+    session.broker.storage.when_synced(end)  # all changes of the client are on disk
 
 
 Verb = Callable[[StompSession, Head, bytes], None]

@@ -197,21 +197,16 @@ class Destinations:
                 name, routing_type = text[len(prefix) :], kind
                 break
         if requested is not None:
-            routing_type = routing_type_of(requested)
+            try:
+                routing_type = RoutingType(requested)
+            except ValueError:
+                raise Refused(f"A routing type is ANYCAST or MULTICAST, not '{requested}'") from None
         address, qualified, queue = name.partition(SEPARATOR)
         if qualified and (not queue or SEPARATOR in queue):
             raise Refused(f"Destination '{text}' has no queue name after '{SEPARATOR}'")
         if not address and not qualified:
             raise Refused(f"Destination '{text}' has no address")
         return Destination(address, queue if qualified else None, routing_type)
-
-
-def routing_type_of(text: str) -> RoutingType:
-    """ANYCAST or MULTICAST, spelled exactly so. Raises `Refused`."""
-    try:
-        return RoutingType(text)
-    except ValueError:
-        raise Refused(f"A routing type is ANYCAST or MULTICAST, not '{text}'") from None
 
 
 def remote_form(text: str, session: str) -> str:

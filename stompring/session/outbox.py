@@ -179,7 +179,7 @@ class OriginPolicy:
         if self._path and path.removesuffix("/") != self._path:
             raise HandshakeRejected(f"No WebSocket at {printable(path)}; the path is {self._path}", 404)
         name = host_name(host)
-        if self._local and not self._host_allowed(name):
+        if self._local and not (is_local(name) or name in self._names or ANY_ORIGIN in self._allowed):
             raise HandshakeRejected(
                 f"Host {printable(host)} is not allowed: this listener is local and accepts localhost and the hosts of "
                 "webSocketAllowedOrigins",
@@ -199,9 +199,6 @@ class OriginPolicy:
         raise HandshakeRejected(
             f"Unsupported subprotocols: {offered}; supported: {', '.join(SUBPROTOCOLS)}", 400
         )
-
-    def _host_allowed(self, name: str) -> bool:
-        return is_local(name) or name in self._names or ANY_ORIGIN in self._allowed
 
     def _origin_allowed(self, origin: str, name: str) -> bool:
         if ANY_ORIGIN in self._allowed:
@@ -257,12 +254,9 @@ def _parse(header: str | None) -> tuple[int, int]:
         raise ProtocolError(
             f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
         )
-    sends, wants = (_interval(part.lstrip("0") or "0") for part in parts)
+    # nine digits are more than `MAX_INTERVAL` has: int() would refuse 4301
+    sends, wants = (min(int(part.lstrip("0")[:9] or "0"), MAX_INTERVAL) for part in parts)
     return sends, wants
-
-
-def _interval(digits: str) -> int:
-    return MAX_INTERVAL if len(digits) > len(str(MAX_INTERVAL)) else min(int(digits), MAX_INTERVAL)
 
 
 #: Longer intervals than a day mean "practically never", and would overflow timers.

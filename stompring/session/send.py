@@ -259,7 +259,14 @@ def _plan(session: Session, head: Head, route: Route, destination: bytes) -> Sen
         if not SCHEDULING.isdisjoint(headers):
             schedule = schedule_of(headers)
             if schedule.recurrence is not None and schedule.recurrence.repeat:
-                _check_period(route.address, schedule.recurrence.period)
+                least = route.address.settings.min_scheduled_period
+                if schedule.recurrence.period < least:
+                    raise LimitReached(
+                        f"AMQ_SCHEDULED_PERIOD is {schedule.recurrence.period} ms, and the shortest at address "
+                        f"{route.address.name} is {least} ms (min-scheduled-period)",
+                        "min-scheduled-period",
+                        400,
+                    )
     every_queue = route.address.retained == EVERYWHERE
     limits = broker.durable_limits if traits.durable or every_queue else broker.memory
     plan = SendPlan(route, traits, schedule, limits, headers)
@@ -276,17 +283,6 @@ def _plan(session: Session, head: Head, route: Route, destination: bytes) -> Sen
 
 def _offer(session: Session, plan: SendPlan, headers: Mapping[bytes, bytes]) -> Offer:
     return Offer(plan.address.name, plan.traits, headers, session.number, session.client_id, session.peer)
-
-
-def _check_period(address: Address, period: int) -> None:
-    least = address.settings.min_scheduled_period
-    if period < least:
-        raise LimitReached(
-            f"AMQ_SCHEDULED_PERIOD is {period} ms, and the shortest at address {address.name} is {least} ms "
-            "(min-scheduled-period)",
-            "min-scheduled-period",
-            400,
-        )
 
 
 def _route(session: Session, destination: bytes, requested: str | None) -> Route:
@@ -329,6 +325,8 @@ def _traits(session: Session, head: Head, destination: bytes, route: Route) -> T
     if headers.get(IMPORTED, b"").lower() == b"true":
         session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
         left_out = ENDS_HERE
+    # only -1 means something: the group ends with this message
+    sequence = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
     if VALIDATED_USER not in headers or VALIDATED_USER in left_out:
         standard += validated_user(session)
@@ -340,7 +338,7 @@ def _traits(session: Session, head: Head, destination: bytes, route: Route) -> T
         durable,
         number(headers, b"expires", 0, LATEST),
         headers.get(b"JMSXGroupID") or headers.get(b"_AMQ_GROUP_ID") or None,
-        _group_sequence(headers),
+        -1 if sequence.strip() == b"-1" else 0,
         session.origin,
         session.login.user,
     )
@@ -386,12 +384,6 @@ def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:
     if native is None:
         return None
     return {b"0": RoutingType.MULTICAST.value, b"1": RoutingType.ANYCAST.value}.get(native, text_of(native))
-
-
-def _group_sequence(headers: Mapping[bytes, bytes]) -> int:
-    """Only -1 means something: the group ends with this message."""
-    value = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
-    return -1 if value.strip() == b"-1" else 0
 
 
 def schedule_of(headers: Mapping[bytes, bytes]) -> Schedule:
@@ -517,7 +509,7 @@ def _send_in_transaction(
     session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None = None
 ) -> None:
     """Add a message to its transaction."""
-    deferred = DeferredSend(session, head, body, plan, evaluation)
+    deferred = SendEvaluation(session, head, body, plan, None) if evaluation is None else evaluation
     transaction_of(session, head).send(
         len(body) + len(plan.traits.block),
         deferred.address,
@@ -531,77 +523,26 @@ def _send_in_transaction(
     session.receipt(head)
 
 
-class DeferredSend:
-    """A SEND that waits for the COMMIT of its transaction. The policies of its address have admitted it already.
-
-    ``evaluation`` is given where there are such policies.
-    """
-
-    __slots__ = ("_body", "_evaluation", "_head", "_plan", "_rejection", "_session")
-
-    def __init__(
-        self, session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None
-    ) -> None:
-        self._session = session
-        self._evaluation = evaluation
-        self._head = head
-        self._body = body
-        self._plan = plan
-        self._rejection: Rejection | None = None  # what `rejection` has answered
-
-    def address(self) -> Address:
-        """Where it goes now, which may have changed since. Raises `Refused` where it cannot be sent any more."""
-        plan = self._plan
-        if plan.stamp != plan.address.stamp:
-            session = self._session
-            if plan.head is None:
-                plan = plan_anew(session, self._head)
-            else:
-                plan_anew(session, self._head)  # it must still be allowed to send where it was sent
-                plan = derive(session, plan.head, plan.target)
-            self._plan = plan
-        return plan.address
-
-    def claim(self) -> tuple[Address, bytes | None]:
-        """Where it goes, and the id by which duplicates are known there."""
-        return self.address(), self._plan.identifier
-
-    def diverted(self) -> Iterable[Address]:
-        """The addresses that diverts send a copy to."""
-        address, broker = self.address(), self._session.broker
-        if not depends_on_message(address):
-            return forwarding_addresses(address, None)
-        message = Message(0, address, self._plan.traits, self._body, broker.clock.now)
-        return forwarding_addresses(address, message)
-
-    def rejection(self) -> Rejection | None:
-        """Why it may not enter, where a policy decides about each message."""
-        address, plan = self.address(), self._plan
-        if address.hooks.full is None:
-            return None
-        self._rejection = check_admission(address, plan.traits.durable, plan.offer, self._body)
-        return self._rejection
-
-    def publish(self) -> None:
-        """At the COMMIT, which nothing has to wait for any more."""
-        self.address()
-        rejection = publish_committed(self._session.broker, self._plan, self._body, self._rejection)
-        if self._evaluation is None:
-            return
-        if rejection is None:
-            self._evaluation.entered()
-        else:
-            self._evaluation.refused(rejection.describe())
-
-
 class SendEvaluation:
     """A SEND from the first policy that evaluates it until it has entered an address or was refused.
 
-    It may wait in between, for a while or for memory: what was decided stays decided. ``answer`` is that of the hooks
+    It may wait in between, for a while, for memory, or for the COMMIT of its transaction (`address` and the methods
+    after it): what was decided stays decided. ``answer`` is that of the hooks
     of its address (`Hooks.admit`): None where all have passed it, `NOT_EVALUATED` where they were not called.
     """
 
-    __slots__ = ("_admissions", "_decided", "_hooks", "_offer", "_passed", "_session", "body", "head", "plan")
+    __slots__ = (
+        "_admissions",
+        "_decided",
+        "_hooks",
+        "_offer",
+        "_passed",
+        "_rejection",
+        "_session",
+        "body",
+        "head",
+        "plan",
+    )
 
     def __init__(
         self, session: Session, head: Head, body: bytes, plan: SendPlan, answer: object = NOT_EVALUATED
@@ -609,6 +550,7 @@ class SendEvaluation:
         self._session = session
         self.head = head
         self.body = body
+        self._rejection: Rejection | None = None  # what `rejection` has answered
         self._begin(plan, answer)
 
     def _begin(self, plan: SendPlan, answer: object) -> None:
@@ -627,8 +569,7 @@ class SendEvaluation:
         The policies of an address that it is redirected to are evaluated as well. Raises `Refused`, or `Blocked` for a
         message that must wait for a while.
         """
-        if self.plan.stamp != self.plan.address.stamp:
-            self._renew()
+        self.address()
         while not self._decided:
             result = self._evaluate()
             if result is None:
@@ -679,6 +620,43 @@ class SendEvaluation:
                 return
         self.plan = anew if plan.head is None else derive(session, plan.head, plan.target)
 
+    # ---- in a transaction
+
+    def address(self) -> Address:
+        """Where it goes now, which may have changed since. Raises `Refused` where it cannot be sent any more."""
+        if self.plan.stamp != self.plan.address.stamp:
+            self._renew()
+        return self.plan.address
+
+    def claim(self) -> tuple[Address, bytes | None]:
+        """Where it goes, and the id by which duplicates are known there."""
+        return self.address(), self.plan.identifier
+
+    def diverted(self) -> Iterable[Address]:
+        """The addresses that diverts send a copy to."""
+        address, broker = self.address(), self._session.broker
+        if not depends_on_message(address):
+            return forwarding_addresses(address, None)
+        message = Message(0, address, self.plan.traits, self.body, broker.clock.now)
+        return forwarding_addresses(address, message)
+
+    def rejection(self) -> Rejection | None:
+        """Why it may not enter, where a policy decides about each message."""
+        address, plan = self.address(), self.plan
+        if address.hooks.full is None:
+            return None
+        self._rejection = check_admission(address, plan.traits.durable, plan.offer, self.body)
+        return self._rejection
+
+    def publish(self) -> None:
+        """At the COMMIT, which nothing has to wait for any more."""
+        self.address()
+        rejection = publish_committed(self._session.broker, self.plan, self.body, self._rejection)
+        if rejection is None:
+            self.entered()
+        else:
+            self.refused(rejection.describe())
+
     # ---- the outcome
 
     def entered(self) -> None:
@@ -691,6 +669,8 @@ class SendEvaluation:
 
     def _end(self, reason: str | None) -> None:
         admissions, self._admissions = self._admissions, []
+        if not admissions:
+            return
         offer = self._offer
         offer.body = self.body
         for one in admissions:

@@ -255,17 +255,6 @@ class Session:
             self.wire.close()
             self.lost(reason)
 
-    def leave(self, say_goodbye: Callable[[], None]) -> None:
-        """The client has sent DISCONNECT. Calls ``say_goodbye`` and closes once all its changes are on disk."""
-
-        def end() -> None:
-            if not self.closed:
-                say_goodbye()
-                self.close("DISCONNECT")
-
-        self.leaving = self.heartbeat.suspended = True
-        self.broker.storage.when_synced(end)
-
     def lost(self, reason: str = "closed by the client") -> None:
         """The connection is gone. What it had not settled or committed comes back, and has failed once more.
 

@@ -7,9 +7,9 @@ SENDs into the lines that are read and the lines that are passed on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import Any
 
 from stompring.errors import ProtocolError
 
@@ -24,7 +24,6 @@ from .frames import (
     AckHead,
     Head,
     ReceiptHead,
-    Rules,
     shown,
     unescape,
 )
@@ -48,11 +47,11 @@ class HeadLimits:
     max_headers: int
     max_line: int
     first: bool = False
-    max_block: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        block = FIRST_FRAME if self.first else max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line)
-        object.__setattr__(self, "max_block", block)
+    @property
+    def max_block(self) -> int:
+        """Bytes of command and headers together."""
+        return FIRST_FRAME if self.first else max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line)
 
     def may_be_passed_by(self, block: bytes) -> bool:
         """False when a complete block needs no `HeadScan`, as one look at it tells."""
@@ -195,7 +194,12 @@ def decode(block: bytes, version: bytes | None) -> Head:
     """
     command, _, text = block.partition(b"\n")
     lines = text.split(b"\n") if text else []
-    rules = _opening_rules(lines) if version is None else RULES[version]
+    if version is None:
+        offered = [line for line in lines if line.startswith(b"accept-version:")]
+        newer = any(b"1.1" in line or b"1.2" in line for line in offered)
+        rules = OPENING_NEWER if newer else OPENING
+    else:
+        rules = RULES[version]
     spoken = version or b"1.0"
     escaped = bool(rules.escapes) and command not in CONNECT_COMMANDS
     headers: dict[bytes, bytes] = {}
@@ -223,11 +227,6 @@ def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
         line = next(line for line in block.split(b"\n") if CR in line)
         raise ProtocolError(f"carriage return inside the line {shown(line)}: STOMP 1.2 writes it as \\r")
     return block
-
-
-def _opening_rules(lines: list[bytes]) -> Rules:
-    offered = [line for line in lines if line.startswith(b"accept-version:")]
-    return OPENING_NEWER if any(b"1.1" in line or b"1.2" in line for line in offered) else OPENING
 
 
 def _bad_line(command: bytes, line: bytes) -> ProtocolError:
@@ -283,10 +282,6 @@ class HeadCache:
         self.hits = 0
         self.rest = 0
 
-    def pass_over(self, heads: int) -> None:
-        """So many were not worth keeping, without being looked at."""
-        self.rest = max(0, self.rest - heads)
-
 
 _LENGTH, _DUPLICATE_ID = b"content-length", b"_AMQ_DUPL_ID"
 
@@ -295,7 +290,7 @@ _LENGTH, _DUPLICATE_ID = b"content-length", b"_AMQ_DUPL_ID"
 class HeaderUse:
     """What the reader of SENDs does with headers: reads the values of some, and does not pass on others.
 
-    `Cutter` leaves blocks with a ``special`` header to `decode`.
+    `Cut` leaves blocks with a ``special`` header to `decode`.
     """
 
     read: frozenset[bytes]
@@ -303,7 +298,7 @@ class HeaderUse:
     special: frozenset[bytes]
 
     def for_cutter(self) -> tuple[tuple[bytes, int], ...]:
-        """The names of headers, and what `Cutter` does with each."""
+        """The names of headers, and what `Cut` does with each."""
         found: list[tuple[bytes, int]] = []
         for name in sorted(self.read | self.hidden | self.special):
             use = _HIDDEN if name in self.hidden else 0
@@ -322,25 +317,16 @@ _CUT_KEY, _HIDDEN, _CUT_STOP = 1, 2, 4
 _CUT_APART = {_LENGTH: 8, b"receipt": 16, _DUPLICATE_ID: 32}
 
 
-class Cutter(Protocol):
-    """Cuts the header blocks of SENDs, see `CutHead`. It is native code, and absent where nothing was compiled."""
+#: Cuts the header block of a SEND at an offset. Returns the offset after the block, its content-length or -1, key,
+#: receipt as it came, lines that are passed on, and duplicate id (see `CutHead`).
+#:
+#: None for a block that is cut off, has a fault, a CR, a header twice, a ``special`` one, an escape in the key or the
+#: duplicate id, or passes on a colon that must be escaped; and for one that passes a limit.
+Cut = Callable[[bytes, int], tuple[int, int, bytes, bytes | None, bytes, bytes | None] | None]
 
-    def cut(
-        self, data: bytes, start: int
-    ) -> tuple[int, int, bytes, bytes | None, bytes, bytes | None] | None:
-        """The offset after the block at ``start``, its content-length or -1, key, receipt, lines that are passed on,
-        and duplicate id.
-
-        None for a block that is cut off, has a fault, a CR, a header twice, a ``special`` one, an escape in the key or
-        the duplicate id, or passes on a colon that must be escaped; and for one that passes a limit. The receipt is as
-        it came, with escapes.
-        """
-
-
-#: Makes a `Cutter`: names with their uses, most headers, longest block, longest body, whether escapes are those of 1.2.
-CutterType = Callable[[tuple[tuple[bytes, int], ...], int, int, int, bool], Cutter]
-
-NATIVE_CUTTER: CutterType | None
+#: Native code with a method `Cut`, absent where nothing was compiled. It is made of names with their uses, most
+#: headers, longest block, longest body, and whether escapes are those of 1.2.
+NATIVE_CUTTER: Callable[[tuple[tuple[bytes, int], ...], int, int, int, bool], Any] | None
 try:
     NATIVE_CUTTER = import_module("stompring.stomp._cut").Cutter
 except ImportError:
@@ -367,13 +353,7 @@ class CutHead(Head):
         rest: bytes,
         identifier: bytes | None,
     ) -> None:
-        self.command = b"SEND"
-        self._headers = None
-        self.content_length = length
-        self._block = b""
-        self.base = None
-        self.kept = False
-        self.plan = None
+        super().__init__(b"SEND", None, length)
         self._data = data
         self._start = start
         self._stop = stop
@@ -451,7 +431,7 @@ class HeadReader:
         self._later_limits = limits
         self.memo = HeadCache()
         self._use = use
-        self._cutter: Cutter | None = None
+        self._cutter: Cut | None = None
         self.end = _LF_END
         self.plain = False
         self.acks = False
@@ -488,14 +468,14 @@ class HeadReader:
             return False
         limits = self.limits
         names, escapes = use.for_cutter(), self.version == b"1.2"
-        self._cutter = NATIVE_CUTTER(names, limits.max_headers, limits.max_line, self.max_body, escapes)
+        self._cutter = NATIVE_CUTTER(names, limits.max_headers, limits.max_line, self.max_body, escapes).cut
         return True
 
     def cut(self, data: bytes, start: int) -> CutHead | None:
         """The head at ``start``, None where it cannot be cut. ``body`` is the offset after it."""
         cutter = self._cutter
         assert cutter is not None
-        found = cutter.cut(data, start)
+        found = cutter(data, start)
         if found is None:
             return None
         end, length, key, receipt, rest, identifier = found
@@ -559,12 +539,12 @@ class HeadReader:
 
     def with_receipt(self, block: bytes) -> Head | None:
         """The head of an ordinary SEND that asks for a receipt, made from one without; None for any other block."""
-        at = block.find(_RECEIPT)
-        if at < 0 or not block.startswith(_SEND):
+        before, found, after = block.partition(_RECEIPT)
+        if not found or not block.startswith(_SEND):
             return None
-        after = block.find(b"\n", at + 1)
-        receipt = block[at + len(_RECEIPT) :] if after < 0 else block[at + len(_RECEIPT) : after]
-        rest = block[:at] if after < 0 else block[:at] + block[after:]
+        receipt, feed, following = after.partition(b"\n")
+        following = feed + following
+        rest = before + following
         base = self.memo.heads.get(rest)
         if base is None:
             base = decode_plain(rest, self.limits)
@@ -579,8 +559,8 @@ class HeadReader:
             return None
         if base is self._asking_head:
             base.kept = True
-            self.asking = block[: at + len(_RECEIPT)]
-            self._asking_end = block[at + len(_RECEIPT) + len(receipt) :] + _LF_END
+            self.asking = before + _RECEIPT
+            self._asking_end = following + _LF_END
         else:
             self.asking = b""
             self._asking_head = base
