@@ -178,7 +178,8 @@ def open_management(configuration: BrokerConfiguration) -> Iterator[str]:
         configuration.management_address,
         configuration.management_notification_address,
     )
-    managers = _granted(rules, (PermissionType.MANAGE,), management)
+    deciding = rules.decide(NO_ROLES, PermissionType.MANAGE, management).entries
+    managers = NO_ROLES.union(*(entry.roles.get(PermissionType.MANAGE, NO_ROLES) for entry in deciding))
     for address, permissions, reason in (
         (notifications, _READ_AND_SEND, "its messages show users, hosts and names of temporary queues"),
         (management, _READ_AND_CREATE, "it is for management requests alone"),
@@ -201,12 +202,6 @@ _READ_AND_CREATE = (
     PermissionType.CREATE_DURABLE_QUEUE,
     PermissionType.CREATE_NON_DURABLE_QUEUE,
 )
-
-
-def _granted(rules: Permissions, permissions: Iterable[PermissionType], address: str) -> frozenset[str]:
-    """The roles that have one of these permissions on an address."""
-    entries = rules.decide(NO_ROLES, PermissionType.MANAGE, address).entries
-    return NO_ROLES.union(*(entry.roles.get(each, NO_ROLES) for entry in entries for each in permissions))
 
 
 class AccessControl:

@@ -429,19 +429,19 @@ def _element(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
+@dataclass
 class _Reader:
     """Bytes in the format of Java's ``DataOutputStream``."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+    data: bytes
+    at: int = 0
 
     def take(self, size: int) -> bytes:
-        at = self._at
-        self._at = at + size
-        if self._at > len(self._data):
+        at = self.at
+        self.at = at + size
+        if self.at > len(self.data):
             raise ValueError("the file is truncated")
-        return self._data[at : self._at]
+        return self.data[at : self.at]
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")

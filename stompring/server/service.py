@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, suc
 from twisted.internet.error import CannotListenError, ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
+from twisted.python import log as twisted_log
 
 from stompring import __version__, build
 from stompring.admin.context import TaskList
@@ -116,7 +117,8 @@ class BrokerService(MultiService):
         self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)
         if persistence is None:  # nothing remembers which numbers an earlier run gave
             self.broker.numbers = Numbers(clock_number(self.broker.clock.now))
-        self.policies.recorded.on_error = lambda text, address: self.broker.notifications.notify(
+        self._notify = self.broker.notifications.notify
+        self.policies.recorded.on_error = lambda text, address: self._notify(
             "POLICY_ERROR", text, address=address
         )
         self.connections = Connections(self.broker.clock.now)
@@ -181,20 +183,20 @@ class BrokerService(MultiService):
         """Deliver no message: another broker may be active by now. Clients stay connected."""
         self.broker.suspend_delivery()
         fault = self.replication_fault or "the replicated log does not store"
-        self.broker.notifications.notify("SUSPENDED", f"delivery suspended: {fault}")
+        self._notify("SUSPENDED", f"delivery suspended: {fault}")
 
     def resume_delivery(self) -> None:
         """Undo `suspend_delivery`."""
         self.broker.clock.refresh()
         self.outgoing.gather(self.broker.resume_delivery)
-        self.broker.notifications.notify("RESUMED", "delivery resumed: the replicated log stores again")
+        self._notify("RESUMED", "delivery resumed: the replicated log stores again")
 
     def notify_takeover(self) -> None:
         """Clients are accepted after a takeover."""
         takeover = None if self.node is None else self.node.status().last_takeover
         if takeover is not None:
             seconds = "" if takeover.seconds is None else f", ready after {takeover.seconds:.1f} s"
-            self.broker.notifications.notify("TAKEOVER", f"this broker is active: {takeover.reason}{seconds}")
+            self._notify("TAKEOVER", f"this broker is active: {takeover.reason}{seconds}")
 
     @property
     def replication_fault(self) -> str | None:
@@ -203,7 +205,7 @@ class BrokerService(MultiService):
 
     def _store_failed(self, fault: str | None) -> None:
         kind = "STORE_RECOVERED" if fault is None else "STORE_FAILED"
-        self.broker.notifications.notify(kind, fault or "the store is writable again")
+        self._notify(kind, fault or "the store is writable again")
 
     def authenticator(self) -> Authenticator:
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
@@ -299,7 +301,7 @@ class BrokerService(MultiService):
         except (ConfigurationError, Refused) as fault:
             text = f"cannot reload the configuration, keeping the current one: {fault}"
             log.error("%s", text)
-            self.broker.notifications.notify("RELOADED", text)
+            self._notify("RELOADED", text)
             return Reload(refused=str(fault))
         self.configuration = new
         outcome.applied += self.bridges.apply(new.bridges)
@@ -348,7 +350,7 @@ class BrokerService(MultiService):
             f"configuration reloaded from {file}: {len(applied)} applied, {len(outcome.restart_required)} require a "
             f"restart, {len(outcome.failed)} failed"
         )
-        self.broker.notifications.notify("RELOADED", text)
+        self._notify("RELOADED", text)
         # as every answer to a change, it comes when a crash would not undo it
         self.broker.storage.when_synced(lambda: log.info("%s", text))
 
@@ -360,7 +362,7 @@ class BrokerService(MultiService):
             stopped: Deferred[None] = Deferred()
             self.bridges.stop(STOP_TIMEOUT, lambda: stopped.callback(None))
             yield stopped
-        self.broker.notifications.notify("SHUTDOWN", "the broker is stopping")
+        self._notify("SHUTDOWN", "the broker is stopping")
         self._watch.stop()
         self.garbage.stop()
         self.sampler.stop()
@@ -434,8 +436,7 @@ def run(
         log.error("cannot start the broker: %s", fault)
         return 1
     reactor.addSystemEventTrigger("before", "shutdown", process.shut_down)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
+    signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
     reactor.callWhenRunning(process.heed_signals)  # by then Twisted has set its own handlers
     reactor.run()
     for number in (signal.SIGINT, signal.SIGTERM):  # a second one must not kill it in its last milliseconds
@@ -638,7 +639,7 @@ class BrokerRun:
                 left -= DRAIN_INTERVAL
         log.info("stopping: closing %d connections", len(connections))
         service.systemd.stopping()
-        yield service.stop_listening().addBoth(bool)
+        yield service.stop_listening().addErrback(twisted_log.err)
         released = self._release().addBoth(bool)
         left = SHUTDOWN_GRACE
         while left > 0 and len(connections):

@@ -16,7 +16,7 @@ import socket
 import stat
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
@@ -292,37 +292,30 @@ PENDING_SHARE = 50
 MIN_PENDING_BYTES = 64 * 1024
 
 
+@dataclass(eq=False, repr=False)
 class Replication:
     """The broker's part in a replicated log. The directory's lock stays with it until the process ends.
 
-    ``on_active`` and ``on_step_down`` are called in the reactor, as is ``on_failed`` for a broker that never was
-    active. The process of one that is not active any more ends at once: nothing more may leave it.
+    ``active`` and ``step_down`` are called in the reactor, as is ``failed`` for a broker that never was active. The
+    process of one that is not active any more ends at once: nothing more may leave it. ``lock`` is that of the data
+    directory, where this process has it already. Raises `StoreError`, `ConfigurationError`.
     """
 
-    def __init__(
-        self,
-        configuration: BrokerConfiguration,
-        data: str | None,
-        reactor: Any,
-        on_active: Callable[[], object],
-        on_failed: Callable[[str], object],
-        on_step_down: Callable[[StepDown], object],
-        lock: DataLock | None = None,
-    ) -> None:
-        """``lock`` is that of the data directory, where this process has it already.
+    configuration: InitVar[BrokerConfiguration]
+    data: InitVar[str | None]
+    reactor: Any
+    active: Callable[[], object]
+    failed: Callable[[str], object]
+    step_down: Callable[[StepDown], object]
+    lock: DataLock | None = None
+    _liveness: Liveness | None = None
+    _fresh = True
+    _released = False
 
-        Raises `StoreError`, `ConfigurationError`.
-        """
+    def __post_init__(self, configuration: BrokerConfiguration, data: str | None) -> None:
         settings = configuration.replicated_log
         assert settings is not None
         self.stream = settings.stream
-        self._reactor = reactor
-        self._on_active = on_active
-        self._on_failed = on_failed
-        self._on_step_down = on_step_down
-        self._liveness: Liveness | None = None
-        self._fresh = True
-        self._released = False
         directory = data_directory(configuration, data)
         self._copy = LocalCopy(directory)
         try:
@@ -338,7 +331,7 @@ class Replication:
             Timing(settings.takeover_timeout / 1000),
         )
         self._thread = NodeThread(self.node)
-        self.lock = lock or DataLock(directory.root, copy=True)
+        self.lock = self.lock or DataLock(directory.root, copy=True)
 
     def start(self) -> None:
         """Begin to follow the log."""
@@ -347,16 +340,16 @@ class Replication:
     # ---- see NodeCallbacks; called in other threads
 
     def on_active(self) -> None:
-        self._reactor.callFromThread(self._on_active)
+        self.reactor.callFromThread(self.active)
 
     def on_suspended(self) -> None:
-        self._reactor.callFromThread(bool)  # a round of the reactor checks it
+        self.reactor.callFromThread(bool)  # a round of the reactor checks it
 
     on_resumed = on_suspended
 
     def on_lost(self, reason: str, exit_code: int) -> None:
         if self.node.status().role is Role.FAILED:
-            self._reactor.callFromThread(self._on_failed, reason)
+            self.reactor.callFromThread(self.failed, reason)
             return
         log.error("this broker is not active any more: exit code %d", exit_code)
         logging.shutdown()
@@ -364,7 +357,7 @@ class Replication:
         os._exit(exit_code)
 
     def on_step_down(self, request: StepDown) -> None:
-        self._reactor.callFromThread(self._on_step_down, request)
+        self.reactor.callFromThread(self.step_down, request)
 
     # ---- active
 
@@ -405,12 +398,12 @@ class Replication:
                     log.warning("delivery suspended: the replicated log has not stored anything lately")
                     suspend()
 
-        call_before_rounds(self._reactor, check)
+        call_before_rounds(self.reactor, check)
 
     def ready(self, check_log: Callable[[], object], disk: Disk) -> None:
         """Clients are accepted. ``check_log`` is called while the broker is active, ``disk`` writes its files."""
         self.node.mark_ready()
-        self._liveness = Liveness(self._reactor, disk, self.node.touch, check_log)
+        self._liveness = Liveness(self.reactor, disk, self.node.touch, check_log)
         self._liveness.start()
 
     @property
@@ -427,12 +420,12 @@ class Replication:
         self._released = True
         if self._liveness is not None:
             self._liveness.stop()  # the disk thread has ended
-        pool = self._reactor.getThreadPool()
-        return deferToThreadPool(self._reactor, pool, self.node.release, reason, successor)
+        pool = self.reactor.getThreadPool()
+        return deferToThreadPool(self.reactor, pool, self.node.release, reason, successor)
 
     def stop(self) -> Deferred[Any]:
         """Disconnect and close the local copy, in a thread. After `release`."""
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
+        return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), self._thread.stop)
 
 
 @dataclass(eq=False, repr=False)
@@ -522,6 +515,7 @@ class LogStandby(Standby):
             )
 
 
+@dataclass(eq=False, repr=False)
 class Namesake:
     """Notices an active broker that has the name of this standby: ``own`` describes this process.
 
@@ -529,18 +523,17 @@ class Namesake:
     itself to others, and ``stompring ha`` asks brokers by their names.
     """
 
-    def __init__(self, own: Beat, stream: str) -> None:
-        self._own = own
-        self._stream = stream
-        self._time: int | None = None  # of the last beat; None: not up to date yet
-        self._beats = 0
+    own: Beat
+    stream: str
+    _time: int | None = None  # of the last beat; None: not up to date yet
+    _beats = 0
 
     def check(self, status: NodeStatus) -> None:
         """Count beats that have come since this standby is up to date: earlier ones may be of its own predecessor."""
         if status.role is not Role.STANDBY or status.rebuilding or status.active_time == self._time:
             return
         known, self._time = self._time is not None, status.active_time
-        active, own = status.active, self._own
+        active, own = status.active, self.own
         if not known or active is None or active.broker != own.broker or _process(active) == _process(own):
             return
         self._beats += 1
@@ -549,7 +542,7 @@ class Namesake:
                 "two brokers of the replicated log %s have the name %s: process %d on %s, which is active, and this "
                 "one, process %d on %s. 'stompring ha' cannot tell them apart, and a takeover takes longer: give each "
                 "a name of its own (attribute broker of <replicated-log>) and restart it",
-                self._stream,
+                self.stream,
                 own.broker,
                 active.pid,
                 active.host,

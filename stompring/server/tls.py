@@ -252,8 +252,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
         except SSL.Error:
             self._tlsShutdownFinished(Failure())
             return
-        transport = self.transport
-        assert transport is not None
+        transport: Any = self.transport
         size = at + (at // MAX_RECORD + 1) * RECORD_OVERHEAD
         try:
             while len(written := tls.bio_read(size)) == size:

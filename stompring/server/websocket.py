@@ -196,10 +196,8 @@ class WebSocket:
             failed = protocol.close_sent
             assert failed is not None
             self._fail(failed.code, failed.reason)
-        elif self._partial > MAX_CONTROL_FRAME_SIZE and self._owner is not None:
-            if self._owner.session is not None:
-                self._owner.session.carried = self._partial
-            self._owner.take(b"")  # a part of a long frame is a sign of life
+        elif self._partial > MAX_CONTROL_FRAME_SIZE:
+            self._take(b"")  # a part of a long frame is a sign of life
 
     def _frame_received(self, frame: Frame) -> None:
         opcode, data = frame.opcode, bytes(frame.data)
@@ -239,14 +237,18 @@ class WebSocket:
             self._fail(CloseCode.POLICY_VIOLATION, f"More than {most} {what} within a second")
 
     def _deliver(self) -> None:
-        if self._payloads and self._owner is not None:
+        if self._payloads:
             data = b"".join(self._payloads)
             self._payloads.clear()
-            if self._owner.session is not None:
-                self._owner.session.carried = self._partial
-            self._owner.take(data)
-            session = self._owner.session
-            if session is not None and session.connected:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        owner = self._owner
+        if owner is not None:
+            if owner.session is not None:
+                owner.session.carried = self._partial
+            owner.take(data)
+            if owner.session is not None and owner.session.connected:
                 self._protocol.max_fragment_size = self._factory.max_frame
 
     def _answer_ping(self) -> None:

@@ -218,11 +218,10 @@ class StompSession(Session):
 
     def _wait_for(self, wait: Blocked) -> None:
         """BLOCK: read no more until there is room, or a policy's time is over."""
-        self.blocked = self.heartbeat.suspended = True
         self._offered = wait.offered
         self._blocked_by = wait.address
         wait.address.block(wait.limit)
-        self.outbox.reading.pause()
+        self.block()
         if wait.limit is not None:
             wait.limit.waiting.append(partial(self._on_limit_freed, wait.limit))
         else:
@@ -231,8 +230,7 @@ class StompSession(Session):
 
     def _wait_for_turn(self) -> None:
         """These frames take long: others come first, then the rest of them."""
-        self.blocked = self.heartbeat.suspended = True
-        self.outbox.reading.pause()
+        self.block()
         self.broker.frame_slices.defer(self._go_on_in_turn)
 
     def _go_on_in_turn(self) -> None:

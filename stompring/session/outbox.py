@@ -97,14 +97,12 @@ class ConnectionCounter:
             del self.by_network[network]
 
 
+@dataclass(slots=True)
 class GlobalConnectionLimit:
     """``global-max-connections``: of all STOMP acceptors together. -1: no limit."""
 
-    __slots__ = ("count", "limit")
-
-    def __init__(self, limit: int = -1) -> None:
-        self.limit = limit
-        self.count = 0
+    limit: int = -1
+    count: int = 0
 
 
 class ConnectionLimit:

@@ -160,6 +160,9 @@ HEADER_USE = HeaderUse(
     special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
 )
 
+#: Headers whose values are the key of a plan that SENDs share.
+KEY = tuple(sorted(HEADER_USE.read - HEADER_USE.special - {b"content-length", DUPLICATE_ID}))
+
 #: Destinations, and plans, that a session remembers. A client that writes to more of them has each looked up again.
 ROUTES = 1000
 
@@ -170,7 +173,7 @@ def plan_send(session: Session, head: Head) -> SendPlan:
     destination = headers.get(b"destination")
     if destination is None:
         raise ProtocolError("SEND needs a destination header")
-    key = _route_key(headers)
+    key = (destination, headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
     route = session.routes.get(key)
     if route is None or route.stamp != route.address.stamp:
         if len(session.routes) >= ROUTES:
@@ -186,14 +189,11 @@ def plan_anew(session: Session, head: Head) -> SendPlan:
     kept = head if head.base is None else head.base
     if not kept.kept:
         headers = kept.headers
-        if MEANINGFUL.isdisjoint(headers) and b"receipt" not in headers and b"transaction" not in headers:
-            return _shared_plan(session, kept, _route_key(headers))
+        if HEADER_USE.special.isdisjoint(headers):
+            key = [headers.get(name) for name in KEY]
+            return _shared_plan(session, kept, (*key, b"receipt" in headers, bool(headers.get(DUPLICATE_ID))))
     plan = kept.plan = plan_send(session, kept)
     return plan
-
-
-def _route_key(headers: Mapping[bytes, bytes]) -> tuple[bytes | None, ...]:
-    return headers.get(b"destination"), headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE")
 
 
 def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
@@ -211,11 +211,11 @@ def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
         return plan
     plan, traits, standard = shared
     if isinstance(head, CutHead):
-        rest = head.rest
-        if plan.identifier is not None and head.identifier is not None:
-            plan.identifier = check_identifier_length("_AMQ_DUPL_ID", head.identifier)
+        rest, identifier = head.rest, head.identifier
     else:
-        rest = user_block(head.headers, head.block)
+        rest, identifier = user_block(head.headers, head.block), head.headers.get(DUPLICATE_ID)
+    if plan.identifier is not None and identifier is not None:
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
     plan.traits = traits.with_block(standard + rest)
     return plan
 

@@ -178,9 +178,13 @@ class Session:
 
         when_done(is_done)
         if not done:
-            self.blocked = self.heartbeat.suspended = True
-            self.outbox.reading.pause()
+            self.block()
             raise InProgress
+
+    def block(self) -> None:
+        """Read nothing, until `go_on`."""
+        self.blocked = self.heartbeat.suspended = True
+        self.outbox.reading.pause()
 
     # ---- bytes out
 

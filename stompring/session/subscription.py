@@ -552,9 +552,7 @@ class RecordingAutoSubscription(AutoSubscription):
             if not taken:
                 queue.broker.storage.record(self._entries)
             taken.append(message)
-        queue.messages_acknowledged += 1
-        self.settled += 1
-        self.write(message, self.lead)
+        super().deliver_message(message)
 
     def deliver_reference(self, ref: Reference) -> None:
         """See `Consumer.deliver_reference`."""
