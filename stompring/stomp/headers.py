@@ -353,7 +353,13 @@ class CutHead(Head):
         rest: bytes,
         identifier: bytes | None,
     ) -> None:
-        super().__init__(b"SEND", None, length)
+        self.command = b"SEND"
+        self._headers = None
+        self.content_length = length
+        self._block = b""
+        self.base = None
+        self.kept = False
+        self.plan = None
         self._data = data
         self._start = start
         self._stop = stop
