@@ -639,7 +639,10 @@ class BrokerRun:
                 left -= DRAIN_INTERVAL
         log.info("stopping: closing %d connections", len(connections))
         service.systemd.stopping()
-        yield service.stop_listening().addErrback(twisted_log.err)
+        try:
+            yield service.stop_listening()
+        except Exception:  # the rest of the stop does not depend on it
+            twisted_log.err()
         released = self._release().addBoth(bool)
         left = SHUTDOWN_GRACE
         while left > 0 and len(connections):
