@@ -100,7 +100,7 @@ def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> 
         before, now = getattr(started, name), getattr(new, name)
         if name.endswith("_acceptors"):
             named = {one.name: one for one in before}, {one.name: one for one in now}
-            yield from (f"<acceptors>: acceptor {text}" for text in _compared(*named, "{}"))
+            yield from _compared(*named, "<acceptors>: acceptor {}")
         elif before != now:
             yield f"<{ELEMENTS[name]}>"
 

@@ -233,7 +233,15 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
     A client that promises no beats is closed for silence only where a TTL is configured: ``connectionTtl`` of the
     acceptor, or ``connection-ttl-override``.
     """
-    client_sends, client_wants = _parse(header)
+    client_sends = client_wants = 0
+    if header is not None:
+        parts = [part.strip(" \t") for part in header.split(",")]
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise ProtocolError(
+                f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
+            )
+        # nine digits are more than `MAX_INTERVAL` has: int() would refuse 4301
+        client_sends, client_wants = (min(int(part.lstrip("0")[:9] or "0"), MAX_INTERVAL) for part in parts)
     modifier = acceptor.heart_beat_to_connection_ttl_modifier
     ttl = acceptor.connection_ttl or max(ttl_override, 0)
     if client_sends:
@@ -242,19 +250,6 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
             ttl = min(ttl, acceptor.connection_ttl_max)
     send = max(client_wants, MIN_BEAT) if client_wants else 0
     return HeartbeatIntervals(send, int(ttl / modifier), ttl)
-
-
-def _parse(header: str | None) -> tuple[int, int]:
-    if header is None:
-        return 0, 0
-    parts = [part.strip(" \t") for part in header.split(",")]
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise ProtocolError(
-            f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
-        )
-    # nine digits are more than `MAX_INTERVAL` has: int() would refuse 4301
-    sends, wants = (min(int(part.lstrip("0")[:9] or "0"), MAX_INTERVAL) for part in parts)
-    return sends, wants
 
 
 #: Longer intervals than a day mean "practically never", and would overflow timers.
