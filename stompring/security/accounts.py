@@ -651,11 +651,8 @@ class Users(WatchedFile[dict[str, str]]):
                 self._matches(self._dummy(next(iter(content.values()), ARGON2)), password)
                 return False
             return self._matches(hashed, password)
-        except (
-            VerifyMismatchError,
-            UnicodeEncodeError,
-        ):  # a lone surrogate is in no password that was ever set
-            return False
+        except (VerifyMismatchError, UnicodeEncodeError):
+            return False  # a lone surrogate is in no password that was ever set
         except VerificationError as error:
             text = f"password of user {name!r} cannot be verified: {error}"
             raise ConfigurationError(text, str(self.path)) from error

@@ -368,10 +368,8 @@ class Security:
             file.refresh_or_log()
 
     def _check_files(self) -> Deferred[None]:
-        def failed(failure: Failure) -> None:
-            log.error("cannot check the users and roles files for changes: %s", failure.getTraceback())
-
-        return self.read_changes().addErrback(failed)
+        text = "cannot check the users and roles files for changes: %s"
+        return self.read_changes().addErrback(lambda failure: log.error(text, failure.getTraceback()))
 
     def _report_change(self) -> None:
         if self.authority.generation != self._reported_generation:

@@ -21,7 +21,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -257,7 +257,7 @@ class DiskMonitor:
 
     broker: Broker
     disk: Disk
-    paths: Iterable[Path]
+    paths: Collection[Path]
     read: Callable[[Path], DiskUsage] = disk_usage
     log_usage: Callable[[], LogUsage] | None = None
     #: called with each measurement while a disk or the log is full: what can go should go now
