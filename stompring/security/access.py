@@ -150,19 +150,15 @@ class Permissions:
 
     def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
         """The entries of the addresses that a wildcard address stands for."""
-        deciding = list(self._of_names(wildcard))
+        addresses = Pattern(wildcard, self._syntax)
+        names = (*self._named.items(), *self._literal.items())
+        deciding = [entry for name, entry in names if addresses.matches(name)]
         for pattern, entry in self._patterns:
             if overlaps(pattern.text, wildcard, self._syntax):
                 deciding.append(entry)
                 if covers(pattern.text, wildcard, self._syntax):
                     return tuple(deciding)  # less specific ones decide about none of them
         return ()
-
-    def _of_names(self, wildcard: str) -> Iterator[SecuritySettingEntry]:
-        pattern = Pattern(wildcard, self._syntax)
-        for name, entry in (*self._named.items(), *self._literal.items()):
-            if pattern.matches(name):
-                yield entry
 
 
 #: Advice that follows a warning of `open_management`.
@@ -182,7 +178,8 @@ def open_management(configuration: BrokerConfiguration) -> Iterator[str]:
         configuration.management_address,
         configuration.management_notification_address,
     )
-    managers = _granted(rules, (PermissionType.MANAGE,), management)
+    deciding = rules.decide(NO_ROLES, PermissionType.MANAGE, management).entries
+    managers = NO_ROLES.union(*(entry.roles.get(PermissionType.MANAGE, NO_ROLES) for entry in deciding))
     for address, permissions, reason in (
         (notifications, _READ_AND_SEND, "its messages show users, hosts and names of temporary queues"),
         (management, _READ_AND_CREATE, "it is for management requests alone"),
@@ -207,12 +204,6 @@ _READ_AND_CREATE = (
 )
 
 
-def _granted(rules: Permissions, permissions: Iterable[PermissionType], address: str) -> frozenset[str]:
-    """The roles that have one of these permissions on an address."""
-    entries = rules.decide(NO_ROLES, PermissionType.MANAGE, address).entries
-    return NO_ROLES.union(*(entry.roles.get(each, NO_ROLES) for entry in entries for each in permissions))
-
-
 class AccessControl:
     """Permissions of roles and roles of users, as they are now. ``refusals`` counts refusals since the start."""
 
@@ -226,11 +217,6 @@ class AccessControl:
     def generation(self) -> tuple[int, int]:
         """Changes when a decision may have changed: decisions can be cached until then."""
         return self._reloads, self._roles.generation
-
-    @property
-    def grants_anything(self) -> bool:
-        """Whether there is any entry."""
-        return self.permissions.grants_anything
 
     def roles_of(self, user: str) -> frozenset[str]:
         """The roles of a user."""
@@ -270,7 +256,7 @@ class LoginThrottle:
         self._failures: OrderedDict[str, tuple[int, float]] = (
             OrderedDict()
         )  # number of failures, time of the last one
-        self._delayed: dict[str, int] = {}
+        self._delayed: Counter[str] = Counter()
 
     def failed(self, host: str) -> bool:
         """Record a failed login. True if it is the one after which logins of the host are delayed."""
@@ -290,17 +276,17 @@ class LoginThrottle:
     def begin_delay(self, host: str) -> bool:
         """Count a delayed login. False if the host has too many."""
         key = source_network(host)
-        if self._delayed.get(key, 0) >= MAX_DELAYED:
+        if self._delayed[key] >= MAX_DELAYED:
             return False
-        self._delayed[key] = self._delayed.get(key, 0) + 1
+        self._delayed[key] += 1
         return True
 
     def end_delay(self, host: str) -> None:
         """The delay of a login is over."""
         key = source_network(host)
-        remaining = self._delayed.pop(key) - 1
-        if remaining:
-            self._delayed[key] = remaining
+        self._delayed[key] -= 1
+        if not self._delayed[key]:
+            del self._delayed[key]
 
     def _of(self, key: str) -> int:
         found = self._failures.get(key)

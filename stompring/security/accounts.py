@@ -52,6 +52,8 @@ Content = TypeVar("Content")
 Version = tuple[int, ...] | None
 """Inode, time of change and size of a file; None without a file."""
 
+Versions = dict[str, Version]
+
 
 LOCK_TIME, LOCK_PAUSE = 10.0, 0.02
 """Seconds to wait for the lock of another edit, and between two attempts."""
@@ -64,6 +66,17 @@ def version_of(path: Path) -> Version:
     except FileNotFoundError:
         return None
     return (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def versions_of(files: Iterable[str]) -> Versions:
+    """The version of each file; None for a file that is missing or out of reach."""
+    found: Versions = {}
+    for file in files:
+        try:
+            found[file] = version_of(Path(file))
+        except OSError:
+            found[file] = None
+    return found
 
 
 def read_lines(path: Path, what: str) -> list[str]:
@@ -80,10 +93,10 @@ def read_lines(path: Path, what: str) -> list[str]:
 
 
 @contextmanager
-def edit_lines(path: Path, what: str, check: Callable[[list[str]], object]) -> Iterator[list[str]]:
+def edit_lines(path: Path, what: str, parse: Callable[[list[str], str], object]) -> Iterator[list[str]]:
     """Edit the lines of a file, or create it: the list of lines is written when the block ends without an exception.
 
-    ``check`` raises ConfigurationError for invalid lines of the present file. The file is replaced atomically, so
+    ``parse`` raises ConfigurationError for invalid lines of the present file. The file is replaced atomically, so
     that a broker reads the old or the new one; a lock on the directory serialises edits.
     Raises ConfigurationError if the file has an invalid line, cannot be read or written, or was changed meanwhile.
     """
@@ -99,7 +112,7 @@ def edit_lines(path: Path, what: str, check: Callable[[list[str]], object]) -> I
         except OSError as error:
             raise unreadable(real, error, what) from error
         before = [] if version is None else read_lines(real, what)
-        check(before)
+        parse(before, str(path))
         lines = list(before)
         yield lines
         if lines != before:
@@ -134,11 +147,8 @@ def name_of(line: str) -> str | None:
     return None if not text or text.startswith("#") else text.partition("=")[0].strip()
 
 
-class Entry(NamedTuple):
-    """One line of a properties file. ``value`` is None for a line without a separator."""
-
-    name: str
-    value: str | None
+Entry = tuple[str, str | None]
+"""Name and value of one line of a properties file. The value is None for a line without a separator."""
 
 
 class Syntax(NamedTuple):
@@ -153,10 +163,8 @@ class Syntax(NamedTuple):
 
 def _read_plain(line: str) -> Entry | None:
     name = name_of(line)
-    if name is None:
-        return None
     _, separator, value = line.partition("=")
-    return Entry(name, value.strip() if separator else None)
+    return None if name is None else (name, value.strip() if separator else None)
 
 
 _JAVA_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*[=:]")
@@ -171,8 +179,8 @@ def _read_java(line: str) -> Entry | None:
         return None
     separator = _JAVA_SEPARATOR.search(text)
     if separator is None:
-        return Entry(_unescaped(text), None)
-    return Entry(_unescaped(text[: separator.end() - 1].strip()), _unescaped(text[separator.end() :].strip()))
+        return _unescaped(text), None
+    return _unescaped(text[: separator.end() - 1].strip()), _unescaped(text[separator.end() :].strip())
 
 
 def _unescaped(text: str) -> str:
@@ -225,7 +233,7 @@ class Edit:
         new = [] if value is None else [self._syntax.write(name, value)]
         for index, line in enumerate(self.lines):
             entry = self._syntax.read(line)
-            if entry is not None and entry.name == name:
+            if entry is not None and entry[0] == name:
                 self.lines[index : index + 1] = new
                 return
         self.lines += new
@@ -242,9 +250,9 @@ def parse_entries(
         entry = syntax.read(line)
         if entry is None:
             continue
-        name = entry.name
+        name, value = entry
         try:
-            found[name] = read(*entry)
+            found[name] = read(name, value)
             if name in numbers:
                 raise ValueError(f"{kind} {name!r} is already in line {numbers[name]}")
         except ValueError as error:
@@ -426,7 +434,7 @@ class RolesEdit(Edit):
 @contextmanager
 def edit_roles(path: Path) -> Iterator[RolesEdit]:
     """Edit a roles file, or create it (`edit_lines`)."""
-    with edit_lines(path, ROLES_FILE, lambda lines: parse_roles(lines, str(path))) as lines:
+    with edit_lines(path, ROLES_FILE, parse_roles) as lines:
         yield RolesEdit(lines, syntax_of(path))
 
 
@@ -531,12 +539,6 @@ def verify_pbkdf2(hashed: str, password: str) -> bool:
     return hmac.compare_digest(computed, expected)
 
 
-def dummy_pbkdf2() -> str:
-    """A hash of Artemis that no password matches."""
-    salt, digest = secrets.token_hex(PBKDF2_SALT), secrets.token_hex(PBKDF2_LENGTH)
-    return f"ENC({PBKDF2_ITERATIONS}:{salt}:{digest})"
-
-
 USERS_FILE = "users file"
 
 
@@ -569,7 +571,7 @@ class UsersEdit(Edit):
 @contextmanager
 def edit_users(path: Path, hasher: PasswordHasher = HASHER) -> Iterator[UsersEdit]:
     """Edit a users file, or create it (`edit_lines`)."""
-    with edit_lines(path, USERS_FILE, lambda lines: parse_users(lines, str(path))) as lines:
+    with edit_lines(path, USERS_FILE, parse_users) as lines:
         yield UsersEdit(lines, hasher, syntax_of(path))
 
 
@@ -613,10 +615,6 @@ def check_users_file(configuration: BrokerConfiguration) -> None:
         )
 
 
-def _is_hash(text: str) -> bool:
-    return text.startswith(ARGON2) or is_pbkdf2(text)
-
-
 class Users(WatchedFile[dict[str, str]]):
     """The users of one file, which is read again when it has changed, before each login.
 
@@ -653,10 +651,8 @@ class Users(WatchedFile[dict[str, str]]):
                 self._matches(self._dummy(next(iter(content.values()), ARGON2)), password)
                 return False
             return self._matches(hashed, password)
-        except VerifyMismatchError:
-            return False
-        except UnicodeEncodeError:
-            return False  # a lone surrogate: in no password that was ever set
+        except (VerifyMismatchError, UnicodeEncodeError):
+            return False  # a lone surrogate is in no password that was ever set
         except VerificationError as error:
             text = f"password of user {name!r} cannot be verified: {error}"
             raise ConfigurationError(text, str(self.path)) from error
@@ -672,12 +668,15 @@ class Users(WatchedFile[dict[str, str]]):
         """A hash that no password matches, of the same kind as ``like``."""
         if like.startswith(ARGON2):
             return dummy_hash(self._hasher)
-        return dummy_pbkdf2() if is_pbkdf2(like) else secrets.token_hex(PBKDF2_LENGTH)
+        digest = secrets.token_hex(PBKDF2_LENGTH)
+        if is_pbkdf2(like):
+            return f"ENC({PBKDF2_ITERATIONS}:{secrets.token_hex(PBKDF2_SALT)}:{digest})"
+        return digest
 
     def plain_passwords(self) -> list[str]:
         """The users whose password the file has as it is, without a hash."""
-        content = self.content
-        return [name for name, hashed in content.items() if not _is_hash(hashed)]
+        users = self.content.items()
+        return [name for name, text in users if not (text.startswith(ARGON2) or is_pbkdf2(text))]
 
     def needs_rehash(self, name: str) -> bool:
         """Whether the hash is no argon2 or has other parameters than new hashes: the password should be set again.
@@ -719,7 +718,7 @@ class UserFiles:
         wanted = _checked_roles(name, roles)
         with _checking("password"):
             check_password(password)
-        self._roles()  # an invalid roles file must not leave a user without roles
+        Roles(self.roles)  # an invalid roles file must not leave a user without roles
         with edit_users(self.users, self.hasher) as edit:
             if name in edit:
                 raise Refused(f"User {name} exists already")
@@ -731,7 +730,7 @@ class UserFiles:
     def change(self, name: str, password: str | None = None, roles: Iterable[str] | None = None) -> None:
         """Replace the password, the roles, or both. Raises `NotFound` for an unknown user."""
         certified = name in self.certified()
-        if not certified and name not in self._users():
+        if not certified and name not in Users(self.users):
             raise _unknown(name)
         wanted = None if roles is None else _checked_roles(name, roles)
         if password is not None:
@@ -752,7 +751,7 @@ class UserFiles:
 
     def remove(self, name: str) -> None:
         """Remove a user, and revoke all roles of the user. Raises `NotFound` for an unknown user."""
-        if name not in self._users():
+        if name not in Users(self.users):
             raise (
                 _unknown(name)
                 if name not in self.certified()
@@ -777,20 +776,13 @@ class UserFiles:
             for role in wanted:
                 edit.grant(role, name)
 
-    def _users(self) -> Collection[str]:
-        return parse_users(read_lines(self.users, USERS_FILE), str(self.users))
-
-    def _roles(self) -> Mapping[str, frozenset[str]]:
-        lines = read_lines(self.roles, ROLES_FILE) if self.roles.exists() else []
-        return roles_by_user(lines, str(self.roles))
-
     def _check_managers(self, name: str, wanted: frozenset[str]) -> None:
         """Raise `Refused` if nobody could manage users once ``name`` has the roles ``wanted``."""
-        roles = self._roles()
-        if self.manages(wanted) or not self.manages(roles.get(name, NO_ROLES)):
+        roles = Roles(self.roles)
+        if self.manages(wanted) or not self.manages(roles.of(name)):
             return
-        others = {*self._users(), *self.certified()} - {name}
-        if not any(self.manages(roles.get(other, NO_ROLES)) for other in others):
+        others = {*Users(self.users).content, *self.certified()} - {name}
+        if not any(self.manages(roles.of(other)) for other in others):
             raise Refused(
                 f"User {name} is the last one with permission='MANAGE' on address activemq.management: nobody could "
                 "manage users any more. Grant a role with this permission to another user first"

@@ -135,7 +135,10 @@ def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | N
         for file in _files(Path(path), own):
             data = _read(file)
             if own is None and is_keystore(data):
-                found += _keystore_identities(file, data, password)
+                store = _keystore(file, data, password, "keyStorePassword")
+                if not store.keys:
+                    raise CertificateError(f"{file}: no private key in this keystore")
+                found += [Identity(str(file), chain, key) for key, chain in store.keys]
             else:
                 found.append(_identity(file, own, password))
     return found
@@ -148,13 +151,6 @@ def _keystore(file: str | Path, data: bytes, password: str | None, parameter: st
         return read_keystore(data, password)
     except KeystoreError as error:
         raise CertificateError(f"{file}: {error}") from None
-
-
-def _keystore_identities(file: Path, data: bytes, password: str | None) -> list[Identity]:
-    store = _keystore(file, data, password, "keyStorePassword")
-    if not store.keys:
-        raise CertificateError(f"{file}: no private key in this keystore")
-    return [Identity(str(file), chain, key) for key, chain in store.keys]
 
 
 def read_certificates(path: str, password: str | None = None) -> list[x509.Certificate]:
@@ -260,10 +256,6 @@ class CertificateUsers(WatchedFile[Mapping[str, str]]):
         """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
         super().__init__(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
 
-    def subjects_by_user(self) -> dict[str, str]:
-        """User to the subject of the certificate."""
-        return {user: subject for subject, user in self.content.items()}
-
     def user_of(self, subject: str) -> str | None:
         """The user of a certificate subject, None for an unknown subject."""
         return self.content.get(normalized(subject))
@@ -272,22 +264,20 @@ class CertificateUsers(WatchedFile[Mapping[str, str]]):
 def parse_certificate_users(lines: list[str], file: str) -> Mapping[str, str]:
     """Subject to user. Raises ConfigurationError with the invalid line."""
     users: dict[str, str] = {}
-    lines_of_users: dict[str, int] = {}
-    lines_of_subjects: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         name = name_of(line)
         if name is None:
             continue
         try:
             subject = _subject_of(line, name)
-            if name in lines_of_users:
-                raise ValueError(f"user {name!r} is already in line {lines_of_users[name]}")
-            if subject in users:
-                raise ValueError(f"certificate {subject!r} is already in line {lines_of_subjects[subject]}")
+            for each in (f"user {name!r}", f"certificate {subject!r}"):
+                if each in numbers:
+                    raise ValueError(f"{each} is already in line {numbers[each]}")
+                numbers[each] = number
         except ValueError as error:
             raise ConfigurationError(str(error), file, number) from None
         users[subject] = name
-        lines_of_users[name] = lines_of_subjects[subject] = number
     return users
 
 
@@ -382,17 +372,13 @@ def _read_jks(data: bytes, password: str) -> Keystore:
         reader.take(8)  # the time at which it was made
         if kind == _KEY_ENTRY:
             key = load_der_private_key(_private_key(reader.take(reader.number(4)), secret), None)
-            store.keys.append((key, tuple(_chain(reader, version))))
+            chain = tuple(_certificate(reader, version) for _ in range(reader.number(4)))
+            store.keys.append((key, chain))
         elif kind == _TRUSTED_ENTRY:
             store.trusted.append(_certificate(reader, version))
         else:
             raise ValueError(f"an entry of type {kind} is unknown")
     return store
-
-
-def _chain(reader: _Reader, version: int) -> Iterator[x509.Certificate]:
-    for _ in range(reader.number(4)):
-        yield _certificate(reader, version)
 
 
 def _certificate(reader: _Reader, version: int) -> x509.Certificate:
@@ -407,11 +393,11 @@ def _certificate(reader: _Reader, version: int) -> x509.Certificate:
 
 def _private_key(sealed: bytes, secret: bytes) -> bytes:
     """PKCS8 out of an EncryptedPrivateKeyInfo of Sun's own algorithm: salt, key, digest."""
-    outer = _element(sealed, 0x30)
-    algorithm, at = _element_at(outer, 0, 0x30)
+    outer, _ = _element(sealed, 0, 0x30)
+    algorithm, at = _element(outer, 0, 0x30)
     if not algorithm.startswith(_SUN_ALGORITHM):
         raise ValueError("a private key has an unknown encryption")
-    hidden, _ = _element_at(outer, at, 0x04)
+    hidden, _ = _element(outer, at, 0x04)
     salt, body, digest = hidden[:_DIGEST_SIZE], hidden[_DIGEST_SIZE:-_DIGEST_SIZE], hidden[-_DIGEST_SIZE:]
     stream = bytearray()
     block = salt
@@ -432,11 +418,7 @@ def _sha1(data: bytes) -> bytes:
     return hashlib.sha1(data, usedforsecurity=False).digest()
 
 
-def _element(data: bytes, tag: int) -> bytes:
-    return _element_at(data, 0, tag)[0]
-
-
-def _element_at(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
+def _element(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
     """The value of a DER element, and where it ends."""
     if data[at] != tag:
         raise ValueError("a private key is not DER")
@@ -447,19 +429,19 @@ def _element_at(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
+@dataclass
 class _Reader:
     """Bytes in the format of Java's ``DataOutputStream``."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+    data: bytes
+    at: int = 0
 
     def take(self, size: int) -> bytes:
-        at = self._at
-        self._at = at + size
-        if self._at > len(self._data):
+        at = self.at
+        self.at = at + size
+        if self.at > len(self.data):
             raise ValueError("the file is truncated")
-        return self._data[at : self._at]
+        return self.data[at : self.at]
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")

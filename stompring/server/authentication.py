@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
+from twisted.internet.defer import Deferred, DeferredLock, inlineCallbacks
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
@@ -27,7 +27,15 @@ from stompring.security.access import (
     Permissions,
     VerifiedLogins,
 )
-from stompring.security.accounts import HASHER, PasswordHasher, Roles, UserFiles, Users, check_users_file
+from stompring.security.accounts import (
+    HASHER,
+    PasswordHasher,
+    Roles,
+    UserFiles,
+    Users,
+    WatchedFile,
+    check_users_file,
+)
 from stompring.security.certificates import CertificateUsers
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import SHOWN, Authorizer, PermissionSource
@@ -41,125 +49,6 @@ ACCEPTED, REFUSED, THROTTLED, OVERLOADED, FAILED = "accepted", "refused", "throt
 
 #: HTTP status of a refusal, and back from it.
 OUTCOMES = {401: REFUSED, 429: THROTTLED, 503: OVERLOADED, 500: FAILED}
-
-
-class Logins:
-    """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
-
-    ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results of logins. ``guest`` is
-    the login of STOMP clients without login and passcode, None where they are refused.
-    """
-
-    def __init__(
-        self,
-        rights: PermissionSource,
-        passwords: PasswordVerifier,
-        throttle: LoginThrottle,
-        reactor: Any,
-        user_of: Callable[[str], str | None] = lambda subject: None,
-    ) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.guest: Login | None = None
-        self._rights = rights
-        self._passwords = passwords
-        self._throttle = throttle
-        self._reactor = reactor
-        self._user_of = user_of
-
-    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
-        """See `Authenticator`."""
-        self.log_in(credentials).addCallbacks(
-            lambda login: answer(login, ""), lambda failure: answer(None, str(failure.value))
-        )
-
-    def log_in(self, credentials: Credentials) -> Deferred[Login]:
-        """The login. Fails with `Refused` of status 401, 429, 503, or 500 for a fault of the broker."""
-        login, passcode = credentials.login, credentials.passcode
-        certified = None if credentials.certificate is None else self._user_of(credentials.certificate)
-        if certified is not None and login not in (None, certified):
-            found = self._mismatch(credentials, certified)
-        elif certified is not None and passcode is None:
-            found = succeed(self._login(certified))
-        elif login is not None and passcode is not None:
-            found = self._by_password(credentials.host, login, passcode)
-        elif self.guest is not None and login is None and passcode is None:
-            found = succeed(self.guest)
-        else:
-            found = fail(_missing_credentials(credentials, certified))
-        return found.addCallbacks(self._accepted, self._refused, errbackArgs=(login,))
-
-    def _mismatch(self, credentials: Credentials, certified: str) -> Deferred[Login]:
-        self._failed(credentials.host)
-        return fail(
-            Refused(
-                f"Security Error occurred: the certificate is that of user [{certified}], not of "
-                f"[{(credentials.login or '')[:SHOWN]}]",
-                status=401,
-            )
-        )
-
-    def _by_password(self, host: str, login: str, passcode: str) -> Deferred[Login]:
-        delay = self._throttle.delay(host)
-        if not delay:
-            return self._check(host, login, passcode)
-        if not self._throttle.begin_delay(host):
-            reason = Refused(
-                f"Security Error occurred: too many failed logins from {host}; try again later", status=429
-            )
-            return fail(reason)
-        waited: Deferred[Any] = deferLater(self._reactor, delay, self._throttle.end_delay, host)
-        return waited.addCallback(lambda _: self._check(host, login, passcode))
-
-    def _check(self, host: str, login: str, passcode: str) -> Deferred[Login]:
-        def checked(right: bool) -> Login:
-            if right:
-                return self._login(login)
-            self._failed(host)
-            raise Refused(
-                f"Security Error occurred: User name [{login[:SHOWN]}] or password is invalid", status=401
-            )
-
-        return self._passwords.verify(login, passcode, host).addCallback(checked)
-
-    def _login(self, user: str) -> Login:
-        return Login(user, Authorizer(user, self._rights), verified=True)
-
-    def _failed(self, host: str) -> None:
-        if self._throttle.failed(host):
-            log.warning(
-                "%d failed logins from %s: delaying further logins from there",
-                FREE_FAILURES,
-                host or "one host",
-                extra={"peer": host},
-            )
-
-    def _accepted(self, login: Login) -> Login:
-        self.outcomes[ACCEPTED] += 1
-        return login
-
-    def _refused(self, failure: Failure, login: str | None) -> Failure:
-        if not isinstance(failure.value, Refused):
-            log.error(
-                "cannot check the login of user %r: %s", login, failure.getTraceback(), extra={"user": login}
-            )
-            reason = Refused(
-                "Security Error occurred: the login cannot be checked; see the broker's log",
-                status=500,
-            )
-            failure = Failure(reason)
-        assert isinstance(failure.value, Refused)
-        self.outcomes[OUTCOMES[failure.value.status]] += 1
-        return failure
-
-
-def _missing_credentials(credentials: Credentials, certified: str | None) -> Refused:
-    if credentials.certificate is not None and certified is None:
-        return Refused(
-            f"Security Error occurred: certificate subject {credentials.certificate} is not mapped to a user; "
-            "login and passcode are required",
-            status=401,
-        )
-    return Refused("Security Error occurred: login and passcode are required", status=401)
 
 
 #: Passwords that are checked at a time. Each check works on several cores itself.
@@ -179,22 +68,113 @@ class _Check:
     password: str = field(repr=False)
 
 
-class PasswordVerifier:
-    """Verifies passwords in threads. A verified login is not checked again for a while, unless its file changes.
+class Logins:
+    """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    ``follow`` reads users files that have changed; it is called in a thread, before each check.
+    Passwords are verified in threads. A verified login is not checked again for ``seconds``, unless the users file
+    changes: ``follow`` reads files that have changed, in a thread, before each check. ``user_of`` maps the subject of a
+    certificate to a user. ``outcomes`` counts the results of logins. ``guest`` is the login of STOMP clients without
+    login and passcode, None where they are refused.
     """
 
     def __init__(
-        self, users: Users, remembered: VerifiedLogins, follow: Callable[[], object], reactor: Any
+        self,
+        users: Users,
+        rights: PermissionSource,
+        follow: Callable[[], object],
+        user_of: Callable[[str], str | None],
+        seconds: float,
+        reactor: Any,
     ) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.guest: Login | None = None
+        self.verified = VerifiedLogins(seconds, reactor.seconds)
         self._users = users
-        self._remembered = remembered
+        self._rights = rights
         self._follow = follow
+        self._user_of = user_of
         self._reactor = reactor
+        self._throttle = LoginThrottle(reactor.seconds)
         self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # identical logins share one check
         self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
         self._running = 0
+
+    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+        """See `Authenticator`."""
+        self.log_in(credentials).addCallbacks(
+            lambda login: answer(login, ""), lambda failure: answer(None, str(failure.value))
+        )
+
+    def log_in(self, credentials: Credentials) -> Deferred[Login]:
+        """The login. Fails with `Refused` of status 401, 429, 503, or 500 for a fault of the broker."""
+        checked: Deferred[Login | Refused] = self._check(credentials)
+        return checked.addBoth(self._count, credentials.login)
+
+    def _count(self, outcome: Login | Refused | Failure, login: str | None) -> Login | Failure:
+        if isinstance(outcome, Login):
+            self.outcomes[ACCEPTED] += 1
+            return outcome
+        reason = outcome.value if isinstance(outcome, Failure) else outcome
+        if not isinstance(reason, Refused):
+            assert isinstance(outcome, Failure)
+            text = "cannot check the login of user %r: %s"
+            log.error(text, login, outcome.getTraceback(), extra={"user": login})
+            reason = Refused(
+                "Security Error occurred: the login cannot be checked; see the broker's log", status=500
+            )
+        self.outcomes[OUTCOMES[reason.status]] += 1
+        return Failure(reason)
+
+    @inlineCallbacks
+    def _check(self, credentials: Credentials) -> Any:
+        """A `Login`, or the `Refused`, which is not raised: its traceback would be a cycle."""
+        login, passcode, host = credentials.login, credentials.passcode, credentials.host
+        certified = None if credentials.certificate is None else self._user_of(credentials.certificate)
+        if certified is not None and login not in (None, certified):
+            self._failed(host)
+            return Refused(
+                f"Security Error occurred: the certificate is that of user [{certified}], not of "
+                f"[{(login or '')[:SHOWN]}]",
+                status=401,
+            )
+        if certified is not None and passcode is None:
+            return self._login(certified)
+        if self.guest is not None and login is None and passcode is None:
+            return self.guest
+        if login is None or passcode is None:
+            text = "login and passcode are required"
+            if credentials.certificate is not None and certified is None:
+                text = f"certificate subject {credentials.certificate} is not mapped to a user; {text}"
+            return Refused(f"Security Error occurred: {text}", status=401)
+        delay = self._throttle.delay(host)
+        if delay:
+            if not self._throttle.begin_delay(host):
+                return Refused(
+                    f"Security Error occurred: too many failed logins from {host}; try again later",
+                    status=429,
+                )
+            yield deferLater(self._reactor, delay, self._throttle.end_delay, host)
+        right: bool = yield self.verify(login, passcode, host)
+        if right:
+            return self._login(login)
+        self._failed(host)
+        return Refused(
+            f"Security Error occurred: User name [{login[:SHOWN]}] or password is invalid", status=401
+        )
+
+    def _login(self, user: str) -> Login:
+        return Login(user, Authorizer(user, self._rights), verified=True)
+
+    def _failed(self, host: str) -> None:
+        if self._throttle.failed(host):
+            log.warning(
+                "%d failed logins from %s: delaying further logins from there",
+                FREE_FAILURES,
+                host or "one host",
+                extra={"peer": host},
+            )
+
+    # ---- passwords
 
     def followed(self) -> Deferred[None]:
         """Fires when the files have been checked for changes."""
@@ -209,8 +189,8 @@ class PasswordVerifier:
 
     def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
         generation = self._users.generation
-        digest = self._remembered.digest(generation, name, password)
-        if self._remembered.contains(digest):
+        digest = self.verified.digest(generation, name, password)
+        if self.verified.contains(digest):
             return True
         answer: Deferred[bool] = Deferred()
         if digest in self._waiting:
@@ -234,7 +214,7 @@ class PasswordVerifier:
     def _checked(self, outcome: bool | Failure, check: _Check) -> None:
         self._running -= 1
         if outcome is True and check.generation == self._users.generation:
-            self._remembered.add(check.digest)
+            self.verified.add(check.digest)
         self._answer_all(check.digest, outcome)
         self._start_checks()
 
@@ -293,18 +273,18 @@ class Security:
         self.roles = Roles(configuration.roles_file)
         certificates = configuration.certificate_users_file
         self._certificates = None if certificates is None else CertificateUsers(certificates)
+        self._files: list[WatchedFile[Any]] = [self.users, self.roles]
+        if self._certificates is not None:
+            self._files.append(self._certificates)
         self.authority = AccessControl(Permissions.of(configuration), self.roles)
         self._changed = changed
         self._reported_generation = self.authority.generation
         interval = configuration.security_invalidation_interval / 1000
-        self._remembered = VerifiedLogins(interval, reactor.seconds)
-        self._passwords = PasswordVerifier(self.users, self._remembered, self._follow_files, reactor)
-        self.logins = Logins(
-            self.authority, self._passwords, LoginThrottle(reactor.seconds), reactor, self._user_of
-        )
+        self.logins = Logins(self.users, self.authority, self._follow_files, self._user_of, interval, reactor)
         self._use_guest(configuration)
-        files = UserFiles(self.users.path, self.roles.path, self._manages, self.certificate_subjects, hasher)
-        self._user_files = files
+        self._user_files = UserFiles(
+            self.users.path, self.roles.path, self._manages, self.certificate_subjects, hasher
+        )
         self._edits = DeferredLock()
         self._file_check = LoopingCall(self._check_files)
         self._file_check.clock = reactor
@@ -322,7 +302,7 @@ class Security:
                 len(plain),
                 ", ".join(plain[:MAX_SHOWN_USERS]) + (", …" if len(plain) > MAX_SHOWN_USERS else ""),
             )
-        if not self.authority.grants_anything:
+        if not self.authority.permissions.grants_anything:
             log.warning("no <security-setting>: no user has a permission")
         self._file_check.start(self._interval, now=False)
 
@@ -333,9 +313,8 @@ class Security:
 
     def refresh(self) -> None:
         """Read the files again that have changed. Raises `ConfigurationError`; then nothing is changed."""
-        for file in (self.users, self.roles, self._certificates):
-            if file is not None:
-                file.refresh()
+        for file in self._files:
+            file.refresh()
 
     def check_files(self) -> None:
         """Parse the files without using them. Raises `ConfigurationError`."""
@@ -348,24 +327,19 @@ class Security:
         """The configuration was read again."""
         self.authority.use(Permissions.of(configuration))
         self._use_guest(configuration)
-        self._remembered.clear()
+        self.logins.verified.clear()
         self._report_change()
 
     def _use_guest(self, configuration: BrokerConfiguration) -> None:
         guest = configuration.guest
-        self.logins.guest = (
-            None
-            if guest is None
-            else Login(
-                guest.user,
-                Authorizer(guest.user, GuestPermissions(self.authority, guest.role)),
-                verified=True,
-            )
-        )
+        self.logins.guest = None
+        if guest is not None:
+            permissions = GuestPermissions(self.authority, guest.role)
+            self.logins.guest = Login(guest.user, Authorizer(guest.user, permissions), verified=True)
 
     def read_changes(self) -> Deferred[None]:
         """Fires when changes of the files are in effect. The files are read in a thread."""
-        return self._passwords.followed().addCallback(lambda _: self._report_change())
+        return self.logins.followed().addCallback(lambda _: self._report_change())
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
         """Run a change of the files in a thread, one after another. Fires when it is in effect, or with its error."""
@@ -374,12 +348,13 @@ class Security:
             change(self._user_files)
             self._follow_files()
 
-        edited = self._edits.run(self._passwords.in_thread, edit)
+        edited = self._edits.run(self.logins.in_thread, edit)
         return edited.addCallback(lambda _: self._report_change())
 
     def certificate_subjects(self) -> dict[str, str]:
         """User to the subject of the certificate with which the user logs in."""
-        return {} if self._certificates is None else self._certificates.subjects_by_user()
+        users = {} if self._certificates is None else self._certificates.content
+        return {user: subject for subject, user in users.items()}
 
     def _manages(self, roles: frozenset[str]) -> bool:
         return self.authority.permissions.allows(roles, PermissionType.MANAGE, MANAGEMENT)
@@ -389,15 +364,12 @@ class Security:
 
     def _follow_files(self) -> None:
         """In a thread."""
-        for file in (self.users, self.roles, self._certificates):
-            if file is not None:
-                file.refresh_or_log()
+        for file in self._files:
+            file.refresh_or_log()
 
     def _check_files(self) -> Deferred[None]:
-        def failed(failure: Failure) -> None:
-            log.error("cannot check the users and roles files for changes: %s", failure.getTraceback())
-
-        return self.read_changes().addErrback(failed)
+        text = "cannot check the users and roles files for changes: %s"
+        return self.read_changes().addErrback(lambda failure: log.error(text, failure.getTraceback()))
 
     def _report_change(self) -> None:
         if self.authority.generation != self._reported_generation:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from service_identity import VerificationError
 from service_identity.pyopenssl import verify_hostname, verify_ip_address
+from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost, DNSLookupError
@@ -56,8 +57,9 @@ OPENINGS, MAX_OPENING = (b"CONNECTED", b"ERROR"), 64
 DISCONNECT = frame("DISCONNECT")
 
 
+@implementer(IPushProducer)
 class BridgeProtocol(Protocol):
-    """STOMP with one remote broker."""
+    """STOMP with one remote broker. As a push producer it learns when the socket is slow."""
 
     transport: Any
     _lost = False
@@ -96,7 +98,7 @@ class BridgeProtocol(Protocol):
         # the transport itself, below TLS
         lowest = getattr(self.transport, "transport", None) or self.transport
         lowest.bufferSize = limit if limit > 0 else configuration.confirmation_window_size
-        self.transport.registerProducer(_Backpressure(connection.worker), True)
+        self.transport.registerProducer(self, True)
         self.transport.write(
             self._client.connect(
                 connector.virtual_host or connector.host,
@@ -189,6 +191,19 @@ class BridgeProtocol(Protocol):
         self._sent = self._reactor.seconds()
         self.transport.write(data)
 
+    def pauseProducing(self) -> None:
+        """The socket is slow."""
+        if self._connection is not None:
+            self._connection.worker.on_unwritable()
+
+    def resumeProducing(self) -> None:
+        """The socket has taken everything."""
+        if self._connection is not None:
+            self._connection.worker.on_writable()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; `connectionLost` follows."""
+
     def end(self) -> None:
         """Close; nothing is reported any more."""
         self._connection = None
@@ -244,43 +259,24 @@ def _wrong_name(handle: SSL.Connection, name: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return isIPAddress(name) or isIPv6Address(name)
 
 
-@implementer(IPushProducer)
-class _Backpressure:
-    """What the transport calls when the socket takes no more, and when it does again."""
-
-    def __init__(self, worker: BridgeWorker) -> None:
-        self._worker = worker
-
-    def pauseProducing(self) -> None:
-        self._worker.on_unwritable()
-
-    def resumeProducing(self) -> None:
-        self._worker.on_writable()
-
-    def stopProducing(self) -> None:
-        """The connection is lost, which is reported elsewhere."""
-
-
+@dataclass(eq=False, repr=False)
 class BridgeConnection:
     """A `RemoteConnection` of a worker."""
 
-    def __init__(self, worker: BridgeWorker, connector: Connector, outgoing: Outgoing, reactor: Any) -> None:
-        self.worker = worker
-        self.connector = connector
-        self.reactor = reactor
-        self._outgoing = outgoing
-        self._protocol: BridgeProtocol | None = None
-        self._ended = False
-        self._timeout: Any = reactor.callLater(connector.connect_timeout / 1000, self._timed_out)
-        self._connecting: Deferred[Any] | None = None
-        reactor.callLater(0, self._open)  # nothing is reported from within the call that began it
+    worker: BridgeWorker
+    connector: Connector
+    outgoing: Outgoing
+    reactor: Any
+    _protocol: BridgeProtocol | None = None
+    _ended = False
+    _connecting: Deferred[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._timeout = self.reactor.callLater(self.connector.connect_timeout / 1000, self._timed_out)
+        self.reactor.callLater(0, self._open)  # nothing is reported from within the call that began it
 
     def _open(self) -> None:
         if self._ended:
@@ -319,7 +315,7 @@ class BridgeConnection:
     def gather(self, call: Callable[[], None]) -> None:
         """Call the worker, with the time read anew and one write for each connection that gets something by it."""
         self.worker.bridge.broker.clock.refresh()
-        self._outgoing.gather(call)
+        self.outgoing.gather(call)
 
     def write(self, data: bytes) -> None:
         """See `RemoteConnection`."""

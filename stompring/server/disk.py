@@ -21,11 +21,11 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python import log as twisted_log
@@ -47,12 +47,6 @@ SWITCH_INTERVAL = 0.0005
 
 Job = Callable[[], Any]
 Done = Callable[[Any], None]
-
-
-class FromThread(Protocol):
-    """The part of IReactorFromThreads that is needed here; with ``addReader`` (IReactorFDSet) it is faster."""
-
-    def callFromThread(self, call: Callable[..., object], /, *args: Any) -> object: ...
 
 
 @implementer(IReadDescriptor)
@@ -97,9 +91,12 @@ class Wakeup:
 
 
 class DiskThread:
-    """One thread; see `Disk` of the store. It starts with the first job."""
+    """One thread; see `Disk` of the store. It starts with the first job.
 
-    def __init__(self, reactor: FromThread, name: str) -> None:
+    ``reactor`` is an IReactorFromThreads; with ``addReader`` (IReactorFDSet) it is faster.
+    """
+
+    def __init__(self, reactor: Any, name: str) -> None:
         self._reactor = reactor
         self._name = name
         self._wakeup: Wakeup | None = None
@@ -175,7 +172,7 @@ class DiskThread:
 class DiskThreads:
     """Both threads."""
 
-    def __init__(self, reactor: FromThread) -> None:
+    def __init__(self, reactor: Any) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL)
         self.writing = DiskThread(reactor, "store writer")
         self.reading = DiskThread(reactor, "page reader")
@@ -254,31 +251,23 @@ def log_full_reason(
     )
 
 
+@dataclass(eq=False, repr=False)
 class DiskMonitor:
     """Shuts and opens ``broker.disk``. ``reading`` is that of the fuller disk, None until the first was made."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        disk: Disk,
-        paths: Iterable[Path],
-        read: Callable[[Path], DiskUsage] = disk_usage,
-        log_usage: Callable[[], LogUsage] | None = None,
-        free: Callable[[], object] = bool,
-    ) -> None:
-        """``free`` is called with each measurement while a disk or the log is full: what can go should go now."""
-        self.reading: DiskUsage | None = None
-        self._broker = broker
-        self._disk = disk
-        self._paths = tuple(paths)
-        self._read = read
-        self._log_usage = log_usage
-        self._free = free
-        self._disk_fault: str | None = None
-        self._log_full = False
-        self._timer: Any = None
-        self._measuring = self._stopped = False
-        self._silent: str | None = None  # the last fault of a measurement, logged once
+    broker: Broker
+    disk: Disk
+    paths: Collection[Path]
+    read: Callable[[Path], DiskUsage] = disk_usage
+    log_usage: Callable[[], LogUsage] | None = None
+    #: called with each measurement while a disk or the log is full: what can go should go now
+    free: Callable[[], object] = bool
+    reading: DiskUsage | None = None
+    _disk_fault: str | None = None
+    _log_full = False
+    _timer: Any = None
+    _measuring = _stopped = False
+    _silent: str | None = None  # the last fault of a measurement, logged once
 
     def start(self) -> None:
         """Measure at once, before the first message, and then every ``disk-scan-period``."""
@@ -288,38 +277,30 @@ class DiskMonitor:
     def stop(self) -> None:
         """Cancel the timer; a measurement under way has no effect."""
         self._stopped = True
-        self._cancel()
+        cancel(self._timer)
 
     def measure_now(self) -> None:
         """Measure at once, with new limits and a new period."""
         if not self._stopped:
-            self._cancel()
+            cancel(self._timer)
             self._begin()
 
     # ---- measuring
 
-    def _cancel(self) -> None:
-        cancel(self._timer)
-        self._timer = None
-
     def _wait(self) -> None:
-        if not self._stopped and self._timer is None:
-            period = self._broker.configuration.disk_scan_period / 1000
-            self._timer = self._broker.clock.reactor.callLater(period, self._due)
-
-    def _due(self) -> None:
-        self._timer = None
-        self._begin()
+        cancel(self._timer)
+        period = self.broker.configuration.disk_scan_period / 1000
+        self._timer = self.broker.clock.reactor.callLater(period, self._begin)
 
     def _begin(self) -> None:
         """In a thread: a disk in trouble may take long to answer."""
         if not self._measuring:
             self._measuring = True
-            self._disk.run(self._measure, self._done)
+            self.disk.run(self._measure, self._done)
 
     def _measure(self) -> list[DiskUsage] | OSError:
         try:
-            return [self._read(path) for path in self._paths]
+            return [self.read(path) for path in self.paths]
         except OSError as fault:
             return fault
 
@@ -333,74 +314,68 @@ class DiskMonitor:
 
     def _evaluate(self, outcome: Any) -> None:
         if isinstance(outcome, BaseException):
-            self._log_unreadable(outcome)
+            # the last state stays in force: a disk that cannot be measured is not empty
+            if str(outcome) != self._silent:
+                self._silent = str(outcome)
+                log.error("cannot read disk usage: %s", outcome)
             return
         self._silent = None
         readings: list[DiskUsage] = outcome
-        configuration = self._broker.configuration
+        configuration = self.broker.configuration
         self.reading = max(readings, key=lambda reading: reading.usage)
         faults = [disk_full_reason(reading, configuration) for reading in readings]
         self._disk_fault = next((text for text in faults if text is not None), None)
         self._set_fault()
-        if self._broker.disk.fault is not None:
-            self._free()
+        if self.broker.disk.fault is not None:
+            self.free()
 
     def check_log(self, free: bool = False) -> None:
-        """Compare the replicated log with its limit, which takes no look at a disk. ``free``: see the constructor."""
+        """Compare the replicated log with its limit, which takes no look at a disk. ``free``: call `free` too."""
         if not self._stopped and self.reading is not None:
             self._set_fault()
             if free and self._log_full:
-                self._free()
+                self.free()
 
     def _set_fault(self) -> None:
         assert self.reading is not None
         fault = self._disk_fault
-        if self._log_usage is not None:
-            log_fault = log_full_reason(self._log_usage(), self._broker.configuration, self._log_full)
+        if self.log_usage is not None:
+            log_fault = log_full_reason(self.log_usage(), self.broker.configuration, self._log_full)
             self._log_full = log_fault is not None
             fault = fault or log_fault
-        was, room = self._broker.disk.fault, self._broker.disk
+        was = self.broker.disk.fault
         if fault is not None and was is None:
-            log.error(
-                "%s: durable and paged messages follow the disk-full-policy of their address",
-                fault,
-            )
-            self._broker.notifications.notify("DISK_FULL", fault)
+            log.error("%s: durable and paged messages follow the disk-full-policy of their address", fault)
+            self.broker.notifications.notify("DISK_FULL", fault)
         elif fault is None and was is not None:
             text = f"disk no longer full: usage {self.reading.usage * 100:.1f} %"
-            if self._log_usage is not None and self._log_usage().limit > 0:
-                text += f", replicated log {self._log_usage().usage * 100:.1f} %"
+            if self.log_usage is not None and self.log_usage().limit > 0:
+                text += f", replicated log {self.log_usage().usage * 100:.1f} %"
             log.info("%s", text)
-            self._broker.notifications.notify("DISK_NOT_FULL", text)
-        room.set_fault(fault)
-
-    def _log_unreadable(self, fault: BaseException) -> None:
-        """The last state stays in force: a disk that cannot be measured is not empty."""
-        if str(fault) != self._silent:
-            self._silent = str(fault)
-            log.error("cannot read disk usage: %s", fault)
+            self.broker.notifications.notify("DISK_NOT_FULL", text)
+        self.broker.disk.set_fault(fault)
 
 
 REASON = "The broker is draining and refuses new connections: connect to another broker, or try again later"
 
 
+@dataclass(eq=False, repr=False)
 class Drain:
     """Whether the broker drains, and since when."""
 
-    def __init__(self, broker: Broker, connections: Connections) -> None:
-        self.since: int | None = None  # epoch ms; None: it does not
-        self._broker = broker
-        self._connections = connections
+    broker: Broker
+    connections: Connections
+    since: int | None = None  # epoch ms; None: it does not
 
     def begin(self) -> bool:
         """Refuse new connections from now on. False if that was so already."""
         if self.since is not None:
             return False
-        self.since = self._broker.clock.now
-        self._connections.refused_because = REASON
-        text = f"draining: refusing new connections, {len(self._connections)} are open"
+        self.since = self.broker.clock.now
+        self.connections.refused_because = REASON
+        text = f"draining: refusing new connections, {len(self.connections)} are open"
         log.warning("%s", text)
-        self._broker.notifications.notify("DRAIN", text)
+        self.broker.notifications.notify("DRAIN", text)
         return True
 
     def end(self) -> bool:
@@ -408,7 +383,7 @@ class Drain:
         if self.since is None:
             return False
         self.since = None
-        self._connections.refused_because = None
+        self.connections.refused_because = None
         log.warning("drain ended: accepting new connections")
-        self._broker.notifications.notify("UNDRAIN", "drain ended: accepting new connections")
+        self.broker.notifications.notify("UNDRAIN", "drain ended: accepting new connections")
         return True

@@ -24,6 +24,7 @@ import os
 import sys
 import time
 from collections.abc import Sized
+from dataclasses import dataclass
 
 from twisted.internet.task import LoopingCall
 
@@ -56,18 +57,20 @@ BLOCKS_PER_OBJECT = ((10, 600), (2, 30), (1, 3), (2.5, 16))
 SUSPICIOUS_CHECKS = 10
 
 
+@dataclass(eq=False, repr=False)
 class GcTuning:
     """Collects by itself, from `start` to `stop`."""
 
-    def __init__(self, broker: Broker, connections: Sized) -> None:
-        self._broker = broker
-        self._connections = connections
-        self._before: tuple[int, int, int] | None = None  # thresholds, once it has begun
-        self._messages = 0  # in memory when old objects were frozen last
-        self._old = 0  # at most so many objects were left by collections since
-        self._suspected = 0  # measurements in a row that found more than can be explained
-        self._blocks = 0  # when all were looked at, as the next
-        self._amounts: tuple[float, ...] = ()
+    broker: Broker
+    connections: Sized
+    _before: tuple[int, int, int] | None = None  # thresholds, once it has begun
+    _messages = 0  # in memory when old objects were frozen last
+    _old = 0  # at most so many objects were left by collections since
+    _suspected = 0  # measurements in a row that found more than can be explained
+    _blocks = 0  # when all were looked at, as the next
+    _amounts: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
         self._timer = LoopingCall(self.measure)
 
     def freeze(self) -> None:
@@ -83,7 +86,7 @@ class GcTuning:
         self._before = gc.get_threshold()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
-        self._timer.clock = self._broker.clock.reactor  # type: ignore[assignment]
+        self._timer.clock = self.broker.clock.reactor  # type: ignore[assignment]
         self._timer.start(INTERVAL, now=False)
 
     def stop(self) -> None:
@@ -97,7 +100,7 @@ class GcTuning:
 
     def measure(self) -> None:
         """Lists of messages that have grown are set aside before they are long; what leaks is looked for."""
-        messages = self._broker.memory.messages
+        messages = self.broker.memory.messages
         self._messages = min(self._messages, messages)
         if messages - self._messages > FREEZE_THRESHOLD // 2:
             gc.collect()  # and set aside what is left
@@ -124,9 +127,9 @@ class GcTuning:
 
     def _count(self) -> tuple[float, ...]:
         """Of what `EXPLAINED` has the blocks."""
-        broker, directory = self._broker, self._broker.directory
+        broker, directory = self.broker, self.broker.directory
         return (
-            len(self._connections) + len(directory.addresses) + len(directory.queues),
+            len(self.connections) + len(directory.addresses) + len(directory.queues),
             broker.transaction_bytes.bytes // STEP_OVERHEAD,
             sum(queue.count + queue.delivering + len(queue.scheduled) for queue in directory.queues.values()),
             broker.memory.bytes / 1024,
@@ -137,7 +140,7 @@ class GcTuning:
         found = gc.collect()
         gc.freeze()
         gc.collect()  # of nothing: CPython looks at old objects when they have grown by a quarter of what it saw last
-        self._suspected, self._messages = 0, self._broker.memory.messages
+        self._suspected, self._messages = 0, self.broker.memory.messages
         self._blocks, self._amounts = sys.getallocatedblocks(), self._count()
         return found
 
@@ -145,7 +148,7 @@ class GcTuning:
         """A collection begins or has ended; in whatever thread it came over."""
         if phase == "stop" and info["generation"] == 2:
             self._old += WINDOW
-            messages = self._broker.memory.messages
+            messages = self.broker.memory.messages
             if self._old + messages > FREEZE_THRESHOLD:
                 gc.freeze()
                 self._old, self._messages = 0, messages

@@ -13,7 +13,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -29,6 +28,7 @@ from twisted.internet.tcp import Port
 
 from stompring.broker.clock import cancel
 from stompring.errors import ConfigurationError
+from stompring.security.accounts import Versions, versions_of
 from stompring.security.certificates import CertificateError, Identity, source_files
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, ProxyProtocol, StompAcceptor
 from stompring.settings.network import is_loopback
@@ -40,17 +40,13 @@ from .tls import TlsContext, TlsFactory, tls_context
 BACKLOG = 4096
 
 
-def endpoint(acceptor: StompAcceptor | HttpAcceptor, reactor: Any) -> IStreamServerEndpoint:
-    """Where ``acceptor`` listens."""
-    kind = TCP6ServerEndpoint if ":" in acceptor.host else TCP4ServerEndpoint
-    return kind(reactor, acceptor.port, backlog=BACKLOG, interface=acceptor.host)
-
-
 def listen(
     acceptor: StompAcceptor | HttpAcceptor, factory: IProtocolFactory, reactor: Any
 ) -> Deferred[IListeningPort]:
     """Open the listener of ``acceptor``. Fails with CannotListenError."""
-    return endpoint(acceptor, reactor).listen(factory)
+    kind = TCP6ServerEndpoint if ":" in acceptor.host else TCP4ServerEndpoint
+    endpoint: IStreamServerEndpoint = kind(reactor, acceptor.port, backlog=BACKLOG, interface=acceptor.host)
+    return endpoint.listen(factory)
 
 
 #: What accept(2) fails with when there is no descriptor, or no memory, for another connection.
@@ -141,7 +137,6 @@ class ReserveDescriptorSocket:
         self._paused = self._reactor.callLater(RETRY_DELAY, self._resume)
 
     def _resume(self) -> None:
-        self._paused = None
         if not self._port.disconnecting:
             self._port.startReading()
 
@@ -160,7 +155,6 @@ ANY_PROXY = "any client can claim any address by a PROXY header: list the proxie
 
 Acceptor = StompAcceptor | HttpAcceptor
 Contexts = Mapping[str, TlsContext]
-FileStamp = tuple[tuple[str, int, int, int], ...]
 
 
 def all_acceptors(configuration: BrokerConfiguration) -> tuple[Acceptor, ...]:
@@ -194,11 +188,15 @@ class ListenerStack:
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any) -> None:
         """Reads all certificates. Raises `ConfigurationError`."""
-        self._file = configuration.file
+        self._configuration = configuration
         self._reactor = reactor
         self._now: Callable[[], float] = getattr(reactor, "wall_seconds", reactor.seconds)
         self._secured = tls_acceptors(configuration)
-        self._stamps: dict[str, FileStamp] = {one.name: _file_stamp(one) for one in self._watched()}
+        self._stamps = {
+            name: _file_stamp(one)
+            for name, one in self._secured.items()
+            if one.tls is not None and one.tls.ssl_auto_reload
+        }
         self._contexts = self.read()
         self._timers: list[IDelayedCall] = []
         self.tls_failures = Counter(dict.fromkeys(self._secured, 0))
@@ -234,11 +232,11 @@ class ListenerStack:
 
     def read(self) -> Contexts:
         """Read all files again, for `use`. Raises `ConfigurationError`, and nothing has changed then."""
-        return {name: _read_tls_context(acceptor, self._file) for name, acceptor in self._secured.items()}
+        return read_tls_contexts(self._configuration)
 
     def differing(self, contexts: Contexts) -> list[str]:
         """The acceptors with other certificates than now."""
-        return [name for name in contexts if not _same_certificates(contexts[name], self._contexts[name])]
+        return [name for name in contexts if _chains(contexts[name]) != _chains(self._contexts[name])]
 
     def use(self, contexts: Contexts) -> list[str]:
         """New connections get these; those that are open keep what they began with. Names the acceptors that differ."""
@@ -287,19 +285,15 @@ class ListenerStack:
 
         self._timers.append(self._reactor.callLater(seconds, again))
 
-    def _watched(self) -> Iterator[Acceptor]:
-        for acceptor in self._secured.values():
-            if acceptor.tls is not None and acceptor.tls.ssl_auto_reload:
-                yield acceptor
-
     def _check_files(self) -> None:
-        for acceptor in self._watched():
+        for name, known in self._stamps.items():
+            acceptor = self._secured[name]
             stamp = _file_stamp(acceptor)
-            if stamp == self._stamps[acceptor.name]:
+            if stamp == known:
                 continue
-            self._stamps[acceptor.name] = stamp
+            self._stamps[name] = stamp
             try:
-                self.use({acceptor.name: _read_tls_context(acceptor, self._file)})
+                self.use({name: _read_tls_context(acceptor, self._configuration.file)})
             except ConfigurationError as fault:
                 log.error("cannot reload certificates, keeping the current ones: %s", fault)
 
@@ -322,20 +316,13 @@ class ListenerStack:
         )
 
 
-def _same_certificates(one: TlsContext, other: TlsContext) -> bool:
-    return [i.chain for i in one.identities] == [i.chain for i in other.identities]
+def _chains(context: TlsContext) -> list[object]:
+    return [identity.chain for identity in context.identities]
 
 
-def _file_stamp(acceptor: Acceptor) -> FileStamp:
+def _file_stamp(acceptor: Acceptor) -> Versions:
     """What changes when one of the files does."""
     assert acceptor.tls is not None
     tls = acceptor.tls
-    trust = [] if tls.trust_store_path is None else [Path(tls.trust_store_path)]
-    found = []
-    for path in (*source_files(tls.key_store_path, tls.key_path), *trust):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+    trust = [] if tls.trust_store_path is None else [tls.trust_store_path]
+    return versions_of([*map(str, source_files(tls.key_store_path, tls.key_path)), *trust])

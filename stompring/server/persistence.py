@@ -10,11 +10,13 @@ What a broker has on disk, put together: the directory's lock, the disk's thread
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import selectors
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 from threading import Thread
 from typing import Any, cast
@@ -48,17 +50,45 @@ Address = tuple[str, int]
 
 @contextmanager
 def answer_health(addresses: Sequence[Address], live: Answer, ready: Answer) -> Iterator[None]:
-    """Answer at ``addresses`` while the body runs; they are free again after it. Those in use are left out."""
+    """Answer at ``addresses`` while the body runs; they are free again after it. Those in use are left out.
+
+    Each connection gets one answer: ``live``, ``ready``, or 503 for every other path.
+    """
     listeners = [found for each in addresses if (found := _listener(each)) is not None]
     if not listeners:
         yield
         return
-    thread = HealthThread(listeners, live, ready)
+    stopped: Future[None] = Future()
+    serving = _serve(listeners, partial(_response, live, ready), stopped)
+    thread = Thread(target=asyncio.run, args=(serving,), name="health", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        thread.stop()
+        stopped.set_result(None)
+        thread.join()
+
+
+async def _serve(
+    listeners: Sequence[socket.socket], respond: Callable[[bytes], bytes], stopped: Future[None]
+) -> None:
+    """Serve until ``stopped``. Connections without a whole request get no answer."""
+    number = 0  # connections that are open
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        number += 1
+        try:
+            with closing(writer), suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+                if number <= MAX_CONNECTIONS:
+                    writer.write(respond(await reader.readuntil(b"\r\n\r\n")))
+        finally:
+            number -= 1
+
+    servers = [await asyncio.start_server(answer, sock=each, limit=MAX_REQUEST) for each in listeners]
+    await asyncio.wrap_future(stopped)
+    for server in servers:
+        server.close()
 
 
 def _listener(address: Address) -> socket.socket | None:
@@ -72,91 +102,22 @@ def _listener(address: Address) -> socket.socket | None:
         log.debug("health is not served at %s:%d during the recovery: %s", host, port, fault)
         found.close()
         return None
-    found.setblocking(False)
     return found
 
 
-class HealthThread:
-    """Answers one request of each connection: ``live``, ``ready``, and 503 for every other path."""
-
-    def __init__(self, listeners: Sequence[socket.socket], live: Answer, ready: Answer) -> None:
-        self._live = live
-        self._ready = ready
-        self._waker, self._woken = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._woken, selectors.EVENT_READ)
-        self._requests: dict[socket.socket, bytes] = {}
-        for each in listeners:
-            self._selector.register(each, selectors.EVENT_READ, self._accept)
-        self._thread = Thread(target=self._run, name="health", daemon=True)
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Close everything. Connections without a whole request get no answer."""
-        self._waker.close()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            while True:
-                for key, _ in self._selector.select():
-                    found = key.fileobj
-                    if found is self._woken:
-                        return
-                    assert isinstance(found, socket.socket)
-                    try:
-                        key.data(found)
-                    except BlockingIOError:
-                        continue
-                    except OSError:  # the client has gone, or there are no descriptors
-                        self._close(found)
-        except Exception:
-            log.exception("health is not served any more during the recovery")
-        finally:
-            for each in list(self._selector.get_map().values()):
-                assert isinstance(each.fileobj, socket.socket)
-                each.fileobj.close()
-            self._selector.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        if len(self._requests) >= MAX_CONNECTIONS:
-            connection.close()
-            return
-        connection.setblocking(False)
-        self._requests[connection] = b""
-        self._selector.register(connection, selectors.EVENT_READ, self._read)
-
-    def _read(self, connection: socket.socket) -> None:
-        data = connection.recv(MAX_REQUEST)
-        request = self._requests[connection] = self._requests[connection] + data
-        if b"\r\n\r\n" in request:
-            connection.send(self._response(request))
-        elif data and len(request) < MAX_REQUEST:
-            return
-        self._close(connection)
-
-    def _close(self, found: socket.socket) -> None:
-        self._requests.pop(found, None)
-        self._selector.unregister(found)
-        found.close()
-
-    def _response(self, request: bytes) -> bytes:
-        line = request.split(b"\r\n", 1)[0].decode("latin-1")
-        method, _, rest = line.partition(" ")
-        uri = rest.partition(" ")[0]
-        path = uri.partition("?")[0]
-        reads = method in ("GET", "HEAD")
-        if reads and path == LIVE:
-            answer = self._live
-        elif reads and path == READY:
-            answer = self._ready
-        else:
-            answer = problem_answer(recovering_problem(), uri)
-        return _encode(answer, body=method != "HEAD")
+def _response(live: Answer, ready: Answer, request: bytes) -> bytes:
+    line = request.split(b"\r\n", 1)[0].decode("latin-1")
+    method, _, rest = line.partition(" ")
+    uri = rest.partition(" ")[0]
+    path = uri.partition("?")[0]
+    reads = method in ("GET", "HEAD")
+    if reads and path == LIVE:
+        answer = live
+    elif reads and path == READY:
+        answer = ready
+    else:
+        answer = problem_answer(recovering_problem(), uri)
+    return _encode(answer, body=method != "HEAD")
 
 
 def _encode(answer: Answer, *, body: bool) -> bytes:

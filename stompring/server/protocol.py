@@ -19,6 +19,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import count
 from time import perf_counter
@@ -229,6 +230,7 @@ class ProxyConnection(ProtocolWrapper):
     """
 
     factory: ProxyFactory
+    transport: Any
 
     def __init__(self, factory: ProxyFactory) -> None:
         super().__init__(factory, Protocol())  # until there is the right one
@@ -269,13 +271,10 @@ class ProxyConnection(ProtocolWrapper):
         if header.source is not None:
             kind = IPv6Place if ":" in header.source[0] else IPv4Place
             self._peer = kind("TCP", *header.source)
-        self._begin(following)
-
-    def _begin(self, following: bytes) -> None:
         inner = self.factory.wrappedFactory.buildProtocol(self.getPeer())
         if inner is None:
             self.disconnecting = 1
-            self.transport.abortConnection()  # type: ignore[union-attr]
+            self.transport.abortConnection()
             return
         self.wrappedProtocol = inner
         self._begun = True
@@ -295,10 +294,8 @@ class ProxyConnection(ProtocolWrapper):
 
     def getPeer(self) -> IAddress:
         """The client's address from the header; before that, and without one, the proxy's."""
-        if self._peer is not None:
-            return self._peer
-        assert self.transport is not None
-        return self.transport.getPeer()
+        peer: IAddress = self._peer or self.transport.getPeer()
+        return peer
 
     def _header_timed_out(self) -> None:
         self._timer = None
@@ -308,8 +305,7 @@ class ProxyConnection(ProtocolWrapper):
         self.disconnecting = 1
         cancel(self._timer)
         self.factory.failed(self.getPeer(), why)
-        assert self.transport is not None
-        self.transport.abortConnection()  # type: ignore[attr-defined]
+        self.transport.abortConnection()
 
 
 class ProxyFactory(WrappingFactory[ProxyConnection]):
@@ -455,16 +451,11 @@ class ReadThrottle:
 TCP_ESTABLISHED = 1
 
 
-def tcp_transport(transport: Any) -> Any:
-    """The transport that has the socket."""
-    while isinstance(transport, ProtocolWrapper):
-        transport = transport.transport
-    return transport
-
-
 def is_established(transport: Any) -> bool | None:
     """Whether the client has not closed its side; None where that is unknown (Linux has TCP_INFO)."""
-    handle = getattr(tcp_transport(transport), "getHandle", None)
+    while isinstance(transport, ProtocolWrapper):  # the innermost one has the socket
+        transport = transport.transport
+    handle = getattr(transport, "getHandle", None)
     if handle is None or not hasattr(socket, "TCP_INFO"):
         return None
     state: int = handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
@@ -481,6 +472,8 @@ REJECTED_LINGER = 5.0
 class RejectedConnection(Protocol):
     """Writes ``words``, an ERROR or an answer of HTTP. What comes in is not looked at."""
 
+    transport: Any
+
     def __init__(self, words: bytes, reactor: Any) -> None:
         self._words = words
         self._reactor = reactor
@@ -488,11 +481,9 @@ class RejectedConnection(Protocol):
 
     def connectionMade(self) -> None:
         """See IProtocol."""
-        transport = self.transport
-        assert transport is not None
-        transport.write(self._words)
-        self._timer = self._reactor.callLater(REJECTED_LINGER, transport.abortConnection)  # type: ignore[attr-defined]
-        transport.loseConnection()
+        self.transport.write(self._words)
+        self._timer = self._reactor.callLater(REJECTED_LINGER, self.transport.abortConnection)
+        self.transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:
         """See IProtocol."""
@@ -516,6 +507,8 @@ HTTP_GET = b"GET "
 class StompProtocol(Protocol):
     """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
 
+    transport: Any
+
     def __init__(self, factory: StompFactory, network: str) -> None:
         self._factory = factory
         self._network = network  # as the limit counts it
@@ -532,7 +525,6 @@ class StompProtocol(Protocol):
     @property
     def peer(self) -> str:
         """The client's host and port."""
-        assert self.transport is not None
         address = self.transport.getPeer()
         if isinstance(address, (IPv4Place, IPv6Place)):
             return f"{address.host}:{address.port}"
@@ -541,7 +533,6 @@ class StompProtocol(Protocol):
     @property
     def host(self) -> str:
         """See `Wire`."""
-        assert self.transport is not None
         return str(getattr(self.transport.getPeer(), "host", ""))
 
     @property
@@ -559,10 +550,9 @@ class StompProtocol(Protocol):
     def connectionMade(self) -> None:
         """See IProtocol."""
         transport = self.transport
-        assert transport is not None
-        transport.setTcpNoDelay(True)  # type: ignore[attr-defined]
-        transport.setTcpKeepAlive(True)  # type: ignore[attr-defined]
-        transport.registerProducer(self, True)  # type: ignore[attr-defined]
+        transport.setTcpNoDelay(True)
+        transport.setTcpKeepAlive(True)
+        transport.registerProducer(self, True)
         self._clock.refresh()
         websocket = self._factory.acceptor.websocket
         if websocket.only:
@@ -660,7 +650,6 @@ class StompProtocol(Protocol):
 
     def write(self, data: bytes) -> None:
         """See `Wire`."""
-        assert self.transport is not None
         self.transport.write(data)
 
     def close(self) -> None:
@@ -671,8 +660,8 @@ class StompProtocol(Protocol):
         self._closing = True
         cancel(self._timer)
         # Twisted keeps a connection open as long as a producer is registered
-        transport.unregisterProducer()  # type: ignore[attr-defined]
-        self._timer = self._factory.reactor.callLater(LINGER, transport.abortConnection)  # type: ignore[attr-defined]
+        transport.unregisterProducer()
+        self._timer = self._factory.reactor.callLater(LINGER, transport.abortConnection)
         if self._websocket is None:
             transport.loseConnection()
         else:
@@ -681,7 +670,7 @@ class StompProtocol(Protocol):
     def pause_reading(self) -> None:
         """See `Wire`."""
         if not self._closing and self.transport is not None:
-            self.transport.pauseProducing()  # type: ignore[attr-defined]
+            self.transport.pauseProducing()
             self._poll_peer()
 
     def _poll_peer(self) -> None:
@@ -702,7 +691,7 @@ class StompProtocol(Protocol):
         """See `Wire`."""
         cancel(self._peer_check)
         if not self._closing and self.transport is not None:
-            self.transport.resumeProducing()  # type: ignore[attr-defined]
+            self.transport.resumeProducing()
 
 
 class Connections:
@@ -729,61 +718,49 @@ class Connections:
         return iter(list(self.open.values()))
 
 
+@dataclass(eq=False, repr=False)
 class StompFactory(Factory):
     """One STOMP acceptor."""
 
+    broker: Broker
+    acceptor: StompAcceptor
+    authenticator: Authenticator
+    connections: Connections
+    outgoing: Outgoing
+    reactor: Any
+    requests: RequestHandler | None = None  # of management by messages
+
     noisy = False
 
-    def __init__(
-        self,
-        broker: Broker,
-        acceptor: StompAcceptor,
-        authenticator: Authenticator,
-        connections: Connections,
-        outgoing: Outgoing,
-        reactor: Any,
-    ) -> None:
-        self.broker = broker
-        self.acceptor = acceptor
-        self.authenticator = authenticator
-        self.connections = connections
-        self.outgoing = outgoing
-        self.reactor = reactor
-        self.requests: RequestHandler | None = None  # of management by messages
-        self._destinations = Destinations(acceptor)
-        self.connection_limit = ConnectionLimit(acceptor, connections.global_limit)
-        self._websockets: WebSocketFactory | None = None
-        if acceptor.websocket.only:
+    def __post_init__(self) -> None:
+        self._destinations = Destinations(self.acceptor)
+        self.connection_limit = ConnectionLimit(self.acceptor, self.connections.global_limit)
+        if self.acceptor.websocket.only:
             _ = self.websockets  # before anybody waits for it
 
     def buildProtocol(self, addr: IAddress | None) -> StompProtocol | RejectedConnection:
         """See IProtocolFactory. Beyond a limit the client gets an error and is closed."""
         host = str(getattr(addr, "host", ""))
-        refused_because = self.connections.refused_because
-        if refused_because is not None:
-            return RejectedConnection(self._refusal(refused_because), self.reactor)
-        try:
-            network = self.connection_limit.acquire(host)
-        except LimitReached as refused:
-            fields = {"peer": host, "acceptor": self.acceptor.name}
-            self.broker.rejections.add_error(refused, host, str(refused), fields)
-            return RejectedConnection(self._refusal(str(refused)), self.reactor)
-        return StompProtocol(self, network)
-
-    def _refusal(self, text: str) -> bytes:
-        """What a client gets that is refused before it has said anything."""
+        reason = self.connections.refused_because
+        if reason is None:
+            try:
+                return StompProtocol(self, self.connection_limit.acquire(host))
+            except LimitReached as refused:
+                reason = str(refused)
+                fields = {"peer": host, "acceptor": self.acceptor.name}
+                self.broker.rejections.add_error(refused, host, reason, fields)
         if self.acceptor.websocket.only:
-            return http_error_response(503, text, [("Retry-After", RETRY_AFTER)])
-        return error_frame(text)
+            words = http_error_response(503, reason, [("Retry-After", RETRY_AFTER)])
+        else:
+            words = error_frame(reason)
+        return RejectedConnection(words, self.reactor)
 
-    @property
+    @cached_property
     def websockets(self) -> WebSocketFactory:
         """What makes WebSockets of connections. Made when it is wanted: the library's import takes 20 ms."""
-        if self._websockets is None:
-            from .websocket import WebSocketFactory
+        from .websocket import WebSocketFactory
 
-            self._websockets = WebSocketFactory(self.acceptor, self.broker.clock)
-        return self._websockets
+        return WebSocketFactory(self.acceptor, self.broker.clock)
 
     def new_session(self, wire: StompProtocol) -> StompSession:
         """A client has connected."""

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from twisted.internet.defer import inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
@@ -28,9 +29,9 @@ from stompring.broker.ports import NoStorage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
-from stompring.security.accounts import Version, version_of
+from stompring.security.accounts import Versions, versions_of
 from stompring.settings.artemis import describe_ignored, ignored_names
-from stompring.settings.broker_xml import find_loops
+from stompring.settings.broker_xml import find_loops, read_broker_xml
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressConfiguration,
@@ -99,7 +100,7 @@ def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> 
         before, now = getattr(started, name), getattr(new, name)
         if name.endswith("_acceptors"):
             named = {one.name: one for one in before}, {one.name: one for one in now}
-            yield from (f"<acceptors>: acceptor {text}" for text in _compared(*named, "{}"))
+            yield from _compared(*named, "<acceptors>: acceptor {}")
         elif before != now:
             yield f"<{ELEMENTS[name]}>"
 
@@ -113,17 +114,6 @@ def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str
             yield f"{form.format(name)} changed"
     for name in before.keys() - now.keys():
         yield f"{form.format(name)} removed"
-
-
-def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
-    """What of the settings counts at once, and is otherwise than before."""
-    for each in fields(new):
-        if each.name not in RESTART_REQUIRED and each.name not in COMPARED_SEPARATELY:
-            if getattr(old, each.name) != getattr(new, each.name):
-                yield f"<{ELEMENTS[each.name]}>"
-    before, after = _parts(old), _parts(new)
-    for what, key in (("address-setting", "match"), ("security-setting", "match"), ("broker-plugin", "name")):
-        yield from _compared(before[what], after[what], f'<{what} {key}="{{}}">')
 
 
 def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, object]]]:
@@ -164,18 +154,11 @@ def changed_values(
             yield Change("broker", None, ELEMENTS[each.name], _json(before), _json(after), restart)
     was, now = _parts(old), _parts(new)
     for what in now:
-        yield from _changed_parts(what, was[what], now[what])
-
-
-def _changed_parts(
-    what: str, before: Mapping[str, Mapping[str, object]], after: Mapping[str, Mapping[str, object]]
-) -> Iterator[Change]:
-    nothing: Mapping[str, object] = {}
-    for name in {**after, **before}:
-        was, now = before.get(name, nothing), after.get(name, nothing)
-        for setting in {**now, **was}:
-            if was.get(setting) != now.get(setting):
-                yield Change(what, name, setting, _json(was.get(setting)), _json(now.get(setting)))
+        for name in {**now[what], **was[what]}:
+            one, other = was[what].get(name, {}), now[what].get(name, {})
+            for setting in {**other, **one}:
+                if one.get(setting) != other.get(setting):
+                    yield Change(what, name, setting, _json(one.get(setting)), _json(other.get(setting)))
 
 
 def _dashed(name: str) -> str:
@@ -201,22 +184,34 @@ def _json(value: Any) -> object:
     return str(value)
 
 
-def preview(broker: Broker, new: BrokerConfiguration) -> Reload:
+def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfiguration | None = None) -> Reload:
     """What `apply` would return for a reload. Changes nothing. Raises `ConfigurationError` as it does."""
     _reject_conflicts(broker, new)
-    outcome = _outcome(broker.configuration, new)
+    outcome = _outcome(started, broker.configuration, new)
     settings = _settings_of(broker, new)
     for configured in new.addresses:
         _apply_address(broker, configured, settings, outcome, live=False)
-    outcome.applied += [text for text, _ in _removals(broker, new, settings)]
-    outcome.applied += [text for text, _ in _divert_changes(broker, new, settings)]
+    for changes in (_removals, _divert_changes):
+        outcome.applied += [text for text, _ in changes(broker, new, settings)]
     return outcome
 
 
-def _outcome(old: BrokerConfiguration, new: BrokerConfiguration) -> Reload:
-    """With what can be said before addresses and queues are looked at."""
+def _outcome(
+    started: BrokerConfiguration | None, old: BrokerConfiguration, new: BrokerConfiguration
+) -> Reload:
+    """With what can be said before addresses and queues are looked at. ``started``: None where it is ``old``."""
+    started = started or old
+    changes = list(changed_values(started, old, new))
+    applied = [f"<{each.setting}>" for each in changes if each.what == "broker" and not each.restart]
+    before, after = _parts(old), _parts(new)
+    for what, key in (("address-setting", "match"), ("security-setting", "match"), ("broker-plugin", "name")):
+        applied += _compared(before[what], after[what], f'<{what} {key}="{{}}">')
     return Reload(
-        list(_settings_changed(old, new)), warnings=list(new.warnings), ignored=ignored_names(new.ignored)
+        applied,
+        list(restart_required(started, new)),
+        changes=changes,
+        warnings=list(new.warnings),
+        ignored=ignored_names(new.ignored),
     )
 
 
@@ -249,28 +244,33 @@ def _removals(
 def apply(
     broker: Broker,
     new: BrokerConfiguration,
+    started: BrokerConfiguration | None = None,
     *,
     starting: bool = False,
-    begin: Callable[[], None] | None = None,
+    begin: Callable[[], None] = lambda: None,
 ) -> Reload:
     """Bring addresses, queues and settings in line with ``new``.
 
     At the start, with queues as they were when the broker stopped, only what the file says otherwise than it did
     then is changed: what management changed meanwhile lasts. A reload changes whatever differs from the file.
-    ``begin`` is called before anything is changed, once it is clear that it can be. Returns what has changed; what
-    needs a restart is not in it.
+    ``begin`` is called before anything is changed, once it is clear that it can be. ``started`` is the configuration of
+    the start; None: the present one.
 
     Raises `ConfigurationError`, before anything was changed, where a live queue cannot become what it says. At the
     start such a queue is made anew if it is empty; else it stays as it is, and that is logged.
     """
     old = broker.configuration
     if starting:
-        _delete_conflicting(broker, new)
+        for live, text in list(_conflicts(broker, new)):
+            if live.message_count:
+                kept = {"queue": live.name, "address": live.address.name}
+                log.error("%s: keeping the queue and its %d messages", text, live.message_count, extra=kept)
+            else:
+                broker.directory.delete_queue(live.name, force=True)
     else:
         _reject_conflicts(broker, new)
-    if begin is not None:
-        begin()
-    outcome = _outcome(old, new)
+    begin()
+    outcome = _outcome(started, old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
     ignored = describe_ignored(new.ignored)  # None where each has a warning of its own
@@ -292,7 +292,15 @@ def apply(
     for text, remove in _removals(broker, new, directory.settings):
         remove()
         outcome.applied.append(text)
-    outcome.applied += _apply_diverts(broker, new)
+    for text, change in list(_divert_changes(broker, new, directory.settings)):
+        change()
+        log.info("%s", text)
+        outcome.applied.append(text)
+    for divert in new.diverts:
+        transformer = divert.transformer
+        if transformer is not None and transformer.policy is not None:
+            broker.diverts.by_name[divert.name].configure(divert)  # its policy may have changed
+    broker.diverts.bind_all()
     for room in (
         broker.memory,
         broker.disk,
@@ -320,19 +328,6 @@ def _divert_changes(
             yield f"divert {name} deleted", partial(diverts.remove, name)
 
 
-def _apply_diverts(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
-    """Bring the diverts in line with the file; what has changed."""
-    for text, change in list(_divert_changes(broker, new, broker.directory.settings)):
-        change()
-        log.info("%s", text)
-        yield text
-    for configured in new.diverts:
-        transformer = configured.transformer
-        if transformer is not None and transformer.policy is not None:
-            broker.diverts.by_name[configured.name].configure(configured)  # its policy may have changed
-    broker.diverts.bind_all()
-
-
 def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
@@ -350,19 +345,6 @@ def _diverts_after(broker: Broker, new: BrokerConfiguration) -> list[DivertConfi
         and settings.lookup(live.configuration.address).config_delete_diverts is DeletionPolicy.OFF
     )
     return [*new.diverts, *kept]
-
-
-def _delete_conflicting(broker: Broker, new: BrokerConfiguration) -> None:
-    for live, text in list(_conflicts(broker, new)):
-        if live.message_count:
-            log.error(
-                "%s: keeping the queue and its %d messages",
-                text,
-                live.message_count,
-                extra={"queue": live.name, "address": live.address.name},
-            )
-        else:
-            broker.directory.delete_queue(live.name, force=True)
 
 
 def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue, str]]:
@@ -450,12 +432,8 @@ def _apply_queue(
     except Refused as reason:
         outcome.failed.append(f"queue {queue.name} not changed ({names}): {reason}")
         if live:
-            log.warning(
-                "queue %s not changed: %s",
-                queue.name,
-                reason,
-                extra={"queue": queue.name, "address": queue.address.name},
-            )
+            fields = {"queue": queue.name, "address": queue.address.name}
+            log.warning("queue %s not changed: %s", queue.name, reason, extra=fields)
         return
     outcome.applied.append(f"queue {queue.name} changed: {names}")
     outcome.changes += changes
@@ -471,20 +449,7 @@ def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str
     }
 
 
-Versions = dict[str, Version]
-
-
-def versions_of(files: Iterable[str]) -> Versions:
-    """The version of each file; None for a file that is missing or out of reach."""
-    found: Versions = {}
-    for file in files:
-        try:
-            found[file] = version_of(Path(file))
-        except OSError:
-            found[file] = None
-    return found
-
-
+@dataclass(eq=False, repr=False)
 class ConfigurationWatch:
     """Compares the versions of files with those that were read, every ``period`` ms, and calls ``reload``.
 
@@ -492,13 +457,15 @@ class ConfigurationWatch:
     or another of the files has changed. Without a period, or with 0 or less, nothing is checked.
     """
 
-    def __init__(self, files: Iterable[str], period: int, reload: Callable[[], object], reactor: Any) -> None:
+    files: InitVar[Iterable[str]]
+    period: int
+    reload: Callable[[], object]
+    reactor: Any
+    _running = _checking = False
+    _timer: Any = None
+
+    def __post_init__(self, files: Iterable[str]) -> None:
         self.known = versions_of(files)
-        self._period = period
-        self._reload = reload
-        self._reactor = reactor
-        self._running = self._checking = False
-        self._timer: Any = None
 
     def start(self) -> None:
         """Begin to check."""
@@ -515,8 +482,27 @@ class ConfigurationWatch:
         files = list(files)
         self.known = versions_of(file for file in files if file not in before)
         self.known |= {file: before[file] for file in files if file in before}
-        self._period = period
+        self.period = period
         self._schedule()
+
+    @contextmanager
+    def reread(self, old: BrokerConfiguration) -> Iterator[BrokerConfiguration]:
+        """Read the file of ``old`` again, for the body to use. If either fails, the file is read again when it changes.
+
+        Raises `ConfigurationError`.
+        """
+        assert old.file is not None
+        before, files, period = self.current(), old.files, old.configuration_file_refresh_period
+        try:
+            new = read_broker_xml(old.file)
+            files = new.files
+            yield new
+            period = new.configuration_file_refresh_period
+        except ConfigurationError as fault:
+            files = (*files, *(file for file in fault.files if file not in files))
+            raise
+        finally:
+            self.use(files, period, before)
 
     def current(self) -> Versions:
         """The present versions of the known files."""
@@ -524,30 +510,26 @@ class ConfigurationWatch:
 
     def _schedule(self) -> None:
         cancel(self._timer)
-        if self._running and not self._checking and self._period > 0:
-            self._timer = self._reactor.callLater(self._period / 1000, self._check)
+        if self._running and not self._checking and self.period > 0:
+            self._timer = self.reactor.callLater(self.period / 1000, self._check)
 
-    def _check(self) -> None:
-        self._timer = None
+    @inlineCallbacks
+    def _check(self) -> Any:
         self._checking = True
         known = self.known
-        found = deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.current)
-        found.addCallback(self._compare, known)
-        found.addErrback(self._failed)
-        found.addCallback(lambda _: self._checked())
-
-    def _compare(self, found: Versions, known: Versions) -> None:
-        if known is not self.known or not self._running:
-            return  # a reload by somebody else has read the files meanwhile
-        changed = [file for file, version in found.items() if version != known[file]]
-        if changed:
-            log.info("%s changed: reloading the configuration", ", ".join(changed))
-            self.known = found
-            self._reload()
-
-    def _failed(self, failure: Failure) -> None:
-        log.error("cannot check the configuration files for changes: %s", failure.getTraceback())
-
-    def _checked(self) -> None:
+        try:
+            found: Versions = yield deferToThreadPool(
+                self.reactor, self.reactor.getThreadPool(), self.current
+            )
+            if (
+                known is self.known and self._running
+            ):  # else a reload by somebody else has read the files meanwhile
+                changed = [file for file, version in found.items() if version != known[file]]
+                if changed:
+                    log.info("%s changed: reloading the configuration", ", ".join(changed))
+                    self.known = found
+                    self.reload()
+        except Exception:
+            log.error("cannot check the configuration files for changes: %s", Failure().getTraceback())
         self._checking = False
         self._schedule()

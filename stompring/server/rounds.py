@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable
 from select import EPOLLIN
-from typing import Any, Protocol
+from typing import Any
 
 from twisted import __version__ as twisted_version
 from twisted.internet import tcp
@@ -27,27 +27,13 @@ from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.logger import Logger
 
-#: The names, and what each is for.
-PRIVATE_NAMES = {
-    "_poller": "the epoll object: polled once a round",
-    "_selectables": "what is read or written, by descriptor",
-    "_doReadOrWrite": "handles every event but the plain EPOLLIN of an accepted connection",
-    "_internalReaders": "the waker",
-    "_disconnectSelectable": "ends a connection, or one half of it, after a failed read or write",
-}
-
-#: Private names of `TLSMemoryBIOProtocol`, used by `stompring.server.tls`.
-TLS_NAMES = {
-    "_handshakeDone": "whether records may be read and written",
-    "_lostTLSConnection": "whether TLS has ended",
-    "_aborted": "whether nothing is passed on any more",
-    "_reason": "why TLS has ended",
-    "_producer": "whoever is paused, released at the end",
-    "_appSendBuffer": "writes that wait for the handshake",
-    "_bufferedWrite": "adds to them",
-    "_flushSendBIO": "sends what TLS itself has to say",
-    "_shutdownTLS": "answers the end of TLS",
-    "_tlsShutdownFinished": "ends the connection after TLS",
+#: The names, and whether what has a name can be used.
+PRIVATE_NAMES: dict[str, Callable[[object], bool]] = {
+    "_poller": lambda found: hasattr(found, "poll"),  # the epoll object: polled once a round
+    "_selectables": lambda found: isinstance(found, dict),  # what is read or written, by descriptor
+    "_doReadOrWrite": callable,  # handles every event but the plain EPOLLIN of an accepted connection
+    "_internalReaders": lambda found: isinstance(found, set),  # the waker
+    "_disconnectSelectable": callable,  # ends a connection, or one half of it, after a failed read or write
 }
 
 
@@ -55,22 +41,13 @@ class UnknownTwisted(Exception):
     """The installed Twisted lacks private names."""
 
 
-class Poll(Protocol):
-    """``select.epoll.poll``."""
-
-    def __call__(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]: ...
+#: ``select.epoll.poll``: seconds and most events, to descriptors and events.
+Poll = Callable[[float, int], list[tuple[int, int]]]
 
 
 def check_names(reactor: EPollReactor) -> None:
     """Raises `UnknownTwisted` where a name is missing, or is something else than expected."""
-    usable = {
-        "_poller": hasattr(getattr(reactor, "_poller", None), "poll"),
-        "_selectables": isinstance(getattr(reactor, "_selectables", None), dict),
-        "_doReadOrWrite": callable(getattr(reactor, "_doReadOrWrite", None)),
-        "_internalReaders": isinstance(getattr(reactor, "_internalReaders", None), set),
-        "_disconnectSelectable": callable(getattr(reactor, "_disconnectSelectable", None)),
-    }
-    missing = [name for name in PRIVATE_NAMES if not usable[name]]
+    missing = [name for name, usable in PRIVATE_NAMES.items() if not usable(getattr(reactor, name, None))]
     if missing:
         raise UnknownTwisted(f"Twisted {twisted_version} lacks {', '.join(missing)}")
 

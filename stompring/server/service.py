@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, suc
 from twisted.internet.error import CannotListenError, ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
+from twisted.python import log as twisted_log
 
 from stompring import __version__, build
 from stompring.admin.context import TaskList
@@ -65,7 +67,7 @@ from .protocol import (
     raise_open_file_limit,
 )
 from .reactor import reactor_name
-from .reload import ConfigurationWatch, Reload, apply, changed_values, preview, restart_required
+from .reload import ConfigurationWatch, Reload, apply, preview
 from .sd_notify import SystemdNotifier
 from .standby import LockStandby, LogStandby, Replication, Standby
 
@@ -115,7 +117,8 @@ class BrokerService(MultiService):
         self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)
         if persistence is None:  # nothing remembers which numbers an earlier run gave
             self.broker.numbers = Numbers(clock_number(self.broker.clock.now))
-        self.policies.recorded.on_error = lambda text, address: self.broker.notifications.notify(
+        self._notify = self.broker.notifications.notify
+        self.policies.recorded.on_error = lambda text, address: self._notify(
             "POLICY_ERROR", text, address=address
         )
         self.connections = Connections(self.broker.clock.now)
@@ -180,20 +183,20 @@ class BrokerService(MultiService):
         """Deliver no message: another broker may be active by now. Clients stay connected."""
         self.broker.suspend_delivery()
         fault = self.replication_fault or "the replicated log does not store"
-        self.broker.notifications.notify("SUSPENDED", f"delivery suspended: {fault}")
+        self._notify("SUSPENDED", f"delivery suspended: {fault}")
 
     def resume_delivery(self) -> None:
         """Undo `suspend_delivery`."""
         self.broker.clock.refresh()
         self.outgoing.gather(self.broker.resume_delivery)
-        self.broker.notifications.notify("RESUMED", "delivery resumed: the replicated log stores again")
+        self._notify("RESUMED", "delivery resumed: the replicated log stores again")
 
     def notify_takeover(self) -> None:
         """Clients are accepted after a takeover."""
         takeover = None if self.node is None else self.node.status().last_takeover
         if takeover is not None:
             seconds = "" if takeover.seconds is None else f", ready after {takeover.seconds:.1f} s"
-            self.broker.notifications.notify("TAKEOVER", f"this broker is active: {takeover.reason}{seconds}")
+            self._notify("TAKEOVER", f"this broker is active: {takeover.reason}{seconds}")
 
     @property
     def replication_fault(self) -> str | None:
@@ -202,7 +205,7 @@ class BrokerService(MultiService):
 
     def _store_failed(self, fault: str | None) -> None:
         kind = "STORE_RECOVERED" if fault is None else "STORE_FAILED"
-        self.broker.notifications.notify(kind, fault or "the store is writable again")
+        self._notify(kind, fault or "the store is writable again")
 
     def authenticator(self) -> Authenticator:
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
@@ -233,9 +236,14 @@ class BrokerService(MultiService):
         self._watch.start()
         for acceptor in self.configuration.stomp_acceptors:
             factory = StompFactory(
-                self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
+                self.broker,
+                acceptor,
+                authenticator,
+                self.connections,
+                self.outgoing,
+                self.reactor,
+                self.management,
             )
-            factory.requests = self.management
             carrier = " over WebSocket" if acceptor.websocket.only else ""
             yield self._listen(f"STOMP{carrier}{_over_tls(acceptor)}", acceptor, factory)
         if self.configuration.http_acceptors:
@@ -281,37 +289,25 @@ class BrokerService(MultiService):
             self.systemd.reloaded()
 
     def _reload(self) -> Reload:
-        file = self.configuration.file
-        assert file is not None
-        before = self._watch.current()
-        files = self.configuration.files
-        period = self.configuration.configuration_file_refresh_period
         try:
-            new = read_broker_xml(file)
-            files = new.files
-            if self.security is not None:
-                self.security.refresh()
-            plugins = load(new, self._sources)
-            certificates = self.listener_stack.read()
-            changes = list(changed_values(self._started_with, self.configuration, new))
-            outcome = apply(self.broker, new, begin=lambda: self.policies.use(plugins))
+            with self._watch.reread(self.configuration) as new:
+                if self.security is not None:
+                    self.security.refresh()
+                plugins = load(new, self._sources)
+                certificates = self.listener_stack.read()
+                outcome = apply(
+                    self.broker, new, self._started_with, begin=lambda: self.policies.use(plugins)
+                )
         except (ConfigurationError, Refused) as fault:
-            if isinstance(fault, ConfigurationError) and fault.files:
-                files = (*files, *(file for file in fault.files if file not in files))
-            self._watch.use(files, period, before)
-            log.error("cannot reload the configuration, keeping the current one: %s", fault)
-            self.broker.notifications.notify(
-                "RELOADED", f"cannot reload the configuration, keeping the current one: {fault}"
-            )
+            text = f"cannot reload the configuration, keeping the current one: {fault}"
+            log.error("%s", text)
+            self._notify("RELOADED", text)
             return Reload(refused=str(fault))
         self.configuration = new
-        self._watch.use(files, new.configuration_file_refresh_period, before)
         outcome.applied += self.bridges.apply(new.bridges)
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
         ]
-        outcome.restart_required += restart_required(self._started_with, new)
-        outcome.changes[:0] = changes
         self.connections.global_limit.limit = max_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
             self.security.use(new)
@@ -319,7 +315,7 @@ class BrokerService(MultiService):
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
             self.disk_monitor.measure_now()
-        self._log_reload(file, outcome)
+        self._log_reload(new.file, outcome)
         return outcome
 
     def preview_reload(self) -> Reload:
@@ -332,43 +328,41 @@ class BrokerService(MultiService):
                 self.security.check_files()
             load(new, self._sources)
             certificates = self.listener_stack.read()
-            outcome = preview(self.broker, new)
+            outcome = preview(self.broker, new, self._started_with)
         except (ConfigurationError, Refused) as fault:
             return Reload(refused=str(fault))
         outcome.applied += compare(self.bridges.configurations, {each.name: each for each in new.bridges})
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.differing(certificates)
         ]
-        outcome.restart_required += restart_required(self._started_with, new)
-        outcome.changes[:0] = changed_values(self._started_with, self.configuration, new)
         return outcome
 
-    def _log_reload(self, file: str, outcome: Reload) -> None:
+    def _log_reload(self, file: str | None, outcome: Reload) -> None:
         for text in outcome.restart_required:
             log.warning("restart required: %s", text)
-        if outcome.applied:
-            more = len(outcome.applied) - MAX_LOGGED_CHANGES
-            shown = "; ".join(outcome.applied[:MAX_LOGGED_CHANGES]) + (
-                f"; and {more} more" if more > 0 else ""
-            )
-            log.info("reload applied: %s", shown)
-        counts = len(outcome.applied), len(outcome.restart_required), len(outcome.failed)
-        text = "configuration reloaded from %s: %d applied, %d require a restart, %d failed"
-        self.broker.notifications.notify("RELOADED", text % (file, *counts))
+        applied = outcome.applied
+        if applied:
+            shown = applied[:MAX_LOGGED_CHANGES]
+            if len(applied) > MAX_LOGGED_CHANGES:
+                shown.append(f"and {len(applied) - MAX_LOGGED_CHANGES} more")
+            log.info("reload applied: %s", "; ".join(shown))
+        text = (
+            f"configuration reloaded from {file}: {len(applied)} applied, {len(outcome.restart_required)} require a "
+            f"restart, {len(outcome.failed)} failed"
+        )
+        self._notify("RELOADED", text)
         # as every answer to a change, it comes when a crash would not undo it
-        self.broker.storage.when_synced(lambda: log.info(text, file, *counts))
+        self.broker.storage.when_synced(lambda: log.info("%s", text))
 
-    def stop_listening(self) -> Deferred[Any]:
+    @inlineCallbacks
+    def stop_listening(self) -> Any:
         """Stop the bridges, close the listeners, then every connection, and requeue their messages."""
         self.stopping = True
-        if not self.bridges.by_name:
-            return self._stop_listening()
-        stopped: Deferred[Any] = Deferred()
-        self.bridges.stop(STOP_TIMEOUT, lambda: stopped.callback(None))
-        return stopped.addCallback(lambda _: self._stop_listening())
-
-    def _stop_listening(self) -> Deferred[Any]:
-        self.broker.notifications.notify("SHUTDOWN", "the broker is stopping")
+        if self.bridges.by_name:
+            stopped: Deferred[None] = Deferred()
+            self.bridges.stop(STOP_TIMEOUT, lambda: stopped.callback(None))
+            yield stopped
+        self._notify("SHUTDOWN", "the broker is stopping")
         self._watch.stop()
         self.garbage.stop()
         self.sampler.stop()
@@ -380,34 +374,22 @@ class BrokerService(MultiService):
         closing = [port.stopListening() for port in self.ports]
         self.ports = []
         self.tasks.stop()
-        self.broker.background.finish()
+        background = self.broker.background
+        background.finish()
         self.broker.storage.drain()  # and so every receipt goes out that is due
         self.broker.stopping = True
         for session in self.connections:
             session.refuse(Refused("The broker is shutting down"))
         self.outgoing.flush()
-        if not len(self.broker.background):
-            return self._stop_broker(closing)
-        stopped: Deferred[Any] = (
-            Deferred()
-        )  # many subscriptions end in slices: the reactor serves others meanwhile
-        self._when_idle(lambda: self._stop_broker(closing).chainDeferred(stopped))
-        return stopped
-
-    def _when_idle(self, call: Callable[[], object]) -> None:
-        if len(self.broker.background):
-            self.broker.background.finish(STOP_SLICE)
-            self.reactor.callLater(0, self._when_idle, call)
-        else:
-            call()
-
-    def _stop_broker(self, closing: list[Any]) -> Deferred[Any]:
+        while len(background):  # many subscriptions end in slices: the reactor serves others meanwhile
+            background.finish(STOP_SLICE)
+            yield deferLater(self.reactor, 0, bool)
         if self.persistence is not None:
             self.persistence.stop()
         self.broker.stop()
         if self.persistence is not None:
             self.persistence.close()
-        return gatherResults([d for d in closing if d is not None], consumeErrors=True)
+        yield gatherResults([d for d in closing if d is not None], consumeErrors=True)
 
 
 def _over_tls(acceptor: StompAcceptor | HttpAcceptor) -> str:
@@ -448,16 +430,13 @@ def run(
     try:
         if wait:
             process.wait_for_lock()
-        elif configuration.replicated_log is not None:
-            process.follow_log()
         else:
-            process.start()
+            process.begin()
     except StoreError as fault:
         log.error("cannot start the broker: %s", fault)
         return 1
     reactor.addSystemEventTrigger("before", "shutdown", process.shut_down)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
+    signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
     reactor.callWhenRunning(process.heed_signals)  # by then Twisted has set its own handlers
     reactor.run()
     for number in (signal.SIGINT, signal.SIGTERM):  # a second one must not kill it in its last milliseconds
@@ -465,28 +444,28 @@ def run(
     return process.exit_code
 
 
+@dataclass(eq=False, repr=False)
 class BrokerRun:
     """The broker of this process: a standby where there is something to wait for, then the service."""
 
-    def __init__(
-        self, configuration: BrokerConfiguration, data: str | None, reactor: Any, drain_timeout: float
-    ) -> None:
-        self.exit_code = 0
-        self.standby: Standby | None = None
-        self.service: BrokerService | None = None
-        self._configuration = configuration
-        self._data = data
-        self._reactor = reactor
-        self._drain_timeout = drain_timeout
-        self._systemd = SystemdNotifier(reactor)
-        self._stopping = False
-        self._hurried = False  # a signal came during the stop
-        self._taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
-        self._replication: Replication | None = None
-        self._request: StepDown | None = None
-        self._start_failed = False
-        #: Answers health during the recovery, where a standby did before it.
-        self._recovery_health: Callable[[], AbstractContextManager[None]] = nullcontext
+    configuration: BrokerConfiguration
+    data: str | None
+    reactor: Any
+    drain_timeout: float
+    exit_code = 0
+    standby: Standby | None = None
+    service: BrokerService | None = None
+    _stopping = False
+    _hurried = False  # a signal came during the stop
+    _taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
+    _replication: Replication | None = None
+    _request: StepDown | None = None
+    _start_failed = False
+    #: Answers health during the recovery, where a standby did before it.
+    recovery_health: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def __post_init__(self) -> None:
+        self._systemd = SystemdNotifier(self.reactor)
 
     # ---- start
 
@@ -496,33 +475,34 @@ class BrokerRun:
         files = None
         if replication is not None:
             lock, files = replication.lock, replication.files()
-        with self._recovery_health():
-            persistence = open_data(self._configuration, self._data, self._reactor, lock, files)
+        with self.recovery_health():
+            persistence = open_data(self.configuration, self.data, self.reactor, lock, files)
             self.service = BrokerService(
-                self._configuration, self._reactor, persistence, self._systemd, replication
+                self.configuration, self.reactor, persistence, self._systemd, replication
             )
         if self._taking_over_since is not None:
-            self.service.listen_until = self._reactor.seconds() + PORT_PATIENCE
-        self._reactor.callWhenRunning(self._listen)
+            self.service.listen_until = self.reactor.seconds() + PORT_PATIENCE
+        self.reactor.callWhenRunning(self._listen)
 
     def wait_for_lock(self) -> None:
         """`start`, at once or when the data directory is free. Raises `StoreError`, `ConfigurationError`."""
         standby = LockStandby(
-            self._configuration,
-            self._data,
-            self._reactor,
+            self.configuration,
+            self.data,
+            self.reactor,
             self._systemd,
-            lambda lock: self._end_wait(lambda: self._start_with(lock)),
+            lambda lock: self._end_wait(partial(self.begin, lock)),
             self._cannot_start,
         )
         lock = standby.try_lock()
         if lock is not None:
-            self._start_with(lock)
+            self.begin(lock)
         else:
             self._wait_as(standby)
 
-    def _start_with(self, lock: DataLock) -> None:
-        if self._configuration.replicated_log is not None:
+    def begin(self, lock: DataLock | None = None) -> None:
+        """`follow_log` or `start`, by the configuration. Raises `StoreError`, `ConfigurationError`."""
+        if self.configuration.replicated_log is not None:
             self.follow_log(lock)
         else:
             self.start(lock)
@@ -530,28 +510,28 @@ class BrokerRun:
     def follow_log(self, lock: DataLock | None = None) -> None:
         """`start` when this broker is active in its replicated log. Raises `StoreError`, `ConfigurationError`."""
         self._replication = Replication(
-            self._configuration,
-            self._data,
-            self._reactor,
+            self.configuration,
+            self.data,
+            self.reactor,
             lambda: self._end_wait(self.start),
             lambda reason: self._cannot_start(Exception(reason)),
             self._step_down,
             lock,
         )
-        self._wait_as(LogStandby(self._configuration, self._reactor, self._systemd, self._replication))
+        self._wait_as(LogStandby(self.configuration, self.reactor, self._systemd, self._replication))
 
     def _wait_as(self, standby: Standby) -> None:
         self.standby = standby
-        self._reactor.callWhenRunning(standby.start)
+        self.reactor.callWhenRunning(standby.start)
 
     def _end_wait(self, start: Callable[[], None]) -> None:
         """The wait of a standby is over: close its listeners, and go on."""
         if self.standby is None or self._stopping:
             return
-        self._taking_over_since = self._reactor.seconds()
+        self._taking_over_since = self.reactor.seconds()
         standby, self.standby = self.standby, None
-        self._configuration = standby.configuration
-        self._recovery_health = partial(
+        self.configuration = standby.configuration
+        self.recovery_health = partial(
             answer_health, standby.plain_addresses, live(), ready(standby, recovering=True)
         )
 
@@ -582,8 +562,8 @@ class BrokerRun:
             self._replication.ready(partial(monitor.check_log, free=True), persistence.pool.writing)
             self.service.notify_takeover()
         elif self._taking_over_since is not None:
-            log.info("takeover complete after %.1f s", self._reactor.seconds() - self._taking_over_since)
-        log.info("stompring %s is ready", self._configuration.name)
+            log.info("takeover complete after %.1f s", self.reactor.seconds() - self._taking_over_since)
+        log.info("stompring %s is ready", self.configuration.name)
 
     def _failed(self, failure: Any) -> None:
         if failure.check(CannotListenError):
@@ -599,15 +579,12 @@ class BrokerRun:
 
     def _end_failed(self) -> None:
         self._start_failed = True
-        self._end(1)
+        self._stop(1)
 
-    def _end(self, code: int) -> None:
-        self.exit_code = code
-        self._stop()
-
-    def _stop(self) -> None:
+    def _stop(self, exit_code: int = 0) -> None:
+        self.exit_code = exit_code or self.exit_code
         with suppress(ReactorNotRunning):  # it has stopped in this round already, or does not run yet
-            self._reactor.stop()
+            self.reactor.stop()
 
     # ---- signals
 
@@ -615,7 +592,7 @@ class BrokerRun:
         """SIGINT and SIGTERM stop the broker. The next one ends its drain and changes nothing else."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT in the background of a shell
-                signal.signal(number, lambda which, _: self._reactor.callFromThread(self._signalled, which))
+                signal.signal(number, lambda which, _: self.reactor.callFromThread(self._signalled, which))
 
     def _signalled(self, number: int) -> None:
         if not self._stopping:
@@ -634,21 +611,45 @@ class BrokerRun:
     def _step_down(self, request: StepDown) -> None:
         log.info("stepping down: %s", request.command)
         self._request = request
-        self._end(request.exit_code)
+        self._stop(request.exit_code)
 
     def shut_down(self) -> Deferred[Any] | None:
         """Stop what there is. The role in a replicated log is released when everything is stored."""
         self._stopping = True
         if self.service is not None:
-            return _shutdown(
-                self.service, self._reactor, self._drain_timeout, lambda: self._hurried, self._release
-            )()
+            stopped: Deferred[Any] = self._stop_service(self.service)
+            return stopped
         log.info(
             "stopping: %s", "the start has failed" if self._start_failed else "this broker was a standby"
         )
         self._systemd.stopping()
-        stopped = succeed(None) if self.standby is None else self.standby.stop()
-        return stopped.addBoth(lambda _: self._release())
+        ended = succeed(None) if self.standby is None else self.standby.stop()
+        return ended.addBoth(lambda _: self._release())
+
+    @inlineCallbacks
+    def _stop_service(self, service: BrokerService) -> Any:
+        connections = service.connections
+        if self.drain_timeout > 0 and len(connections):
+            service.drain.begin()
+            log.info("stopping: draining for up to %g s", self.drain_timeout)
+            service.systemd.stopping()
+            left = self.drain_timeout
+            while left > 0 and len(connections) and not self._hurried:  # a second signal ends the wait
+                yield deferLater(self.reactor, DRAIN_INTERVAL, bool)
+                left -= DRAIN_INTERVAL
+        log.info("stopping: closing %d connections", len(connections))
+        service.systemd.stopping()
+        try:
+            yield service.stop_listening()
+        except Exception:  # the rest of the stop does not depend on it
+            twisted_log.err()
+        released = self._release().addBoth(bool)
+        left = SHUTDOWN_GRACE
+        while left > 0 and len(connections):
+            yield deferLater(self.reactor, SHUTDOWN_INTERVAL, bool)
+            left -= SHUTDOWN_INTERVAL
+        log.info("stopped")
+        yield released
 
     def _release(self) -> Deferred[Any]:
         replication = self._replication
@@ -686,61 +687,8 @@ MAX_LOGGED_CHANGES = 20
 #: Seconds of work in one turn of the reactor while the broker stops and its listeners are closed.
 STOP_SLICE = 0.02
 
-#: Seconds that clients get to take their last frames when the broker stops.
-SHUTDOWN_GRACE = 0.5
-
+#: Seconds that clients get to take their last frames when the broker stops, and between two checks of them.
+SHUTDOWN_GRACE, SHUTDOWN_INTERVAL = 0.5, 0.01
 
 #: Seconds between two looks whether connections are open during the drain before a stop.
 DRAIN_INTERVAL = 0.1
-
-
-def _shutdown(
-    service: BrokerService,
-    reactor: Any,
-    drain_timeout: float,
-    hurried: Callable[[], bool],
-    release: Callable[[], Deferred[Any]],
-) -> Callable[[], Deferred[Any]]:
-    waited: Deferred[Any] = Deferred()
-
-    def stop() -> Deferred[Any]:
-        if drain_timeout > 0 and len(service.connections):
-            drain()
-        else:
-            close()
-        return waited
-
-    def drain() -> None:
-        """Wait until the clients have gone; a second signal ends the wait."""
-        service.drain.begin()
-        log.info("stopping: draining for up to %g s", drain_timeout)
-        service.systemd.stopping()
-
-        def poll(left: float) -> None:
-            if hurried() or left <= 0 or not len(service.connections):
-                close()
-            else:
-                reactor.callLater(DRAIN_INTERVAL, poll, left - DRAIN_INTERVAL)
-
-        poll(drain_timeout)
-
-    def close() -> None:
-        log.info("stopping: closing %d connections", len(service.connections))
-        service.systemd.stopping()
-        stopped = service.stop_listening()
-        released: Deferred[Any] = Deferred()
-
-        def poll(left: float) -> None:
-            if not len(service.connections) or left <= 0:
-                log.info("stopped")
-                released.addBoth(lambda _: waited.callback(None))
-            else:
-                reactor.callLater(0.01, poll, left - 0.01)
-
-        def closed(_: object) -> None:
-            release().addBoth(released.callback)
-            poll(SHUTDOWN_GRACE)
-
-        stopped.addBoth(closed)
-
-    return stop

@@ -16,10 +16,10 @@ import socket
 import stat
 import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
@@ -34,9 +34,8 @@ from stompring.replication.files import ReplicatedFiles
 from stompring.replication.log import Beat, UnsafeLog, this_process
 from stompring.replication.role import Node, NodeStatus, NodeThread, Role, StepDown, Timing
 from stompring.selector import compile_selector
-from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import data_directory
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, HttpAcceptor
 from stompring.store.datadir import DataBusy, DataLock, weak_locks
 from stompring.store.files import Disk
 from stompring.store.writer import MAX_PENDING_BYTES
@@ -72,6 +71,7 @@ class Standby:
         self._stack, self._next_security = self._check(configuration)
         self._ports: list[tuple[IListeningPort, StandbySite, str]] = []
         self._running = False
+        self._timer: Any = None  # of the wait
         self._watch = ConfigurationWatch(
             configuration.files, configuration.configuration_file_refresh_period, self.reload, reactor
         )
@@ -114,38 +114,29 @@ class Standby:
             self.security.start()
         self._stack.start()
         for acceptor in self.configuration.http_acceptors:
-            site = StandbySite(self)
-            opened = listen(acceptor, self._stack.wrap(acceptor, site), self.reactor)
-            opened.addCallbacks(
-                self._opened,
-                self._not_opened,
-                callbackArgs=(site, acceptor.name),
-                errbackArgs=(acceptor.name,),
-            )
+            self._listen(acceptor)
 
-    def _opened(self, port: IListeningPort, site: StandbySite, acceptor: str) -> None:
-        self._ports.append((port, site, acceptor))
-        bound: Any = port.getHost()
+    @inlineCallbacks
+    def _listen(self, acceptor: HttpAcceptor) -> Any:
+        site, fields = StandbySite(self), {"acceptor": acceptor.name}
+        try:
+            port: Any = yield listen(acceptor, self._stack.wrap(acceptor, site), self.reactor)
+        except CannotListenError as fault:
+            log.warning(
+                "standby: cannot listen on %s:%s (acceptor %s): %s; health and metrics are not served while this "
+                "broker waits",
+                fault.interface,
+                fault.port,
+                acceptor.name,
+                fault.socketError,
+                extra=fields,
+            )
+            return
+        self._ports.append((port, site, acceptor.name))
+        bound = port.getHost()
         shown = f"[{bound.host}]" if ":" in bound.host else bound.host
         log.info(
-            "standby HTTP listens on %s:%d (acceptor %s)",
-            shown,
-            bound.port,
-            acceptor,
-            extra={"acceptor": acceptor},
-        )
-
-    def _not_opened(self, failure: Any, acceptor: str) -> None:
-        failure.trap(CannotListenError)
-        fault = failure.value
-        log.warning(
-            "standby: cannot listen on %s:%s (acceptor %s): %s; health and metrics are not served while this broker "
-            "waits",
-            fault.interface,
-            fault.port,
-            acceptor,
-            fault.socketError,
-            extra={"acceptor": acceptor},
+            "standby HTTP listens on %s:%d (acceptor %s)", shown, bound.port, acceptor.name, extra=fields
         )
 
     @property
@@ -159,6 +150,7 @@ class Standby:
 
     def stop(self) -> Deferred[Any]:
         """The wait is over. Fires when the listeners are closed."""
+        cancel(self._timer)
         self._running = False
         self._watch.stop()
         return self._close()
@@ -187,22 +179,16 @@ class Standby:
 
     def _reload(self) -> None:
         old = self.configuration
-        assert old.file is not None
-        before = self._watch.current()
-        files = old.files
         try:
-            new = read_broker_xml(old.file)
-            files = new.files
-            stack, security = self._check(new)
+            with self._watch.reread(old) as new:
+                stack, security = self._check(new)
         except (ConfigurationError, Refused) as fault:
-            self._watch.use(files, old.configuration_file_refresh_period, before)
             log.error("cannot reload the configuration, keeping the current one: %s", fault)
             return
         for name in self.kept:
             if getattr(new, name) != getattr(old, name):
                 log.warning("restart required: %s changed", name.replace("_", "-"))
         self.configuration = replace(new, **{name: getattr(old, name) for name in self.kept})
-        self._watch.use(files, new.configuration_file_refresh_period, before)
         closed = self._close()
         self._stack, self._next_security = stack, security
         closed.addCallback(lambda _: self._reopen(new.file))
@@ -233,8 +219,6 @@ class LockStandby(Standby):
         self._data = data
         self._active = active
         self._failed = failed
-        self._timer: Any = None
-        self._lock: DataLock | None = None
         self._warned: str | None = None
 
     def try_lock(self) -> DataLock | None:
@@ -275,7 +259,6 @@ class LockStandby(Standby):
         self._timer = self.reactor.callLater(LOCK_INTERVAL, self._poll)
 
     def _poll(self) -> None:
-        self._timer = None
         try:
             lock = self.try_lock()
         except StoreError as fault:
@@ -286,11 +269,6 @@ class LockStandby(Standby):
             return
         log.info("standby: the data directory is free: this broker becomes active")
         self._active(lock)
-
-    def stop(self) -> Deferred[Any]:
-        """See `Standby.stop`."""
-        cancel(self._timer)
-        return super().stop()
 
 
 #: Seconds between two signs of the reactor to the node, and comparisons of the log with its limit.
@@ -314,39 +292,30 @@ PENDING_SHARE = 50
 MIN_PENDING_BYTES = 64 * 1024
 
 
+@dataclass(eq=False, repr=False)
 class Replication:
     """The broker's part in a replicated log. The directory's lock stays with it until the process ends.
 
-    ``on_active`` and ``on_step_down`` are called in the reactor, as is ``on_failed`` for a broker that never was
-    active. One that is not active any more ends at once by ``exit_process``: nothing more may leave it.
+    ``active`` and ``step_down`` are called in the reactor, as is ``failed`` for a broker that never was active. The
+    process of one that is not active any more ends at once: nothing more may leave it. ``lock`` is that of the data
+    directory, where this process has it already. Raises `StoreError`, `ConfigurationError`.
     """
 
-    def __init__(
-        self,
-        configuration: BrokerConfiguration,
-        data: str | None,
-        reactor: Any,
-        on_active: Callable[[], object],
-        on_failed: Callable[[str], object],
-        on_step_down: Callable[[StepDown], object],
-        lock: DataLock | None = None,
-        exit_process: Callable[[int], object] = os._exit,
-    ) -> None:
-        """``lock`` is that of the data directory, where this process has it already.
+    configuration: InitVar[BrokerConfiguration]
+    data: InitVar[str | None]
+    reactor: Any
+    active: Callable[[], object]
+    failed: Callable[[str], object]
+    step_down: Callable[[StepDown], object]
+    lock: DataLock | None = None
+    _liveness: Liveness | None = None
+    _fresh = True
+    _released = False
 
-        Raises `StoreError`, `ConfigurationError`.
-        """
+    def __post_init__(self, configuration: BrokerConfiguration, data: str | None) -> None:
         settings = configuration.replicated_log
         assert settings is not None
         self.stream = settings.stream
-        self._reactor = reactor
-        self._on_active = on_active
-        self._on_failed = on_failed
-        self._on_step_down = on_step_down
-        self._exit_process = exit_process
-        self._liveness: Liveness | None = None
-        self._fresh = True
-        self._released = False
         directory = data_directory(configuration, data)
         self._copy = LocalCopy(directory)
         try:
@@ -362,7 +331,7 @@ class Replication:
             Timing(settings.takeover_timeout / 1000),
         )
         self._thread = NodeThread(self.node)
-        self.lock = lock or DataLock(directory.root, copy=True)
+        self.lock = self.lock or DataLock(directory.root, copy=True)
 
     def start(self) -> None:
         """Begin to follow the log."""
@@ -371,25 +340,24 @@ class Replication:
     # ---- see NodeCallbacks; called in other threads
 
     def on_active(self) -> None:
-        self._reactor.callFromThread(self._on_active)
+        self.reactor.callFromThread(self.active)
 
     def on_suspended(self) -> None:
-        self._reactor.callFromThread(bool)  # a round of the reactor checks it
+        self.reactor.callFromThread(bool)  # a round of the reactor checks it
 
-    def on_resumed(self) -> None:
-        self._reactor.callFromThread(bool)
+    on_resumed = on_suspended
 
     def on_lost(self, reason: str, exit_code: int) -> None:
         if self.node.status().role is Role.FAILED:
-            self._reactor.callFromThread(self._on_failed, reason)
+            self.reactor.callFromThread(self.failed, reason)
             return
         log.error("this broker is not active any more: exit code %d", exit_code)
         logging.shutdown()
         discard_unsent()
-        self._exit_process(exit_code)
+        os._exit(exit_code)
 
     def on_step_down(self, request: StepDown) -> None:
-        self._reactor.callFromThread(self._on_step_down, request)
+        self.reactor.callFromThread(self.step_down, request)
 
     # ---- active
 
@@ -430,12 +398,12 @@ class Replication:
                     log.warning("delivery suspended: the replicated log has not stored anything lately")
                     suspend()
 
-        call_before_rounds(self._reactor, check)
+        call_before_rounds(self.reactor, check)
 
     def ready(self, check_log: Callable[[], object], disk: Disk) -> None:
         """Clients are accepted. ``check_log`` is called while the broker is active, ``disk`` writes its files."""
         self.node.mark_ready()
-        self._liveness = Liveness(self._reactor, disk, self.node.touch, check_log)
+        self._liveness = Liveness(self.reactor, disk, self.node.touch, check_log)
         self._liveness.start()
 
     @property
@@ -452,14 +420,15 @@ class Replication:
         self._released = True
         if self._liveness is not None:
             self._liveness.stop()  # the disk thread has ended
-        pool = self._reactor.getThreadPool()
-        return deferToThreadPool(self._reactor, pool, self.node.release, reason, successor)
+        pool = self.reactor.getThreadPool()
+        return deferToThreadPool(self.reactor, pool, self.node.release, reason, successor)
 
     def stop(self) -> Deferred[Any]:
         """Disconnect and close the local copy, in a thread. After `release`."""
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
+        return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), self._thread.stop)
 
 
+@dataclass(eq=False, repr=False)
 class Liveness:
     """Calls ``touch`` twice a second while the reactor runs and the disk thread gets jobs done.
 
@@ -467,27 +436,24 @@ class Liveness:
     the disk.
     """
 
-    def __init__(
-        self, reactor: Any, disk: Disk, touch: Callable[[], object], check_log: Callable[[], object]
-    ) -> None:
-        self._reactor = reactor
-        self._disk = disk
-        self._touch = touch
-        self._check_log = check_log
-        self._waits = False  # for the disk thread
-        self._timer: Any = None
+    reactor: Any
+    disk: Disk
+    touch: Callable[[], object]
+    check_log: Callable[[], object]
+    _waits = False  # for the disk thread
+    _timer: Any = None
 
     def start(self) -> None:
         """Begin at once."""
-        self._check_log()
+        self.check_log()
         if not self._waits:
             self._waits = True
-            self._disk.run(bool, self._done)
-        self._timer = self._reactor.callLater(TOUCH_INTERVAL, self.start)
+            self.disk.run(bool, self._done)
+        self._timer = self.reactor.callLater(TOUCH_INTERVAL, self.start)
 
     def _done(self, _: object) -> None:
         self._waits = False
-        self._touch()
+        self.touch()
 
     def stop(self) -> None:
         """No timer is left."""
@@ -516,7 +482,6 @@ class LogStandby(Standby):
         super().__init__(configuration, reactor, systemd)
         self.node: Node | None = replication.node
         self._replication = replication
-        self._timer: Any = None
         self._beat_time = self._skews = 0
         self._namesake = Namesake(replication.identity, replication.stream)
 
@@ -549,12 +514,8 @@ class LogStandby(Standby):
                 "ahead of" if skew > 0 else "behind",
             )
 
-    def stop(self) -> Deferred[Any]:
-        """See `Standby.stop`."""
-        cancel(self._timer)
-        return super().stop()
 
-
+@dataclass(eq=False, repr=False)
 class Namesake:
     """Notices an active broker that has the name of this standby: ``own`` describes this process.
 
@@ -562,18 +523,17 @@ class Namesake:
     itself to others, and ``stompring ha`` asks brokers by their names.
     """
 
-    def __init__(self, own: Beat, stream: str) -> None:
-        self._own = own
-        self._stream = stream
-        self._time: int | None = None  # of the last beat; None: not up to date yet
-        self._beats = 0
+    own: Beat
+    stream: str
+    _time: int | None = None  # of the last beat; None: not up to date yet
+    _beats = 0
 
     def check(self, status: NodeStatus) -> None:
         """Count beats that have come since this standby is up to date: earlier ones may be of its own predecessor."""
         if status.role is not Role.STANDBY or status.rebuilding or status.active_time == self._time:
             return
         known, self._time = self._time is not None, status.active_time
-        active, own = status.active, self._own
+        active, own = status.active, self.own
         if not known or active is None or active.broker != own.broker or _process(active) == _process(own):
             return
         self._beats += 1
@@ -582,7 +542,7 @@ class Namesake:
                 "two brokers of the replicated log %s have the name %s: process %d on %s, which is active, and this "
                 "one, process %d on %s. 'stompring ha' cannot tell them apart, and a takeover takes longer: give each "
                 "a name of its own (attribute broker of <replicated-log>) and restart it",
-                self._stream,
+                self.stream,
                 own.broker,
                 active.pid,
                 active.host,

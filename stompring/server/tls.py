@@ -72,13 +72,6 @@ class TlsContext:
     identities: tuple[Identity, ...]
     default: SSL.Context
 
-    def connection(self, owner: Any) -> SSL.Connection:
-        """A connection that waits for a ClientHello. ``owner`` may have ``verify_fault`` set to a text."""
-        connection = SSL.Connection(self.default, None)
-        connection.set_app_data(owner)
-        connection.set_accept_state()
-        return connection
-
 
 def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
     """Read all files. ``application`` is what ALPN agrees on, None for nothing. Raises `CertificateError`."""
@@ -259,8 +252,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
         except SSL.Error:
             self._tlsShutdownFinished(Failure())
             return
-        transport = self.transport
-        assert transport is not None
+        transport: Any = self.transport
         size = at + (at // MAX_RECORD + 1) * RECORD_OVERHEAD
         try:
             while len(written := tls.bio_read(size)) == size:
@@ -347,5 +339,8 @@ class _Creator:
         self._context = context
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """See IOpenSSLServerConnectionCreator."""
-        return self._context().connection(protocol)
+        """See IOpenSSLServerConnectionCreator. The connection waits for a ClientHello."""
+        connection = SSL.Connection(self._context().default, None)
+        connection.set_app_data(protocol)
+        connection.set_accept_state()
+        return connection

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import logging
+from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -141,7 +142,8 @@ class WebSocket:
         self._unsent = b""  # STOMP frames from before there is a WebSocket
         self._close: tuple[int, str] = (CloseCode.NORMAL_CLOSURE, "")
         self._ping: bytes | None = None  # the last one, to be answered
-        self._second = self._controls = self._fragments = 0  # what came within which second
+        self._second = 0
+        self._counts: Counter[str] = Counter()  # what came within this second
 
     # ---- reading
 
@@ -185,7 +187,8 @@ class WebSocket:
         for frame in protocol.events_received():
             assert isinstance(frame, Frame)
             self._partial = 0
-            self._unparsed -= _frame_size(len(frame.data))
+            length = len(frame.data)
+            self._unparsed -= length + (6 if length < 126 else 8 if length < 65536 else 14)  # with its header
             self._frame_received(frame)
             if self._state is State.CLOSED:
                 return
@@ -193,10 +196,8 @@ class WebSocket:
             failed = protocol.close_sent
             assert failed is not None
             self._fail(failed.code, failed.reason)
-        elif self._partial > MAX_CONTROL_FRAME_SIZE and self._owner is not None:
-            if self._owner.session is not None:
-                self._owner.session.carried = self._partial
-            self._owner.take(b"")  # a part of a long frame is a sign of life
+        elif self._partial > MAX_CONTROL_FRAME_SIZE:
+            self._take(b"")  # a part of a long frame is a sign of life
 
     def _frame_received(self, frame: Frame) -> None:
         opcode, data = frame.opcode, bytes(frame.data)
@@ -208,7 +209,7 @@ class WebSocket:
         elif opcode is Opcode.PING or opcode is Opcode.PONG:
             if opcode is Opcode.PING:
                 self._ping = data  # of several in a read the last one is answered (RFC 6455, 5.5.3)
-            self._count(controls=1)
+            self._count(MAX_CONTROL_FRAMES, "pings and pongs")
         else:
             self._fragmented = not frame.fin
             if opcode is Opcode.TEXT:
@@ -224,30 +225,30 @@ class WebSocket:
             if data:
                 self._payloads.append(data)
             if len(data) < SHORT_FRAGMENT and (not frame.fin or opcode is Opcode.CONT):
-                self._count(fragments=1)
+                self._count(MAX_SHORT_FRAGMENTS, f"fragments of less than {SHORT_FRAGMENT} bytes")
 
-    def _count(self, controls: int = 0, fragments: int = 0) -> None:
+    def _count(self, most: int, what: str) -> None:
         second = self._clock.now // 1000
         if second != self._second:
-            self._second, self._controls, self._fragments = second, 0, 0
-        self._controls += controls
-        self._fragments += fragments
-        if self._controls > MAX_CONTROL_FRAMES:
-            reason = f"More than {MAX_CONTROL_FRAMES} pings and pongs within a second"
-            self._fail(CloseCode.POLICY_VIOLATION, reason)
-        elif self._fragments > MAX_SHORT_FRAGMENTS:
-            reason = f"More than {MAX_SHORT_FRAGMENTS} fragments of less than {SHORT_FRAGMENT} bytes within a second"
-            self._fail(CloseCode.POLICY_VIOLATION, reason)
+            self._second = second
+            self._counts.clear()
+        self._counts[what] += 1
+        if self._counts[what] > most:
+            self._fail(CloseCode.POLICY_VIOLATION, f"More than {most} {what} within a second")
 
     def _deliver(self) -> None:
-        if self._payloads and self._owner is not None:
+        if self._payloads:
             data = b"".join(self._payloads)
             self._payloads.clear()
-            if self._owner.session is not None:
-                self._owner.session.carried = self._partial
-            self._owner.take(data)
-            session = self._owner.session
-            if session is not None and session.connected:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        owner = self._owner
+        if owner is not None:
+            if owner.session is not None:
+                owner.session.carried = self._partial
+            owner.take(data)
+            if owner.session is not None and owner.session.connected:
                 self._protocol.max_fragment_size = self._factory.max_frame
 
     def _answer_ping(self) -> None:
@@ -410,11 +411,6 @@ class WebSocket:
             if owner.session is not None:
                 owner.session.close(_one_line(reason))
             owner.close()
-
-
-def _frame_size(length: int) -> int:
-    """Bytes of a client's frame with ``length`` bytes of payload."""
-    return length + (6 if length < 126 else 8 if length < 65536 else 14)
 
 
 def _one_line(reason: str) -> str:

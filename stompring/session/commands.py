@@ -20,7 +20,6 @@ from stompring.broker.limits import UNCOUNTED, MemoryLimit
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.frames import Head
-from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
 
 from .connect import SERVER, Authenticator, Credentials, Login, negotiate
@@ -92,10 +91,7 @@ class StompSession(Session):
             self._deferred_frames += frames
             return
         was_connected = self.connected
-        if len(frames) > FRAMES_AT_ONCE:
-            self._take_in_slices(frames)
-        else:
-            self._take(frames)
+        self._take_in_slices(frames)
         if self.connected and not was_connected and not self.closed:
             # the parser keeps what follows CONNECT until the version is known
             self.receive(b"")
@@ -105,7 +101,10 @@ class StompSession(Session):
             self.fail(error, None)
 
     def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """As `_take`, of many frames, all ACKs perhaps: when it takes long the rest has to wait for a later turn."""
+        """As `_take`; of many frames, all ACKs perhaps, the rest has to wait for a later turn when it takes long."""
+        if len(frames) <= FRAMES_AT_ONCE:
+            self._take(frames, offered)
+            return
         now = self.broker.background.now
         end = now() + READ_SLICE
         for at in range(0, len(frames), FRAMES_AT_ONCE):
@@ -185,7 +184,7 @@ class StompSession(Session):
         if self.credit_freed is not None:
             subscription, self.credit_freed = self.credit_freed, None
             if not subscription.ended:
-                subscription.go_on()
+                subscription.on_writable()
         if taken < len(frames) and not (self.closed or self.leaving):
             self._deferred_frames = frames[taken:] + self._deferred_frames
             if self.blocked:
@@ -204,10 +203,6 @@ class StompSession(Session):
             self._offered.refused("the connection was closed")
             self._offered = None
 
-    def refuse_template(self, template: Template) -> None:
-        """Frames are read without it: nothing is won by it."""
-        self._parser.refuse(template)
-
     def await_login(self) -> None:
         """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
         self.awaiting_login = True
@@ -223,11 +218,10 @@ class StompSession(Session):
 
     def _wait_for(self, wait: Blocked) -> None:
         """BLOCK: read no more until there is room, or a policy's time is over."""
-        self.blocked = self.heartbeat.suspended = True
         self._offered = wait.offered
         self._blocked_by = wait.address
         wait.address.block(wait.limit)
-        self.outbox.reading.pause()
+        self.block()
         if wait.limit is not None:
             wait.limit.waiting.append(partial(self._on_limit_freed, wait.limit))
         else:
@@ -236,8 +230,7 @@ class StompSession(Session):
 
     def _wait_for_turn(self) -> None:
         """These frames take long: others come first, then the rest of them."""
-        self.blocked = self.heartbeat.suspended = True
-        self.outbox.reading.pause()
+        self.block()
         self.broker.frame_slices.defer(self._go_on_in_turn)
 
     def _go_on_in_turn(self) -> None:
@@ -262,14 +255,13 @@ class StompSession(Session):
 
     def _let_settlements_pass(self) -> None:
         """ACKs that came with a blocked SEND still count: they may be what makes room."""
-        passing = [
-            f
-            for f in self._deferred_frames
-            if f[0].command in SETTLING and b"transaction" not in f[0].headers
-        ]
-        self._deferred_frames = [
-            f for f in self._deferred_frames if f[0].command not in SETTLING or b"transaction" in f[0].headers
-        ]
+        passing: list[Frame] = []
+        held: list[Frame] = []
+        for frame in self._deferred_frames:
+            head, _ = frame
+            passes = head.command in SETTLING and b"transaction" not in head.headers
+            (passing if passes else held).append(frame)
+        self._deferred_frames = held
         if passing:
             self._take(passing)
 
@@ -282,10 +274,7 @@ class StompSession(Session):
                 held, self._deferred_frames = self._deferred_frames, []
                 self.broker.clock.refresh()
                 offered, self._offered = self._offered, None
-                if len(held) > FRAMES_AT_ONCE:
-                    self._take_in_slices(held, offered)
-                else:
-                    self._take(held, offered)
+                self._take_in_slices(held, offered)
                 if not self.blocked and not self.closed:
                     self.receive(b"")
                 if not self.blocked and not self.closed:
@@ -385,7 +374,14 @@ def _log_connected(session: Session) -> None:
 
 def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
     """The client says good-bye; its receipt is the last frame it gets, after those of all it has sent."""
-    session.leave(lambda: session.receipt(head))
+
+    def end() -> None:
+        if not session.closed:
+            session.receipt(head)
+            session.close("DISCONNECT")
+
+    session.leaving = session.heartbeat.suspended = True
+    session.broker.storage.when_synced(end)  # all changes of the client are on disk
 
 
 Verb = Callable[[StompSession, Head, bytes], None]

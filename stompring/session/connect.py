@@ -72,8 +72,7 @@ class ManagementRequest:
 
     def text(self, name: bytes) -> str | None:
         """A header, None where it is absent."""
-        value = self.headers.get(name)
-        return None if value is None else text_of(value)
+        return text_of(self.headers.get(name))
 
 
 class RequestHandler(Protocol):

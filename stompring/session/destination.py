@@ -118,24 +118,13 @@ class Authorizer:
                 raise PermissionRejected(
                     f"Temporary {kind} {others[:SHOWN]} belongs to another connection", name, address
                 )
-            on = address[:SHOWN]
-            if queue is None or queue == address:
-                raise PermissionRejected(
-                    f"User {user} does not have permission='{name}' on address {on}", name, address
-                )
-            shown = queue[:SHOWN]
-            if permission in CREATE_QUEUE:
-                raise PermissionRejected(
-                    f"User {user} does not have permission='{name}' for queue {shown} on address {on} "
-                    f"(also required on address {shown})",
-                    name,
-                    address,
-                )
-            raise PermissionRejected(
-                f"User {user} does not have permission='{name}' for queue {shown} on address {on}",
-                name,
-                address,
-            )
+            text = f"User {user} does not have permission='{name}'"
+            if queue is not None and queue != address:
+                text += f" for queue {queue[:SHOWN]}"
+            text += f" on address {address[:SHOWN]}"
+            if queue is not None and queue != address and permission in CREATE_QUEUE:
+                text += f" (also required on address {queue[:SHOWN]})"
+            raise PermissionRejected(text, name, address)
 
     def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
         """Raise `Refused` if the user may not consume from (or browse) a queue; None for one to be created."""
@@ -208,21 +197,16 @@ class Destinations:
                 name, routing_type = text[len(prefix) :], kind
                 break
         if requested is not None:
-            routing_type = routing_type_of(requested)
+            try:
+                routing_type = RoutingType(requested)
+            except ValueError:
+                raise Refused(f"A routing type is ANYCAST or MULTICAST, not '{requested}'") from None
         address, qualified, queue = name.partition(SEPARATOR)
         if qualified and (not queue or SEPARATOR in queue):
             raise Refused(f"Destination '{text}' has no queue name after '{SEPARATOR}'")
         if not address and not qualified:
             raise Refused(f"Destination '{text}' has no address")
         return Destination(address, queue if qualified else None, routing_type)
-
-
-def routing_type_of(text: str) -> RoutingType:
-    """ANYCAST or MULTICAST, spelled exactly so. Raises `Refused`."""
-    try:
-        return RoutingType(text)
-    except ValueError:
-        raise Refused(f"A routing type is ANYCAST or MULTICAST, not '{text}'") from None
 
 
 def remote_form(text: str, session: str) -> str:

@@ -97,14 +97,12 @@ class ConnectionCounter:
             del self.by_network[network]
 
 
+@dataclass(slots=True)
 class GlobalConnectionLimit:
     """``global-max-connections``: of all STOMP acceptors together. -1: no limit."""
 
-    __slots__ = ("count", "limit")
-
-    def __init__(self, limit: int = -1) -> None:
-        self.limit = limit
-        self.count = 0
+    limit: int = -1
+    count: int = 0
 
 
 class ConnectionLimit:
@@ -179,7 +177,7 @@ class OriginPolicy:
         if self._path and path.removesuffix("/") != self._path:
             raise HandshakeRejected(f"No WebSocket at {printable(path)}; the path is {self._path}", 404)
         name = host_name(host)
-        if self._local and not self._host_allowed(name):
+        if self._local and not (is_local(name) or name in self._names or ANY_ORIGIN in self._allowed):
             raise HandshakeRejected(
                 f"Host {printable(host)} is not allowed: this listener is local and accepts localhost and the hosts of "
                 "webSocketAllowedOrigins",
@@ -199,9 +197,6 @@ class OriginPolicy:
         raise HandshakeRejected(
             f"Unsupported subprotocols: {offered}; supported: {', '.join(SUBPROTOCOLS)}", 400
         )
-
-    def _host_allowed(self, name: str) -> bool:
-        return is_local(name) or name in self._names or ANY_ORIGIN in self._allowed
 
     def _origin_allowed(self, origin: str, name: str) -> bool:
         if ANY_ORIGIN in self._allowed:
@@ -238,7 +233,15 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
     A client that promises no beats is closed for silence only where a TTL is configured: ``connectionTtl`` of the
     acceptor, or ``connection-ttl-override``.
     """
-    client_sends, client_wants = _parse(header)
+    client_sends = client_wants = 0
+    if header is not None:
+        parts = [part.strip(" \t") for part in header.split(",")]
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise ProtocolError(
+                f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
+            )
+        # nine digits are more than `MAX_INTERVAL` has: int() would refuse 4301
+        client_sends, client_wants = (min(int(part.lstrip("0")[:9] or "0"), MAX_INTERVAL) for part in parts)
     modifier = acceptor.heart_beat_to_connection_ttl_modifier
     ttl = acceptor.connection_ttl or max(ttl_override, 0)
     if client_sends:
@@ -247,22 +250,6 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
             ttl = min(ttl, acceptor.connection_ttl_max)
     send = max(client_wants, MIN_BEAT) if client_wants else 0
     return HeartbeatIntervals(send, int(ttl / modifier), ttl)
-
-
-def _parse(header: str | None) -> tuple[int, int]:
-    if header is None:
-        return 0, 0
-    parts = [part.strip(" \t") for part in header.split(",")]
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise ProtocolError(
-            f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
-        )
-    sends, wants = (_interval(part.lstrip("0") or "0") for part in parts)
-    return sends, wants
-
-
-def _interval(digits: str) -> int:
-    return MAX_INTERVAL if len(digits) > len(str(MAX_INTERVAL)) else min(int(digits), MAX_INTERVAL)
 
 
 #: Longer intervals than a day mean "practically never", and would overflow timers.
@@ -426,17 +413,15 @@ class SlowReaders:
     @property
     def count(self) -> int:
         """Connections that are slow now."""
-        return len(self._slow(self._clock.now))
+        return len(self._slow())
 
     def is_slow(self, outbox: Outbox) -> bool:
         """Whether the client of an outbox has read nothing for `SLOW` milliseconds while that was full."""
         since = self._since.get(outbox)
         return since is not None and outbox.capacity <= 0 and self._clock.now - since >= SLOW
 
-    def _slow(self, now: int) -> list[Outbox]:
-        return [
-            outbox for outbox, since in self._since.items() if outbox.capacity <= 0 and now - since >= SLOW
-        ]
+    def _slow(self) -> list[Outbox]:
+        return list(filter(self.is_slow, self._since))
 
     def enter(self, outbox: Outbox) -> None:
         """Its socket takes no more."""
@@ -459,7 +444,7 @@ class SlowReaders:
     def _look(self) -> None:
         self._timer = None
         now = self._clock.refresh()
-        new = [outbox for outbox in self._slow(now) if outbox not in self._known]
+        new = [outbox for outbox in self._slow() if outbox not in self._known]
         self._known.update(new)
         if new:
             more = f", and {len(new) - 1} others" if len(new) > 1 else ""

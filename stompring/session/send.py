@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from time import perf_counter
-from typing import Any
 
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.clock import FOREVER, Recurrence, Schedule
@@ -42,10 +41,10 @@ from stompring.broker.publish import (
 from stompring.errors import LimitReached, ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType, RoutingType
 from stompring.stomp.frames import Head, header_line
-from stompring.stomp.headers import CutHead, HeaderUse, Template, TemplateHead
+from stompring.stomp.headers import CutHead, HeaderUse
 
 from .connect import ManagementRequest
-from .destination import OWN, remote_form
+from .destination import OWN, Destination, remote_form
 from .outbox import Blocked, check_identifier_length, shortened, text_of
 from .session import ENTERED, Route, SendPlan, Session
 from .subscribe import expect_replies
@@ -87,29 +86,19 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
     if not destination:
         return None
     target = session.parse_destination(destination, None)
-    broker, login = session.broker, session.login
-    broker.directory.check_concrete(target.address)
-    check, create, user = login.authorizer.check, broker.auto_create, login.user
+    session.broker.directory.check_concrete(target.address)
+    shown = destination
     if target.temporary:
         if destination.startswith(OWN):
             expect_replies(session, destination)
         else:
-            check(PermissionType.SEND, target.address, target.queue)
-        if target.queue is None:
-            session.temporary_topic(target)
-        else:
-            session.temporary_queue(target)
+            session.login.authorizer.check(PermissionType.SEND, target.address, target.queue)
         shown = remote_form(text_of(destination), session.number).encode()
-        return ReplyTo(target.address, target.queue, target.routing_type, shown)
-    if target.address == broker.management.name:
+    elif target.address == session.broker.management.name:
         raise Refused(f"reply-to must not be {target.address}: replies are no requests", status=400)
-    if target.queue is not None:
-        check(PermissionType.SEND, create.address_of(target.address, target.queue), target.queue)
-        queue = create.queue_for(target.address, target.queue, target.routing_type, check, user)
-        return ReplyTo(queue.address.name, queue.name, target.routing_type, destination)
-    check(PermissionType.SEND, target.address)
-    address = create.address_for_send(target.address, target.routing_type, check, user)
-    return ReplyTo(address.name, None, target.routing_type, destination)
+    route = _find_or_create(session, target)
+    queue = None if route.queue is None else route.queue.name
+    return ReplyTo(route.address.name, queue, route.routing_type, shown)
 
 
 #: By which an address knows a message that was sent before. It is passed on.
@@ -163,22 +152,18 @@ ENDS_HERE = SCHEDULING | {
 #: Headers that are not passed on: also those that a receiver takes for the broker's word.
 NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
-#: How SENDs are read whose headers have the same names. What makes more of a message than its traits is not for them.
+#: How SENDs are cut whose headers differ. What makes more of a message than its traits is special.
 HEADER_USE = HeaderUse(
     read=(MEANINGFUL - SCHEDULING)
     | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
     hidden=NOT_PASSED_ON,
     special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
-    plain=frozenset({b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"persistent", b"priority"}),
 )
 
-#: Destinations, priorities and so on of one template that a session remembers plans for.
-PLANS_OF_TEMPLATE = 256
+#: Headers whose values are the key of a plan that SENDs share.
+KEY = tuple(sorted(HEADER_USE.read - HEADER_USE.special - {b"content-length", DUPLICATE_ID}))
 
-#: Plans of one template after which it is given up, unless each was used twice.
-PLANS_IN_VAIN = 512
-
-#: Destinations that a session remembers. A client that writes to more of them has each looked up again.
+#: Destinations, and plans, that a session remembers. A client that writes to more of them has each looked up again.
 ROUTES = 1000
 
 
@@ -200,53 +185,38 @@ def plan_send(session: Session, head: Head) -> SendPlan:
 def plan_anew(session: Session, head: Head) -> SendPlan:
     """Plan for a header block, and for all that are the same but for their receipt."""
     if isinstance(head, CutHead):
-        return _plan_of_cut(session, head)
-    if type(head) is TemplateHead:
-        return _plan_of_template(session, head)
+        return _shared_plan(session, head, head.key)
     kept = head if head.base is None else head.base
     if not kept.kept:
-        shared = _shared_plan(session, kept)
-        if shared is not None:
-            return shared
+        headers = kept.headers
+        if HEADER_USE.special.isdisjoint(headers):
+            key = [headers.get(name) for name in KEY]
+            return _shared_plan(session, kept, (*key, b"receipt" in headers, bool(headers.get(DUPLICATE_ID))))
     plan = kept.plan = plan_send(session, kept)
     return plan
 
 
-def _shared_plan(session: Session, head: Head) -> SendPlan | None:
-    """The plan of a SEND whose headers mean nothing but where it goes; None for any other.
+def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
+    """The plan of SENDs of which the same is read (``key``): used for one message after the other.
 
-    It is used for one message after the other, which differ in their block.
+    They differ in the lines that are passed on, and in their duplicate id.
     """
-    headers = head.headers
-    if not MEANINGFUL.isdisjoint(headers) or b"receipt" in headers or b"transaction" in headers:
-        return None
-    key = (headers.get(b"destination"), headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
     shared = session.shared_plans.get(key)
     if shared is None or shared[0].stamp != shared[0].address.stamp:
-        return _first_of_shared(session, head, key)
+        plan = plan_send(session, head)
+        if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
+            if len(session.shared_plans) >= ROUTES:
+                session.shared_plans.clear()
+            session.shared_plans[key] = plan, plan.traits, _standard_lines(session, plan.traits)
+        return plan
     plan, traits, standard = shared
-    plan.traits = traits.with_block(standard + user_block(headers, head.block))
-    return plan
-
-
-def _plan_of_cut(session: Session, head: CutHead) -> SendPlan:
-    """As `_shared_plan`, for a SEND of which no header was decoded."""
-    shared = session.shared_plans.get(head.key)
-    if shared is None or shared[0].stamp != shared[0].address.stamp:
-        return _first_of_shared(session, head, head.key)
-    plan, traits, standard = shared
-    plan.traits = traits.with_block(standard + head.rest)
-    return plan
-
-
-def _first_of_shared(session: Session, head: Head, key: object) -> SendPlan:
-    """The plan of a message as of any, which is used for others too where nothing but routing is to be done."""
-    plan = plan_send(session, head)
-    if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
-        if len(session.shared_plans) >= ROUTES:
-            session.shared_plans.clear()
-        traits = plan.traits
-        session.shared_plans[key] = plan, traits, _standard_lines(session, traits)
+    if isinstance(head, CutHead):
+        rest, identifier = head.rest, head.identifier
+    else:
+        rest, identifier = user_block(head.headers, head.block), head.headers.get(DUPLICATE_ID)
+    if plan.identifier is not None and identifier is not None:
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
+    plan.traits = traits.with_block(standard + rest)
     return plan
 
 
@@ -273,14 +243,39 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
 
 
 def _plan(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
-    headers = head.headers
-    plan = _plan_for(session, head, route, destination)
-    if route.address is session.broker.management:
+    headers, broker, hooks = head.headers, session.broker, route.address.hooks
+    if route.address is broker.management:
+        plan = SendPlan(route, REQUEST, None, broker.memory, headers)
         plan.carry_out, plan.admit, plan.plain = on_request, None, False
         return plan
+    schedule = None
+    if MEANINGFUL.isdisjoint(headers):
+        block = PLAIN + validated_user(session) + user_block(headers, head.block)
+        traits = Traits(
+            block, destination, route.routing_type, origin=session.origin, user=session.login.user
+        )
+    else:
+        traits = _traits(session, head, destination, route)
+        if not SCHEDULING.isdisjoint(headers):
+            schedule = schedule_of(headers)
+            if schedule.recurrence is not None and schedule.recurrence.repeat:
+                least = route.address.settings.min_scheduled_period
+                if schedule.recurrence.period < least:
+                    raise LimitReached(
+                        f"AMQ_SCHEDULED_PERIOD is {schedule.recurrence.period} ms, and the shortest at address "
+                        f"{route.address.name} is {least} ms (min-scheduled-period)",
+                        "min-scheduled-period",
+                        400,
+                    )
+    every_queue = route.address.retained == EVERYWHERE
+    limits = broker.durable_limits if traits.durable or every_queue else broker.memory
+    plan = SendPlan(route, traits, schedule, limits, headers)
+    identifier = headers.get(DUPLICATE_ID)
+    if identifier and cache_size(route.address):
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
+        plan.direct = plan.plain = False
     if b"transaction" in headers:
         plan.carry_out = _send_in_transaction
-    hooks = route.address.hooks
     if hooks.admit is not None or hooks.full is not None:
         plan.offer = _offer(session, plan, headers)
     return plan
@@ -290,128 +285,34 @@ def _offer(session: Session, plan: SendPlan, headers: Mapping[bytes, bytes]) -> 
     return Offer(plan.address.name, plan.traits, headers, session.number, session.client_id, session.peer)
 
 
-def _plan_for(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
-    headers, broker = head.headers, session.broker
-    if route.address is broker.management:
-        return SendPlan(route, REQUEST, None, broker.memory, headers)
-    origin = session.origin
-    user = session.login.user
-    every_queue = route.address.retained == EVERYWHERE
-    if MEANINGFUL.isdisjoint(headers):
-        block = PLAIN + validated_user(session) + user_block(headers, head.block)
-        traits = Traits(block, destination, route.routing_type, origin=origin, user=user)
-        return SendPlan(route, traits, None, broker.durable_limits if every_queue else broker.memory, headers)
-    traits = _traits(session, head, destination, route, origin, user)
-    schedule = None if SCHEDULING.isdisjoint(headers) else schedule_of(headers)
-    if schedule is not None and schedule.recurrence is not None and schedule.recurrence.repeat:
-        _check_period(route.address, schedule.recurrence.period)
-    limits = broker.durable_limits if traits.durable or every_queue else broker.memory
-    plan = SendPlan(route, traits, schedule, limits, headers)
-    identifier = headers.get(DUPLICATE_ID)
-    if identifier and cache_size(route.address):
-        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
-        plan.direct = plan.plain = False
-    return plan
-
-
-def _check_period(address: Address, period: int) -> None:
-    least = address.settings.min_scheduled_period
-    if period < least:
-        raise LimitReached(
-            f"AMQ_SCHEDULED_PERIOD is {period} ms, and the shortest at address {address.name} is {least} ms "
-            "(min-scheduled-period)",
-            "min-scheduled-period",
-            400,
-        )
-
-
-class TemplatePlans:
-    """The plans of the messages that one template matches: by the values that count (``key`` has their places).
-
-    A plan is used for one message after the other, which differ in their block and their duplicate id.
-    """
-
-    __slots__ = ("identifier", "key", "made", "plans")
-
-    def __init__(self, template: Template) -> None:
-        places = dict(template.varying)
-        self.identifier = places.pop(DUPLICATE_ID, 0)
-        self.key = tuple(places.values())
-        self.plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
-        self.made = 0  # plans that were made, of any message
-
-
-def _plan_of_template(session: Session, head: TemplateHead) -> SendPlan:
-    template, found = head.template, head.found
-    known: TemplatePlans | None = template.plan
-    if known is None:
-        known = template.plan = TemplatePlans(template)
-    # Of one place it returns no tuple: a compiled module would refuse that, because the annotation of `group` says so.
-    group: Any = found.group
-    key = group(*known.key) if known.key else None
-    made = known.plans.get(key)
-    if made is None or made[0].stamp != made[0].address.stamp:
-        return _first_of_template(session, head, known, key)
-    plan, traits, standard = made
-    if known.identifier:
-        identifier: bytes = found[known.identifier]
-        if not identifier:
-            return plan_send(session, head)
-        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
-    rest = template.rest
-    if len(rest) == 1:
-        standard += found[rest[0]]
-    elif rest:
-        standard = b"".join((standard, *group(*rest)))
-    plan.traits = traits.with_block(standard)
-    return plan
-
-
-def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlans, key: object) -> SendPlan:
-    """The plan of a message as of any, which is used for others too where nothing but routing is to be done."""
-    plan = plan_send(session, head)
-    known.made += 1
-    same_use = bool(known.identifier) == (plan.identifier is not None)
-    in_vain = known.made > PLANS_IN_VAIN and known.made * 2 > head.template.matched
-    if plan.admit is not None or plan.offer is not NO_OFFER or not same_use or in_vain:
-        session.refuse_template(head.template)
-        return plan
-    if len(known.plans) >= PLANS_OF_TEMPLATE:
-        known.plans.clear()
-    traits = plan.traits
-    known.plans[key] = plan, traits, _standard_lines(session, traits)
-    return plan
-
-
 def _route(session: Session, destination: bytes, requested: str | None) -> Route:
     target = session.parse_destination(destination, requested)
     session.broker.directory.check_concrete(target.address)
     if target.address == session.broker.management.name:
         return Route(session.broker.management, None, None)
-    auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     if target.temporary:
-        check(PermissionType.SEND, target.address)
-        if target.queue is None:
-            return Route(session.temporary_topic(target), None, target.routing_type)
+        session.login.authorizer.check(PermissionType.SEND, target.address)
+    return _find_or_create(session, target)
+
+
+def _find_or_create(session: Session, target: Destination) -> Route:
+    """The address or queue of a SEND. Raises `Refused`, `NotFound`. The caller has checked SEND to a temporary one."""
+    auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
+    name, routing_type = target.address, target.routing_type
+    if target.queue is None:
+        if target.temporary:
+            return Route(session.temporary_topic(target), None, routing_type)
+        check(PermissionType.SEND, name)
+        return Route(auto_create.address_for_send(name, routing_type, check, user), None, routing_type)
+    if target.temporary:
         queue = session.temporary_queue(target)
-    elif target.queue is not None:
-        check(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
-        queue = auto_create.queue_for(target.address, target.queue, target.routing_type, check, user)
     else:
-        check(PermissionType.SEND, target.address)
-        address = auto_create.address_for_send(target.address, target.routing_type, check, user)
-        return Route(address, None, target.routing_type)
-    return Route(as_address(queue.address), queue, target.routing_type)
+        check(PermissionType.SEND, auto_create.address_of(name, target.queue), target.queue)
+        queue = auto_create.queue_for(name, target.queue, routing_type, check, user)
+    return Route(as_address(queue.address), queue, routing_type)
 
 
-def _traits(
-    session: Session,
-    head: Head,
-    destination: bytes,
-    route: Route,
-    origin: str,
-    user: str | None,
-) -> Traits:
+def _traits(session: Session, head: Head, destination: bytes, route: Route) -> Traits:
     headers, block = head.headers, head.block
     priority = number(headers, b"priority", 0, 9, default=4)
     durable = headers.get(b"persistent", b"").lower() == b"true"
@@ -424,6 +325,8 @@ def _traits(
     if headers.get(IMPORTED, b"").lower() == b"true":
         session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
         left_out = ENDS_HERE
+    # only -1 means something: the group ends with this message
+    sequence = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
     if VALIDATED_USER not in headers or VALIDATED_USER in left_out:
         standard += validated_user(session)
@@ -435,9 +338,9 @@ def _traits(
         durable,
         number(headers, b"expires", 0, LATEST),
         headers.get(b"JMSXGroupID") or headers.get(b"_AMQ_GROUP_ID") or None,
-        _group_sequence(headers),
-        origin,
-        user,
+        -1 if sequence.strip() == b"-1" else 0,
+        session.origin,
+        session.login.user,
     )
 
 
@@ -481,12 +384,6 @@ def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:
     if native is None:
         return None
     return {b"0": RoutingType.MULTICAST.value, b"1": RoutingType.ANYCAST.value}.get(native, text_of(native))
-
-
-def _group_sequence(headers: Mapping[bytes, bytes]) -> int:
-    """Only -1 means something: the group ends with this message."""
-    value = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
-    return -1 if value.strip() == b"-1" else 0
 
 
 def schedule_of(headers: Mapping[bytes, bytes]) -> Schedule:
@@ -612,7 +509,7 @@ def _send_in_transaction(
     session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None = None
 ) -> None:
     """Add a message to its transaction."""
-    deferred = DeferredSend(session, head, body, plan, evaluation)
+    deferred = SendEvaluation(session, head, body, plan, None) if evaluation is None else evaluation
     transaction_of(session, head).send(
         len(body) + len(plan.traits.block),
         deferred.address,
@@ -626,77 +523,26 @@ def _send_in_transaction(
     session.receipt(head)
 
 
-class DeferredSend:
-    """A SEND that waits for the COMMIT of its transaction. The policies of its address have admitted it already.
-
-    ``evaluation`` is given where there are such policies.
-    """
-
-    __slots__ = ("_body", "_evaluation", "_head", "_plan", "_rejection", "_session")
-
-    def __init__(
-        self, session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None
-    ) -> None:
-        self._session = session
-        self._evaluation = evaluation
-        self._head = head
-        self._body = body
-        self._plan = plan
-        self._rejection: Rejection | None = None  # what `rejection` has answered
-
-    def address(self) -> Address:
-        """Where it goes now, which may have changed since. Raises `Refused` where it cannot be sent any more."""
-        plan = self._plan
-        if plan.stamp != plan.address.stamp:
-            session = self._session
-            if plan.head is None:
-                plan = plan_anew(session, self._head)
-            else:
-                plan_anew(session, self._head)  # it must still be allowed to send where it was sent
-                plan = derive(session, plan.head, plan.target)
-            self._plan = plan
-        return plan.address
-
-    def claim(self) -> tuple[Address, bytes | None]:
-        """Where it goes, and the id by which duplicates are known there."""
-        return self.address(), self._plan.identifier
-
-    def diverted(self) -> Iterable[Address]:
-        """The addresses that diverts send a copy to."""
-        address, broker = self.address(), self._session.broker
-        if not depends_on_message(address):
-            return forwarding_addresses(address, None)
-        message = Message(0, address, self._plan.traits, self._body, broker.clock.now)
-        return forwarding_addresses(address, message)
-
-    def rejection(self) -> Rejection | None:
-        """Why it may not enter, where a policy decides about each message."""
-        address, plan = self.address(), self._plan
-        if address.hooks.full is None:
-            return None
-        self._rejection = check_admission(address, plan.traits.durable, plan.offer, self._body)
-        return self._rejection
-
-    def publish(self) -> None:
-        """At the COMMIT, which nothing has to wait for any more."""
-        self.address()
-        rejection = publish_committed(self._session.broker, self._plan, self._body, self._rejection)
-        if self._evaluation is None:
-            return
-        if rejection is None:
-            self._evaluation.entered()
-        else:
-            self._evaluation.refused(rejection.describe())
-
-
 class SendEvaluation:
     """A SEND from the first policy that evaluates it until it has entered an address or was refused.
 
-    It may wait in between, for a while or for memory: what was decided stays decided. ``answer`` is that of the hooks
+    It may wait in between, for a while, for memory, or for the COMMIT of its transaction (`address` and the methods
+    after it): what was decided stays decided. ``answer`` is that of the hooks
     of its address (`Hooks.admit`): None where all have passed it, `NOT_EVALUATED` where they were not called.
     """
 
-    __slots__ = ("_admissions", "_decided", "_hooks", "_offer", "_passed", "_session", "body", "head", "plan")
+    __slots__ = (
+        "_admissions",
+        "_decided",
+        "_hooks",
+        "_offer",
+        "_passed",
+        "_rejection",
+        "_session",
+        "body",
+        "head",
+        "plan",
+    )
 
     def __init__(
         self, session: Session, head: Head, body: bytes, plan: SendPlan, answer: object = NOT_EVALUATED
@@ -704,6 +550,7 @@ class SendEvaluation:
         self._session = session
         self.head = head
         self.body = body
+        self._rejection: Rejection | None = None  # what `rejection` has answered
         self._begin(plan, answer)
 
     def _begin(self, plan: SendPlan, answer: object) -> None:
@@ -722,8 +569,7 @@ class SendEvaluation:
         The policies of an address that it is redirected to are evaluated as well. Raises `Refused`, or `Blocked` for a
         message that must wait for a while.
         """
-        if self.plan.stamp != self.plan.address.stamp:
-            self._renew()
+        self.address()
         while not self._decided:
             result = self._evaluate()
             if result is None:
@@ -774,24 +620,64 @@ class SendEvaluation:
                 return
         self.plan = anew if plan.head is None else derive(session, plan.head, plan.target)
 
+    # ---- in a transaction
+
+    def address(self) -> Address:
+        """Where it goes now, which may have changed since. Raises `Refused` where it cannot be sent any more."""
+        if self.plan.stamp != self.plan.address.stamp:
+            self._renew()
+        return self.plan.address
+
+    def claim(self) -> tuple[Address, bytes | None]:
+        """Where it goes, and the id by which duplicates are known there."""
+        return self.address(), self.plan.identifier
+
+    def diverted(self) -> Iterable[Address]:
+        """The addresses that diverts send a copy to."""
+        address, broker = self.address(), self._session.broker
+        if not depends_on_message(address):
+            return forwarding_addresses(address, None)
+        message = Message(0, address, self.plan.traits, self.body, broker.clock.now)
+        return forwarding_addresses(address, message)
+
+    def rejection(self) -> Rejection | None:
+        """Why it may not enter, where a policy decides about each message."""
+        address, plan = self.address(), self.plan
+        if address.hooks.full is None:
+            return None
+        self._rejection = check_admission(address, plan.traits.durable, plan.offer, self.body)
+        return self._rejection
+
+    def publish(self) -> None:
+        """At the COMMIT, which nothing has to wait for any more."""
+        self.address()
+        rejection = publish_committed(self._session.broker, self.plan, self.body, self._rejection)
+        if rejection is None:
+            self.entered()
+        else:
+            self.refused(rejection.describe())
+
     # ---- the outcome
 
     def entered(self) -> None:
         """Notify the policies that have let it pass."""
-        admissions, self._admissions = self._admissions, []
-        offer = self._offer
-        offer.body = self.body
-        for one in admissions:
-            one.entered(offer)
-        offer.body = b""
+        self._end(None)
 
     def refused(self, reason: str) -> None:
         """Notify the policies that have let it pass that it was in vain. Only the first call counts."""
+        self._end(reason)
+
+    def _end(self, reason: str | None) -> None:
         admissions, self._admissions = self._admissions, []
+        if not admissions:
+            return
         offer = self._offer
         offer.body = self.body
         for one in admissions:
-            one.refused(offer, reason)
+            if reason is None:
+                one.entered(offer)
+            else:
+                one.refused(offer, reason)
         offer.body = b""
 
 

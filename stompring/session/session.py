@@ -27,7 +27,6 @@ from stompring.errors import NotFound, ProtocolError, Refused
 from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, StompAcceptor
 from stompring.stomp.frames import Head, encode_frame, receipt_frame
-from stompring.stomp.headers import Template
 
 from .connect import Login, RequestHandler, UnsupportedVersion
 from .destination import Destination, Destinations, PermissionRejected
@@ -164,10 +163,6 @@ class Session:
         """The connection is closed: nothing that is held or still comes in counts."""
         raise AssertionError("a session that reads discards what it has read")
 
-    def refuse_template(self, template: Template) -> None:
-        """Frames are read without it: nothing is won by it."""
-        raise AssertionError("a session that reads has templates")
-
     def wait_for_work(
         self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]
     ) -> None:
@@ -183,9 +178,13 @@ class Session:
 
         when_done(is_done)
         if not done:
-            self.blocked = self.heartbeat.suspended = True
-            self.outbox.reading.pause()
+            self.block()
             raise InProgress
+
+    def block(self) -> None:
+        """Read nothing, until `go_on`."""
+        self.blocked = self.heartbeat.suspended = True
+        self.outbox.reading.pause()
 
     # ---- bytes out
 
@@ -259,17 +258,6 @@ class Session:
             self.outbox.flush()
             self.wire.close()
             self.lost(reason)
-
-    def leave(self, say_goodbye: Callable[[], None]) -> None:
-        """The client has sent DISCONNECT. Calls ``say_goodbye`` and closes once all its changes are on disk."""
-
-        def end() -> None:
-            if not self.closed:
-                say_goodbye()
-                self.close("DISCONNECT")
-
-        self.leaving = self.heartbeat.suspended = True
-        self.broker.storage.when_synced(end)
 
     def lost(self, reason: str = "closed by the client") -> None:
         """The connection is gone. What it had not settled or committed comes back, and has failed once more.

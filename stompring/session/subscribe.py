@@ -107,7 +107,18 @@ def _attach(
         key = (terms.selector, origin)
     if queue.hooks.subscribed is not None:
         try:
-            queue.hooks.subscribed(_subscriber(session, terms, queue, headers))
+            queue.hooks.subscribed(
+                Subscriber(
+                    queue.name,
+                    text_of(terms.id),
+                    session.login.user,
+                    session.client_id,
+                    session.number,
+                    session.peer,
+                    terms.selector,
+                    {text_of(name): text_of(value) for name, value in headers.items()},
+                )
+            )
         except Refused:
             session.broker.consider_deleting(queue)
             raise
@@ -134,19 +145,6 @@ def _make(session: Session, terms: Terms, matches: Matches | None, key: object) 
         subscription.consumer_name = f"{session.origin}/{text_of(terms.id)}"
     subscription.connection_id, subscription.created = session.number, session.broker.clock.now
     return subscription
-
-
-def _subscriber(session: Session, terms: Terms, queue: Queue, headers: dict[bytes, bytes]) -> Subscriber:
-    return Subscriber(
-        queue.name,
-        text_of(terms.id),
-        session.login.user,
-        session.client_id,
-        session.number,
-        session.peer,
-        terms.selector,
-        {text_of(name): text_of(value) for name, value in headers.items()},
-    )
 
 
 def _queue_for(
@@ -320,10 +318,8 @@ def _selector(headers: dict[bytes, bytes]) -> Selector | None:
 
 
 def _no_local(session: Session, headers: dict[bytes, bytes]) -> str | None:
-    for name in (b"no-local", b"activemq.noLocal"):
-        if headers.get(name, b"").lower() == b"true":
-            return session.origin
-    return None
+    names = (b"no-local", b"activemq.noLocal")
+    return session.origin if any(headers.get(name, b"").lower() == b"true" for name in names) else None
 
 
 def expect_replies(session: Session, reply_to: bytes) -> None:
@@ -342,11 +338,6 @@ def expect_replies(session: Session, reply_to: bytes) -> None:
 
 def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
     """End a subscription by id, durable name, or, where it has no id, destination; what was unsettled goes back."""
-    _unsubscribe(session, head)
-    session.receipt(head, durable=True)
-
-
-def _unsubscribe(session: Session, head: Head) -> None:
     headers = head.headers
     durable = _durable_name(headers)
     identity = headers.get(b"id")
@@ -354,8 +345,8 @@ def _unsubscribe(session: Session, head: Head) -> None:
         identity = _unnamed(session, headers[b"destination"])
     subscription = session.subscriptions.get(identity) if identity is not None else None
     if subscription is None and durable is not None:
-        matching = [s for s in session.subscriptions.values() if s.terms.durable_name == durable]
-        subscription = matching[0] if matching else None
+        subscriptions = session.subscriptions.values()
+        subscription = next((one for one in subscriptions if one.terms.durable_name == durable), None)
     if subscription is not None:
         attributes = subscription.queue.attributes
         if attributes.temporary and attributes.routing_type is RoutingType.MULTICAST:
@@ -367,6 +358,7 @@ def _unsubscribe(session: Session, head: Head) -> None:
         raise ProtocolError("UNSUBSCRIBE needs the header id or destination")
     elif subscription is None:
         raise NotFound(f"Cannot unsubscribe as no subscription exists for id '{shortened(identity)}'")
+    session.receipt(head, durable=True)
 
 
 def _delete_durable(session: Session, durable: str) -> None:

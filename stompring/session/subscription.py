@@ -70,6 +70,7 @@ class Subscription(Consumer):
         "rejected",
         "size",
         "terms",
+        "unsettled",
     )
 
     def __init__(
@@ -96,6 +97,8 @@ class Subscription(Consumer):
         self.history: History | None = None  # while it is sampled
         self.rejected = 0  # of what is settled: by NACK
         self.size = 0  # bytes that it counts for
+        #: by message id, in the order of delivery; as a message until its reference is needed
+        self.unsettled: dict[bytes, Message | Reference] = {}
 
     def attach(self, queue: Queue) -> None:
         """Join the queue. Raises `Refused` when it takes no more consumers."""
@@ -157,12 +160,22 @@ class Subscription(Consumer):
         self.ended = self.detached = True
         self.queue.remove_consumer(self, returns, failed=failed)
 
+    def _reference(self, delivered: Message | Reference) -> Reference:
+        return self.queue.reference_to(delivered) if isinstance(delivered, Message) else delivered
+
     def take_unsettled(self) -> list[Reference]:
         """What was delivered and not settled, in order; it is the caller's from now on."""
-        return []
+        unsettled = list(map(self._reference, self.unsettled.values()))
+        self.unsettled.clear()
+        return unsettled
 
     def forget_unrecorded(self) -> None:
         """The broker stops: forget unsettled messages that no store knows, without work on each of them."""
+        recorded: dict[bytes, Message | Reference] = {}
+        if not self.queue.forgotten_by_restart:
+            recorded = {key: each for key, each in self.unsettled.items() if isinstance(each, Reference)}
+        self.queue.delivering -= len(self.unsettled) - len(recorded)
+        self.unsettled = recorded
 
     @property
     def remote(self) -> str:
@@ -172,12 +185,12 @@ class Subscription(Consumer):
     @property
     def unsettled_count(self) -> int:
         """How many messages wait for this client's word."""
-        return 0
+        return len(self.unsettled)
 
     @property
     def first_unsettled(self) -> bytes | None:
         """The message id of the one that has waited longest for this client's word; None if none waits."""
-        return None
+        return next(iter(self.unsettled), None)
 
     @property
     def messages_delivered(self) -> int:
@@ -254,12 +267,10 @@ class AcknowledgedSubscription(Subscription):
     Credit is soft as in Artemis: a message goes out while there is any, so the last one may exceed the window.
     """
 
-    __slots__ = ("credit_bytes", "credit_messages", "unsettled")
+    __slots__ = ("credit_bytes", "credit_messages")
 
     def attach(self, queue: Queue) -> None:
         """See `Subscription.attach`."""
-        #: by message id, in the order of delivery; as a message until its reference is needed
-        self.unsettled: dict[bytes, Message | Reference] = {}
         self.credit_bytes = self.terms.window_bytes
         self.credit_messages = self.terms.window_messages
         super().attach(queue)
@@ -307,9 +318,6 @@ class AcknowledgedSubscription(Subscription):
                 delivered.last_rejected_by = self
             delivered.queue.settle(delivered)
 
-    def _reference(self, delivered: Message | Reference) -> Reference:
-        return self.queue.reference_to(delivered) if isinstance(delivered, Message) else delivered
-
     def release(self, key: bytes) -> list[Reference]:
         """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again.
 
@@ -355,38 +363,10 @@ class AcknowledgedSubscription(Subscription):
             return 0
         return None if self.terms.window_messages == UNLIMITED else self.credit_messages
 
-    def go_on(self) -> None:
-        """Credit came back: take more messages."""
+    def on_writable(self) -> None:
+        """The socket has room, or credit came back: take messages if there are both."""
         if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.capacity > 0:
             self.queue.dispatcher.resume_consumer(self)
-
-    def on_writable(self) -> None:
-        """See `Subscription.on_writable`."""
-        self.go_on()
-
-    def take_unsettled(self) -> list[Reference]:
-        """See `Subscription.take_unsettled`."""
-        unsettled = list(map(self._reference, self.unsettled.values()))
-        self.unsettled.clear()
-        return unsettled
-
-    def forget_unrecorded(self) -> None:
-        """See `Subscription.forget_unrecorded`."""
-        recorded: dict[bytes, Message | Reference] = {}
-        if not self.queue.forgotten_by_restart:
-            recorded = {key: each for key, each in self.unsettled.items() if isinstance(each, Reference)}
-        self.queue.delivering -= len(self.unsettled) - len(recorded)
-        self.unsettled = recorded
-
-    @property
-    def unsettled_count(self) -> int:
-        """See `Subscription.unsettled_count`."""
-        return len(self.unsettled)
-
-    @property
-    def first_unsettled(self) -> bytes | None:
-        """See `Subscription.first_unsettled`."""
-        return next(iter(self.unsettled), None)
 
     def unsettled_references(self) -> Iterable[Reference]:
         """See `Consumer.unsettled_references`."""
@@ -520,36 +500,30 @@ class BrowserSubscription(Subscription):
             self.queue.broker.scans.run(self._show(), self.connection_id)
 
     def _show(self) -> Iterator[None]:
-        while self._show_some():
-            yield
-
-    def _show_some(self) -> bool:
-        """Look at the next few messages; whether to go on at once."""
+        """Show messages, a few in each step."""
         matches, lead = self.matches, self._complete(self.lead, self.queue)
-        for _ in range(BROWSED_AT_ONCE):
-            if self.outbox.capacity <= 0:
-                self._busy = False
-                return False
-            ref = next(self._remaining, None)
-            if ref is None:
-                self._busy = False
-                self._end()
-                return False
-            if isinstance(ref, PageRead):
-                ref.then(self._go_on)
-                return False
-            if ref.state == PENDING and (matches is None or matches(ref.message)):
-                self.write(ref.message, lead)
-        return True
+        while True:
+            for _ in range(BROWSED_AT_ONCE):
+                if self.outbox.capacity <= 0:
+                    self._busy = False
+                    return
+                ref = next(self._remaining, None)
+                if ref is None:
+                    self._busy = False
+                    if self.lead:
+                        self.outbox.send(self.lead + b"message-id:end\nbrowser:end\ncontent-length:0\n\n\0\n")
+                        self.lead = b""
+                    return
+                if isinstance(ref, PageRead):
+                    ref.then(self._go_on)
+                    return
+                if ref.state == PENDING and (matches is None or matches(ref.message)):
+                    self.write(ref.message, lead)
+            yield
 
     def _go_on(self) -> None:
         self._busy = False
         self.on_writable()
-
-    def _end(self) -> None:
-        if self.lead:
-            self.outbox.send(self.lead + b"message-id:end\nbrowser:end\ncontent-length:0\n\n\0\n")
-            self.lead = b""
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
         """Show no more."""
@@ -578,9 +552,7 @@ class RecordingAutoSubscription(AutoSubscription):
             if not taken:
                 queue.broker.storage.record(self._entries)
             taken.append(message)
-        queue.messages_acknowledged += 1
-        self.settled += 1
-        self.write(message, self.lead)
+        super().deliver_message(message)
 
     def deliver_reference(self, ref: Reference) -> None:
         """See `Consumer.deliver_reference`."""

@@ -132,15 +132,14 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
             session.credit_freed = subscription  # it goes on once for all ACKs of this read
         return
     headers = head.headers
-    key = headers.get(b"id") or headers.get(b"message-id") or _missing(session, head)
-    subscription = _owner(session, head, key)
+    subscription, key = _owner(session, head)
     if b"transaction" in headers:
         transaction = transaction_of(session, head)
         transaction.acknowledge(*subscription.release_revocably(key))
     else:
         subscription.settle(key)
     if not subscription.ready:
-        subscription.go_on()
+        subscription.on_writable()
     if b"receipt" in headers:
         _receipt(session, head, subscription)
 
@@ -148,8 +147,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
 def on_NACK(session: Session, head: Head, body: bytes) -> None:
     """Put messages back: another consumer first, after the redelivery-delay, in the end the dead letters."""
     headers = head.headers
-    key = headers.get(b"id") or headers.get(b"message-id") or _missing(session, head)
-    subscription = _owner(session, head, key)
+    subscription, key = _owner(session, head)
     if b"transaction" in headers:
         transaction = transaction_of(session, head)
         refs, undo = subscription.release_revocably(key)
@@ -159,7 +157,7 @@ def on_NACK(session: Session, head: Head, body: bytes) -> None:
         refs = subscription.release(key)
         subscription.rejected += len(refs)
         requeue(refs, subscription, failed=True)
-    subscription.go_on()
+    subscription.on_writable()
     if b"receipt" in headers:
         _receipt(session, head, subscription)
 
@@ -178,27 +176,21 @@ def _receipt(session: Session, head: Head, subscription: AcknowledgedSubscriptio
         session.receipt(head, durable=True)
 
 
-def _missing(session: Session, head: Head) -> bytes:
-    wanted = "id" if session.version == b"1.2" else "message-id"
-    raise ProtocolError(f"{text_of(head.command)} needs the header {wanted}")
-
-
-def _owner(session: Session, head: Head, key: bytes) -> AcknowledgedSubscription:
-    """Whose delivery ``key`` names: ``id`` (1.2), else ``message-id``; in 1.1 ``subscription`` must agree."""
+def _owner(session: Session, head: Head) -> tuple[AcknowledgedSubscription, bytes]:
+    """Whose delivery ``id`` (1.2), else ``message-id`` names, and this key; in 1.1 ``subscription`` must agree."""
+    key = head.headers.get(b"id") or head.headers.get(b"message-id")
+    if not key:
+        wanted = "id" if session.version == b"1.2" else "message-id"
+        raise ProtocolError(f"{text_of(head.command)} needs the header {wanted}")
     for subscription in session.by_queue.get(key[: key.find(b"-")], ()):
         if key in subscription.unsettled:
-            if session.version == b"1.1":
-                _check_name(head, key, subscription)
-            return subscription
+            named, name = head.headers.get(b"subscription"), subscription.terms.id
+            if session.version == b"1.1" and named is not None and named != name:
+                raise Refused(
+                    f"{text_of(head.command)} of message {shortened(key)}: subscription id '{shortened(named)}' does "
+                    f"not match '{shortened(name)}'"
+                )
+            return subscription, key
     raise Refused(
         f"{text_of(head.command)}: no message with id '{shortened(key)}' awaits acknowledgement on this connection"
     )
-
-
-def _check_name(head: Head, key: bytes, subscription: AcknowledgedSubscription) -> None:
-    named = head.headers.get(b"subscription")
-    if named is not None and named != subscription.terms.id:
-        raise Refused(
-            f"{text_of(head.command)} of message {shortened(key)}: subscription id '{shortened(named)}' does not "
-            f"match '{shortened(subscription.terms.id)}'"
-        )

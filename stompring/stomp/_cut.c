@@ -1,4 +1,4 @@
-/* Cuts the header block of a SEND without decoding it: see stompring/stomp/cut.py, which works without this as well.
+/* Cuts the header block of a SEND without decoding it: see stompring/stomp/headers.py, which works without this as well.
 
    Nothing here is needed: every block that is unusual in any way is left to the Python code (None). Offsets are checked
    against the length of `data` by memchr alone: no byte at or after `limit` is read. */
@@ -7,7 +7,7 @@
 #include <Python.h>
 #include <string.h>
 
-enum { KEY = 1, HIDDEN = 2, STOP = 4, LENGTH = 8, RECEIPT = 16 };
+enum { KEY = 1, HIDDEN = 2, STOP = 4, LENGTH = 8, RECEIPT = 16, IDENTIFIER = 32 };
 
 #define MOST_LINES 32
 #define MOST_NAMES 128
@@ -26,6 +26,7 @@ typedef struct {
     Name table[MOST_NAMES];
     int first[LONGEST_NAME + 2]; /* of the names of each length in the table, which is sorted by length */
     Py_ssize_t most_headers, longest_block, longest_body;
+    int escapes; /* whether STOMP 1.2 says what a backslash means */
 } Cutter;
 
 typedef struct {
@@ -33,6 +34,7 @@ typedef struct {
     Py_ssize_t name_size;
     const char *line; /* from the name on, with its line feed */
     Py_ssize_t size;
+    int use;
 } Line;
 
 static int use_of(const Cutter *self, const char *name, Py_ssize_t size) {
@@ -42,21 +44,37 @@ static int use_of(const Cutter *self, const char *name, Py_ssize_t size) {
     return 0;
 }
 
-static PyObject *joined(const Line *lines, int count, Py_ssize_t size, int marked) {
-    PyObject *made = PyBytes_FromStringAndSize(NULL, size + marked);
+/* Whether each backslash begins an escape, in the value of a line of which no value is compared. */
+static int only_escapes(const Line *lines, int count) {
+    for (int i = 0; i < count; i++) {
+        const char *at = lines[i].line, *end = at + lines[i].size;
+        for (; (at = memchr(at, '\\', (size_t)(end - at))) != NULL; at += 2)
+            if ((lines[i].use & (KEY | IDENTIFIER)) || at < lines[i].line + lines[i].name_size || !strchr("nrc\\", at[1])) return 0;
+    }
+    return 1;
+}
+
+static PyObject *optional(const char *text, Py_ssize_t size) {
+    if (text == NULL) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize(text, size);
+}
+
+static PyObject *joined(const Line *lines, int count, Py_ssize_t size, int marks) {
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size + marks);
     if (made == NULL) return NULL;
     char *at = PyBytes_AS_STRING(made);
     for (int i = 0; i < count; i++) {
         memcpy(at, lines[i].line, (size_t)lines[i].size);
         at += lines[i].size;
     }
-    if (marked) *at = '\n';
+    memset(at, '\n', (size_t)marks);
     return made;
 }
 
 PyDoc_STRVAR(cut_doc,
 "cut(data, start)\n--\n\n"
-"(offset after the block, content-length or -1, key, receipt or None, lines that are passed on), or None.");
+"(offset after the block, content-length or -1, key, receipt or None, lines that are passed on, duplicate id or None),\n"
+"or None.");
 
 static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t count) {
     if (count != 2 || !PyBytes_CheckExact(arguments[0])) {
@@ -76,8 +94,8 @@ static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t
     Py_ssize_t key_size = 0, passed_size = 0;
     unsigned long long seen = 0;
     long long length = -1;
-    const char *receipt = NULL;
-    Py_ssize_t receipt_size = 0;
+    const char *receipt = NULL, *identifier = NULL;
+    Py_ssize_t receipt_size = 0, identifier_size = 0;
     for (;;) {
         if (at >= limit) Py_RETURN_NONE;
         if (*at == '\n') break; /* the empty line */
@@ -87,7 +105,9 @@ static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t
         if (colon == NULL || colon == at) Py_RETURN_NONE;
         const char *value = colon + 1;
         Py_ssize_t name_size = colon - at, value_size = feed - value;
-        Line line = {at, name_size, at, feed + 1 - at};
+        int use = use_of(self, at, name_size);
+        if (use & STOP) Py_RETURN_NONE;
+        Line line = {at, name_size, at, feed + 1 - at, use};
         unsigned mixed = (unsigned)name_size * 7u + (unsigned char)at[0] * 3u + (unsigned char)colon[-1]
                          + (unsigned char)at[name_size / 2] * 5u;
         unsigned long long bit = 1ULL << (mixed & 63);
@@ -96,8 +116,6 @@ static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t
                 if (lines[i].name_size == name_size && !memcmp(lines[i].name, at, (size_t)name_size)) Py_RETURN_NONE;
         seen |= bit;
         lines[n++] = line;
-        int use = use_of(self, at, name_size);
-        if (use & STOP) Py_RETURN_NONE;
         if (use & LENGTH) {
             if (value_size < 1 || value_size > MOST_DIGITS) Py_RETURN_NONE;
             length = 0;
@@ -111,6 +129,11 @@ static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t
             receipt = value;
             receipt_size = value_size;
         }
+        if (use & IDENTIFIER) {
+            if (!value_size) Py_RETURN_NONE; /* it is none */
+            identifier = value;
+            identifier_size = value_size;
+        }
         if (use & KEY) {
             keys[n_keys++] = line;
             key_size += line.size;
@@ -123,22 +146,20 @@ static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t
         at = feed + 1;
     }
     size_t block_size = (size_t)(at - block);
-    if (memchr(block, '\\', block_size) || memchr(block, '\r', block_size) || memchr(block, '\0', block_size))
-        Py_RETURN_NONE;
+    if (memchr(block, '\r', block_size) || memchr(block, '\0', block_size)) Py_RETURN_NONE;
+    if (memchr(block, '\\', block_size) && !(self->escapes && only_escapes(lines, n))) Py_RETURN_NONE;
 
-    PyObject *key = joined(keys, n_keys, key_size, receipt != NULL);
+    PyObject *key = joined(keys, n_keys, key_size, (receipt != NULL) + 2 * (identifier != NULL));
     PyObject *rest = joined(passed, n_passed, passed_size, 0);
-    PyObject *asked = Py_None;
-    if (receipt != NULL)
-        asked = PyBytes_FromStringAndSize(receipt, receipt_size);
-    else
-        Py_INCREF(Py_None);
+    PyObject *asked = optional(receipt, receipt_size), *known_by = optional(identifier, identifier_size);
     PyObject *end = PyLong_FromSsize_t(at + 1 - data), *bytes = PyLong_FromLongLong(length);
-    PyObject *found = PyTuple_New(5);
-    if (key == NULL || rest == NULL || asked == NULL || end == NULL || bytes == NULL || found == NULL) {
+    PyObject *found = PyTuple_New(6);
+    if (key == NULL || rest == NULL || asked == NULL || known_by == NULL || end == NULL || bytes == NULL
+        || found == NULL) {
         Py_XDECREF(key);
         Py_XDECREF(rest);
         Py_XDECREF(asked);
+        Py_XDECREF(known_by);
         Py_XDECREF(end);
         Py_XDECREF(bytes);
         Py_XDECREF(found);
@@ -149,17 +170,20 @@ static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t
     PyTuple_SET_ITEM(found, 2, key);
     PyTuple_SET_ITEM(found, 3, asked);
     PyTuple_SET_ITEM(found, 4, rest);
+    PyTuple_SET_ITEM(found, 5, known_by);
     return found;
 }
 
 static PyObject *cutter_new(PyTypeObject *type, PyObject *arguments, PyObject *named) {
     PyObject *uses;
     Py_ssize_t most_headers, longest_block, longest_body;
+    int escapes = 0;
     if (named != NULL && PyDict_GET_SIZE(named)) {
         PyErr_SetString(PyExc_TypeError, "Cutter takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(arguments, "O!nnn", &PyTuple_Type, &uses, &most_headers, &longest_block, &longest_body))
+    if (!PyArg_ParseTuple(arguments, "O!nnn|p", &PyTuple_Type, &uses, &most_headers, &longest_block, &longest_body,
+                          &escapes))
         return NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(uses);
     if (count > MOST_NAMES || most_headers < 0 || longest_block < 0 || longest_block > PY_SSIZE_T_MAX / 2
@@ -174,6 +198,7 @@ static PyObject *cutter_new(PyTypeObject *type, PyObject *arguments, PyObject *n
     self->most_headers = most_headers;
     self->longest_block = longest_block;
     self->longest_body = longest_body;
+    self->escapes = escapes;
     int n = 0;
     for (Py_ssize_t length = 0; length <= LONGEST_NAME; length++) {
         self->first[length] = n;
@@ -214,7 +239,7 @@ static PyMethodDef cutter_methods[] = {
 };
 
 static PyType_Slot cutter_slots[] = {
-    {Py_tp_doc, "Cutter(names and uses, most headers, longest block, longest body)"},
+    {Py_tp_doc, "Cutter(names and uses, most headers, longest block, longest body, escapes of 1.2)"},
     {Py_tp_new, cutter_new},
     {Py_tp_dealloc, cutter_dealloc},
     {Py_tp_methods, cutter_methods},

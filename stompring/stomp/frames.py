@@ -75,13 +75,12 @@ class Head:
         headers: dict[bytes, bytes] | None,
         content_length: int = -1,
         block: bytes = b"",
-        base: Head | None = None,
     ) -> None:
         self.command = command
         self._headers = headers
         self.content_length = content_length
         self._block = block
-        self.base = base
+        self.base: Head | None = None
         self.kept = False
         self.plan: Any = None
 
@@ -117,7 +116,7 @@ class AckHead(Head):
     __slots__ = ("identifier",)
 
     def __init__(self, identifier: bytes) -> None:
-        # as `Head.__init__`, whose call would take as long as everything else
+        # as `Head.__init__`: its call takes 10 ns even when it is compiled
         self.command = b"ACK"
         self._headers = None
         self.content_length = -1
@@ -126,10 +125,6 @@ class AckHead(Head):
         self.kept = False
         self.plan = None
         self.identifier = identifier
-
-    def requested_receipt(self) -> bytes | None:
-        """See `Head`."""
-        return None
 
     def _decode(self) -> dict[bytes, bytes]:
         """See `Head`."""
@@ -269,9 +264,8 @@ def recode(block: bytes, version: bytes) -> bytes:
     if version == b"1.2" or BACKSLASH not in block:
         return block
     lines = block.split(b"\n")
-    return b"\n".join([_recode_line(line, version) if BACKSLASH in line else line for line in lines])
-
-
-def _recode_line(line: bytes, version: bytes) -> bytes:
-    name, colon, value = line.partition(b":")
-    return _escape_name(unescape(name), version) + colon + escape(unescape(value), version)
+    for place, line in enumerate(lines):
+        if BACKSLASH in line:
+            name, colon, value = line.partition(b":")
+            lines[place] = _escape_name(unescape(name), version) + colon + escape(unescape(value), version)
+    return b"\n".join(lines)

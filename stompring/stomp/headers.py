@@ -1,22 +1,20 @@
 """Header blocks: where one ends, whether it keeps the limits, and its decoding by the rules of a version.
 
-Producers repeat themselves. A block that came before is found in a memo; blocks with the same names in the same
-order are read by one regular expression, a template.
+Producers repeat themselves. A block that came before is found in a memo; where blocks differ, native code cuts those of
+SENDs into the lines that are read and the lines that are passed on.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from stompring.errors import ProtocolError
 
 from .frames import (
     BACKSLASH,
-    COLON,
     CONNECT_COMMANDS,
     CR,
     NUL,
@@ -26,7 +24,6 @@ from .frames import (
     AckHead,
     Head,
     ReceiptHead,
-    Rules,
     shown,
     unescape,
 )
@@ -50,11 +47,11 @@ class HeadLimits:
     max_headers: int
     max_line: int
     first: bool = False
-    max_block: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        block = FIRST_FRAME if self.first else max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line)
-        object.__setattr__(self, "max_block", block)
+    @property
+    def max_block(self) -> int:
+        """Bytes of command and headers together."""
+        return FIRST_FRAME if self.first else max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line)
 
     def may_be_passed_by(self, block: bytes) -> bool:
         """False when a complete block needs no `HeadScan`, as one look at it tells."""
@@ -197,7 +194,12 @@ def decode(block: bytes, version: bytes | None) -> Head:
     """
     command, _, text = block.partition(b"\n")
     lines = text.split(b"\n") if text else []
-    rules = _opening_rules(lines) if version is None else RULES[version]
+    if version is None:
+        offered = [line for line in lines if line.startswith(b"accept-version:")]
+        newer = any(b"1.1" in line or b"1.2" in line for line in offered)
+        rules = OPENING_NEWER if newer else OPENING
+    else:
+        rules = RULES[version]
     spoken = version or b"1.0"
     escaped = bool(rules.escapes) and command not in CONNECT_COMMANDS
     headers: dict[bytes, bytes] = {}
@@ -225,11 +227,6 @@ def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
         line = next(line for line in block.split(b"\n") if CR in line)
         raise ProtocolError(f"carriage return inside the line {shown(line)}: STOMP 1.2 writes it as \\r")
     return block
-
-
-def _opening_rules(lines: list[bytes]) -> Rules:
-    offered = [line for line in lines if line.startswith(b"accept-version:")]
-    return OPENING_NEWER if any(b"1.1" in line or b"1.2" in line for line in offered) else OPENING
 
 
 def _bad_line(command: bytes, line: bytes) -> ProtocolError:
@@ -274,7 +271,9 @@ class HeadCache:
             self.rest -= 1
         elif len(block) <= _LONGEST_BLOCK and b"receipt" not in head.headers:
             if len(self.heads) >= _MOST_HEADS:
-                self._start_again()
+                rest = 0 if self.hits >= len(self.heads) else _REST
+                self.clear()
+                self.rest = rest
             self.heads[block] = head
             head.kept = True
 
@@ -283,104 +282,76 @@ class HeadCache:
         self.hits = 0
         self.rest = 0
 
-    def pass_over(self, heads: int) -> None:
-        """So many were not worth keeping, without being looked at."""
-        self.rest = max(0, self.rest - heads)
 
-    def _start_again(self) -> None:
-        rest = 0 if self.hits >= len(self.heads) else _REST
-        self.clear()
-        self.rest = rest
-
-
-#: Bytes of a block, and header lines, of which a template is made: to compile one takes some milliseconds.
-LONGEST_BLOCK, MOST_LINES = 1024, 32
-
-#: Templates of a connection, and blocks that wait for another one with the same names.
-MOST_TEMPLATES, MOST_SAMPLES = 8, 16
-
-#: Blocks that are looked at in any case, and of how many of the later ones one is.
-EAGER, SELDOM = 64, 64
-
-#: Blocks that no template fits, after which those are given up that have read fewer.
-PATIENCE = 4096
-
-_SEND_LINE = b"SEND\n"
-_LENGTH = b"content-length"
-_DIGITS = rb"[0-9]{1,18}+"  # as many as `decode_plain` reads
-_PLAIN = rb"[^\n\r:\\\0]*+"
-#: With the escapes of 1.2, each of which is how the byte that it stands for is always escaped.
-_ESCAPED = rb"[^\n\r:\\\0]*+(?:\\[nrc\\][^\n\r:\\\0]*+)*+"
+_LENGTH, _DUPLICATE_ID = b"content-length", b"_AMQ_DUPL_ID"
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderUse:
     """What the reader of SENDs does with headers: reads the values of some, and does not pass on others.
 
-    Blocks with one that is ``special`` are not for templates. Of those that are read, ``plain`` ones mostly have the
-    same values in all messages of a producer.
+    `Cut` leaves blocks with a ``special`` header to `decode`.
     """
 
     read: frozenset[bytes]
     hidden: frozenset[bytes]
     special: frozenset[bytes]
-    plain: frozenset[bytes] = frozenset()
 
     def for_cutter(self) -> tuple[tuple[bytes, int], ...]:
-        """The names of headers, and what `Cutter` does with each."""
+        """The names of headers, and what `Cut` does with each."""
         found: list[tuple[bytes, int]] = []
         for name in sorted(self.read | self.hidden | self.special):
             use = _HIDDEN if name in self.hidden else 0
-            if name == _LENGTH:
-                use |= _CUT_LENGTH
-            elif name == b"receipt":
-                use |= _CUT_RECEIPT
-            elif name in self.plain:
-                use |= _CUT_KEY
-            elif name in self.read or name in self.special:
+            if name in self.special:
                 use |= _CUT_STOP
+            elif name in _CUT_APART:
+                use |= _CUT_APART[name]
+            elif name in self.read:
+                use |= _CUT_KEY
             found.append((name, use))
         return tuple(found)
 
 
 # As in _cut.c.
-_CUT_KEY, _HIDDEN, _CUT_STOP, _CUT_LENGTH, _CUT_RECEIPT = 1, 2, 4, 8, 16
+_CUT_KEY, _HIDDEN, _CUT_STOP = 1, 2, 4
+_CUT_APART = {_LENGTH: 8, b"receipt": 16, _DUPLICATE_ID: 32}
 
 
-class Cutter(Protocol):
-    """Cuts the header blocks of SENDs, see `CutHead`. It is native code, and absent where nothing was compiled."""
+#: Cuts the header block of a SEND at an offset. Returns the offset after the block, its content-length or -1, key,
+#: receipt as it came, lines that are passed on, and duplicate id (see `CutHead`).
+#:
+#: None for a block that is cut off, has a fault, a CR, a header twice, a ``special`` one, an escape in the key or the
+#: duplicate id, or passes on a colon that must be escaped; and for one that passes a limit.
+Cut = Callable[[bytes, int], tuple[int, int, bytes, bytes | None, bytes, bytes | None] | None]
 
-    def cut(self, data: bytes, start: int) -> tuple[int, int, bytes, bytes | None, bytes] | None:
-        """The offset after the block at ``start``, its content-length or -1, key, receipt and lines that are passed on.
-
-        None for a block that is cut off, has a fault, an escape, a CR, a header twice, one that is read and is not
-        ``plain``, or passes on a colon that must be escaped; and for one that passes a limit.
-        """
-
-
-def _native_cutter() -> Callable[[tuple[tuple[bytes, int], ...], int, int, int], Cutter] | None:
-    try:
-        made: Callable[[tuple[tuple[bytes, int], ...], int, int, int], Cutter]
-        made = import_module("stompring.stomp._cut").Cutter
-    except ImportError:
-        return None
-    return made
-
-
-NATIVE_CUTTER = _native_cutter()
+#: Native code with a method `Cut`, absent where nothing was compiled. It is made of names with their uses, most
+#: headers, longest block, longest body, and whether escapes are those of 1.2.
+NATIVE_CUTTER: Callable[[tuple[tuple[bytes, int], ...], int, int, int, bool], Any] | None
+try:
+    NATIVE_CUTTER = import_module("stompring.stomp._cut").Cutter
+except ImportError:
+    NATIVE_CUTTER = None
 
 
 class CutHead(Head):
-    """The head of a SEND whose headers mean nothing but what ``key`` says. They are decoded when somebody asks for it.
+    """The head of a SEND that is read by ``key`` alone. Its headers are decoded when somebody asks for them.
 
-    ``key`` has the lines that are read, besides content-length and ``receipt``, and one more line feed where there is a
-    receipt; ``rest`` those that are passed on.
+    ``key`` has the lines that are read, besides content-length, ``receipt`` and the duplicate id (``identifier``). One
+    more line feed stands for a receipt, two for a duplicate id. ``rest`` are the lines that are passed on.
     """
 
-    __slots__ = ("_data", "_start", "_stop", "key", "receipt", "rest")
+    __slots__ = ("_data", "_start", "_stop", "identifier", "key", "receipt", "rest")
 
     def __init__(
-        self, data: bytes, start: int, stop: int, length: int, key: bytes, receipt: bytes | None, rest: bytes
+        self,
+        data: bytes,
+        start: int,
+        stop: int,
+        length: int,
+        key: bytes,
+        receipt: bytes | None,
+        rest: bytes,
+        identifier: bytes | None,
     ) -> None:
         self.command = b"SEND"
         self._headers = None
@@ -395,220 +366,23 @@ class CutHead(Head):
         self.key = key
         self.receipt = receipt
         self.rest = rest
+        self.identifier = identifier
 
     def requested_receipt(self) -> bytes | None:
         """See `Head`."""
-        return self.receipt
+        receipt = self.receipt
+        return receipt if receipt is None or BACKSLASH not in receipt else unescape(receipt)
 
     def _decode(self) -> dict[bytes, bytes]:
         """See `Head`."""
-        plain = decode_plain(self._data[self._start : self._stop], _ANY)
-        assert plain is not None
+        block = self._data[self._start : self._stop]
+        plain = decode_plain(block, _ANY) or decode(block, b"1.2")  # 1.1 is not cut where it has escapes
         headers = self._headers = plain.headers
         self._block = plain.block
         return headers
 
 
-class Template:
-    """What the blocks of SENDs with certain names have in common.
-
-    Values that have not been seen to differ stand in the regular expression as they are, which is faster. ``varying``
-    has the places, among the groups that ``match`` finds, of the values that are read and differ; ``rest`` those of the
-    lines that are passed on, in their order; ``receipt`` that of the receipt, 0: there is none. ``matched`` counts.
-    ``plan`` is free for whoever reads the frames.
-    """
-
-    __slots__ = ("length", "match", "matched", "names", "plan", "receipt", "rest", "varying", "version")
-
-    def __init__(
-        self,
-        names: tuple[bytes, ...],
-        values: list[bytes],
-        varying: set[bytes],
-        use: HeaderUse,
-        version: bytes,
-    ) -> None:
-        self.names = names
-        self.version = version
-        self.matched = 0
-        self.plan: Any = None
-        self.varying: dict[bytes, int] = {}
-        self.length = 0  # the place of content-length; 0: there is none
-        self.receipt = 0
-        rest: list[int] = []
-        text = _ESCAPED if version == b"1.2" else _PLAIN
-        parts, groups, passing = [_SEND_LINE], 0, False
-        for name, value in zip(names, values, strict=True):
-            if passing == (name in use.hidden):
-                passing = not passing
-                if passing:
-                    groups += 1
-                    rest.append(groups)
-                parts.append(b"(" if passing else b")")
-            if name == _LENGTH or (name in use.read and name in varying):
-                groups += 1
-                if name == _LENGTH:
-                    self.length = groups
-                else:
-                    self.varying[name] = groups
-                parts.append(b"%b:(%b)\n" % (re.escape(name), _DIGITS if name == _LENGTH else _PLAIN))
-            elif name == b"receipt":
-                groups += 1
-                self.receipt = groups
-                parts.append(b"receipt:(%b)\n" % text)
-            elif name in use.read or (name not in varying and re.fullmatch(text, value)):
-                parts.append(re.escape(b"%b:%b\n" % (name, value)))
-            else:
-                parts.append(b"%b:%b\n" % (re.escape(name), text))
-        parts.append(b")\n" if passing else b"\n")
-        self.rest = tuple(rest)
-        self.match = re.compile(b"".join(parts)).match
-
-
-class TemplateHead(Head):
-    """The head of a SEND that a template matches. ``headers`` and ``block`` are made when somebody asks for them."""
-
-    __slots__ = ("found", "template")
-
-    def __init__(self, template: Template, found: re.Match[bytes], content_length: int) -> None:
-        self.command = b"SEND"
-        self._headers = None
-        self.content_length = content_length
-        self._block = b""
-        self.base = None
-        self.kept = False
-        self.plan = None
-        self.template = template
-        self.found = found
-
-    def requested_receipt(self) -> bytes | None:
-        """See `Head`."""
-        template = self.template
-        if not template.receipt:
-            return None
-        receipt: bytes = self.found[template.receipt]
-        return unescape(receipt, template.version) if BACKSLASH in receipt else receipt
-
-    def _decode(self) -> dict[bytes, bytes]:
-        """See `Head`."""
-        block = self.found.group()[: -len(b"\n\n")]
-        plain = decode_plain(block, _ANY)
-        headers = decode(block, self.template.version).headers if plain is None else plain.headers
-        self._headers = headers
-        self._block = b"" if BACKSLASH in block else block
-        return headers
-
-
 _ANY = HeadLimits(1 << 30, 1 << 30)
-
-
-class Templates:
-    """The templates of one connection, and what becomes templates perhaps."""
-
-    __slots__ = (
-        "_learned",
-        "_max_line",
-        "_refused",
-        "_samples",
-        "_seen",
-        "_use",
-        "body",
-        "max_body",
-        "ready",
-    )
-
-    def __init__(self, use: HeaderUse, limits: HeadLimits) -> None:
-        self.ready: list[Template] = []
-        self.body = 0  # the offset after the block that `read` found last
-        self.max_body = 0
-        self._max_line = limits.max_line
-        self._use = use
-        self._seen = 0  # blocks that none fits
-        self._samples: dict[tuple[bytes, ...], list[bytes]] = {}  # values by names, of the first block
-        self._learned: dict[tuple[bytes, ...], set[bytes]] = {}  # which of them differ, of templates
-        self._refused: set[tuple[bytes, ...]] = set()
-
-    def read(self, data: bytes, start: int) -> TemplateHead | None:
-        """The head at ``start``, None where no template fits."""
-        for template in self.ready:
-            found = template.match(data, start)
-            if found is not None:
-                break
-        else:
-            return None
-        length = int(found[template.length]) if template.length else -1
-        end = found.end()
-        if length > self.max_body or end - start > self._max_line:
-            return None  # what may break a limit is looked at by those who know them
-        template.matched += 1
-        self.body = end
-        return TemplateHead(template, found, length)
-
-    def learn(self, block: bytes, version: bytes) -> None:
-        """A block of a SEND that no template fits, without fault, with LF line ends and within the limits."""
-        self._seen += 1
-        if self._seen >= PATIENCE:
-            self._review()
-        if (self._seen > EAGER and self._seen % SELDOM) or len(block) > LONGEST_BLOCK:
-            return
-        _, *lines = block.split(b"\n")
-        pairs = [line.partition(b":") for line in lines]
-        names = tuple([name for name, _, _ in pairs])
-        values = [value for _, _, value in pairs]
-        if names in self._refused or not self._fit(names, values):
-            return
-        before = self._samples.setdefault(names, values)
-        if before is values:
-            if len(self._samples) > MOST_SAMPLES:
-                self._samples = {names: values}
-            return
-        differing = {name for name, one, other in zip(names, before, values, strict=True) if one != other}
-        known = self._learned.get(names)
-        if known is None:
-            if len(self.ready) >= MOST_TEMPLATES:
-                return
-        elif differing <= known:
-            return  # it is another thing that did not fit
-        else:
-            differing |= known
-            self.ready = [template for template in self.ready if template.names != names]
-        self._learned[names] = differing
-        self.ready.append(Template(names, values, differing, self._use, version))
-
-    def _fit(self, names: tuple[bytes, ...], values: list[bytes]) -> bool:
-        """Whether blocks with these names are for templates: what is repeated, or passed on otherwise, is not."""
-        use, distinct = self._use, set(names)
-        return (
-            len(distinct) == len(names) <= MOST_LINES
-            and distinct.isdisjoint(use.special)
-            and not any(BACKSLASH in name for name in names)
-            and not any(
-                COLON in value and name in use.read and name not in use.hidden
-                for name, value in zip(names, values, strict=True)
-            )
-        )
-
-    def _review(self) -> None:
-        """Give up templates by which less is read than they do not fit."""
-        self._seen = EAGER
-        for template in self.ready:
-            if template.matched < PATIENCE:
-                self.refuse(template)
-            template.matched = 0
-
-    def refuse(self, template: Template) -> None:
-        """Nothing is won by it."""
-        if len(self._refused) >= MOST_SAMPLES:
-            self._refused.clear()
-        self._refused.add(template.names)
-        self._learned.pop(template.names, None)
-        self.ready = [each for each in self.ready if each is not template]
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        self.ready = []
-        self._samples.clear()
-        self._learned.clear()
 
 
 # A header block ends in an empty line, which is one of two. The line end before it may be of the other kind.
@@ -630,10 +404,10 @@ class HeadReader:
 
     ``end`` is how its blocks end, as far as seen; whoever looks for one looks for this first. ``plain`` tells that
     such a block is worth a try of `decode_plain`. ``memo`` holds what was read before. ``body`` is the offset after
-    the block that `read` looked at last. ``templates`` are for SENDs of which no two are the same, where the one who
-    reads them has said what for (``use``). ``last`` is the head of `memo` that came last, ``recent`` its block with the
-    end, once it came twice in a row. ``asking`` is how a block begins that is like the last one but for its receipt,
-    up to the receipt, once there were two of them. ``acks`` tells that `read_ack` is worth a try.
+    the block that `read` looked at last. ``use`` is what the one who reads SENDs does with their headers. ``last`` is
+    the head of `memo` that came last, ``recent`` its block with the end, once it came twice in a row. ``asking`` is how
+    a block begins that is like the last one but for its receipt, up to the receipt, once there were two of them.
+    ``acks`` tells that `read_ack` is worth a try.
     """
 
     __slots__ = (
@@ -654,7 +428,6 @@ class HeadReader:
         "memo",
         "plain",
         "recent",
-        "templates",
         "version",
     )
 
@@ -663,9 +436,8 @@ class HeadReader:
         self.limits = HeadLimits(limits.max_headers, limits.max_line, first=True)
         self._later_limits = limits
         self.memo = HeadCache()
-        self.templates = None if use is None else Templates(use, limits)
         self._use = use
-        self._cutter: Cutter | None = None
+        self._cutter: Cut | None = None
         self.end = _LF_END
         self.plain = False
         self.acks = False
@@ -692,16 +464,6 @@ class HeadReader:
         self._asking_head = None
         self._cutter = None
         self.memo.clear()
-        if self.templates is not None:
-            self.templates.clear()
-
-    def active_templates(self) -> Templates | None:
-        """Those by which blocks are read while the memo rests."""
-        templates = self.templates
-        if templates is None or not templates.ready:
-            return None
-        templates.max_body = self.max_body
-        return templates
 
     def can_cut(self) -> bool:
         """Whether `cut` is worth a try while the memo rests."""
@@ -711,29 +473,20 @@ class HeadReader:
         if NATIVE_CUTTER is None or use is None or self.version is None or RULES[self.version].trims:
             return False
         limits = self.limits
-        self._cutter = NATIVE_CUTTER(use.for_cutter(), limits.max_headers, limits.max_line, self.max_body)
+        names, escapes = use.for_cutter(), self.version == b"1.2"
+        self._cutter = NATIVE_CUTTER(names, limits.max_headers, limits.max_line, self.max_body, escapes).cut
         return True
 
     def cut(self, data: bytes, start: int) -> CutHead | None:
         """The head at ``start``, None where it cannot be cut. ``body`` is the offset after it."""
         cutter = self._cutter
         assert cutter is not None
-        found = cutter.cut(data, start)
+        found = cutter(data, start)
         if found is None:
             return None
-        end, length, key, receipt, rest = found
+        end, length, key, receipt, rest, identifier = found
         self.body = end
-        return CutHead(data, start, end - len(_LF_END), length, key, receipt, rest)
-
-    def keep(self, block: bytes, head: Head) -> None:
-        """An ordinary SEND was read: the next one may be the same, or have the same names at least."""
-        if head.base is None:
-            self.memo.keep(block, head)
-        self._learn(block)
-
-    def _learn(self, block: bytes) -> None:
-        if self.memo.rest and self.templates is not None and self.version is not None:
-            self.templates.learn(block, self.version)
+        return CutHead(data, start, end - len(_LF_END), length, key, receipt, rest, identifier)
 
     def scan(self) -> HeadScan:
         """For a block of which not all is there."""
@@ -767,8 +520,6 @@ class HeadReader:
             )
         if head.command == b"SEND" and self.version is not None:
             self.memo.keep(block, head)
-            if CR not in block and not RULES[self.version].trims:
-                self._learn(block)  # it has an escape
         return head
 
     def read_ack(self, data: bytes, start: int) -> AckHead | None:
@@ -794,12 +545,12 @@ class HeadReader:
 
     def with_receipt(self, block: bytes) -> Head | None:
         """The head of an ordinary SEND that asks for a receipt, made from one without; None for any other block."""
-        at = block.find(_RECEIPT)
-        if at < 0 or not block.startswith(_SEND):
+        before, found, after = block.partition(_RECEIPT)
+        if not found or not block.startswith(_SEND):
             return None
-        after = block.find(b"\n", at + 1)
-        receipt = block[at + len(_RECEIPT) :] if after < 0 else block[at + len(_RECEIPT) : after]
-        rest = block[:at] if after < 0 else block[:at] + block[after:]
+        receipt, feed, following = after.partition(b"\n")
+        following = feed + following
+        rest = before + following
         base = self.memo.heads.get(rest)
         if base is None:
             base = decode_plain(rest, self.limits)
@@ -814,8 +565,8 @@ class HeadReader:
             return None
         if base is self._asking_head:
             base.kept = True
-            self.asking = block[: at + len(_RECEIPT)]
-            self._asking_end = block[at + len(_RECEIPT) + len(receipt) :] + _LF_END
+            self.asking = before + _RECEIPT
+            self._asking_end = following + _LF_END
         else:
             self.asking = b""
             self._asking_head = base

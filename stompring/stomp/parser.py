@@ -30,7 +30,6 @@ from .headers import (
     HeadReader,
     HeadScan,
     MalformedHead,
-    Template,
     decode_plain,
     first_frame_too_long,
 )
@@ -74,10 +73,9 @@ class _State(IntEnum):
     UNREAD = 1  # bytes that were not looked at yet
     OPENED = 2  # the same, and they are not looked at before `negotiated`
     HEAD = 3  # the beginning of a header block
-    COUNTED_BODY = 4
-    BODY = 5  # one that ends in NUL
-    FAULT = 6  # an error, until the NUL of its frame comes
-    DEAF = 7
+    BODY = 4
+    FAULT = 5  # an error, until the NUL of its frame comes
+    DEAF = 6
 
 
 class Parser:
@@ -85,7 +83,7 @@ class Parser:
 
     ``max_body_length`` is bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of one
     line without its line feed; before `negotiated` headers and body have at most `FIRST_FRAME` bytes each. ``use`` is
-    what the caller does with the headers of SENDs, so that those with the same names are read more quickly.
+    what the caller does with the headers of SENDs, so that those that differ are read more quickly.
 
     ``buffer`` is what is held back.
 
@@ -135,13 +133,6 @@ class Parser:
         self._state = _State.DEAF
         self.buffer = bytearray()
         self._heads.memo.clear()
-        if self._heads.templates is not None:
-            self._heads.templates.clear()
-
-    def refuse(self, template: Template) -> None:
-        """What it matches is read without it from now on."""
-        if self._heads.templates is not None:
-            self._heads.templates.refuse(template)
 
     def feed(self, data: bytes) -> Frames:
         """The frames that ``data`` completes. Never raises `ProtocolError`: see ``error``.
@@ -158,7 +149,6 @@ class Parser:
         find = data.find
         size = len(data)
         missed = matched = 0
-        templates = heads.active_templates() if memo.rest else None
         cutting = memo.rest > 0 and heads.can_cut()
         recent = heads.recent
         asking = heads.asking
@@ -193,9 +183,6 @@ class Parser:
             elif cutting and (head := heads.cut(data, start)) is not None:
                 start = heads.body
                 matched += 1
-            elif templates is not None and (head := templates.read(data, start)) is not None:
-                start = templates.body
-                matched += 1
             else:
                 stop = find(heads.end, start)
                 block = data[start:stop] if stop > 0 else b""
@@ -216,8 +203,8 @@ class Parser:
                         head = decode_plain(block, heads.limits)
                     if head is not None and head.content_length <= self._max_body:
                         start = stop + 2
-                        if head.command == b"SEND" and (head.base is None or heads.memo.rest):
-                            heads.keep(block, head)
+                        if head.command == b"SEND" and head.base is None:
+                            memo.keep(block, head)
                     else:
                         head = self._read_head(data, start, stop)
                         if head is None:
@@ -240,13 +227,11 @@ class Parser:
             frames.append((head, data[start:stop]))
             start = stop + 1
             if heads.version is None:
-                self._suspend(
-                    _State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, start
-                )
+                self._suspend_next(head, data, start)
                 break
         memo.hits += len(frames) - missed - matched
-        if matched:
-            memo.pass_over(matched)
+        if matched:  # heads that were not worth keeping
+            memo.rest = max(0, memo.rest - matched)
         return frames
 
     # -- what comes before a body
@@ -297,12 +282,14 @@ class Parser:
 
     def _suspend_body(self, head: Head, data: bytes, start: int) -> None:
         self._head = head
-        if head.content_length >= 0:
-            self._suspend(_State.COUNTED_BODY, data, start)
-        elif len(data) - start > self._max_body:
+        if head.content_length < 0 and len(data) - start > self._max_body:
             self._fail(_too_long(head, self._max_body, self.version is None))
         else:
             self._suspend(_State.BODY, data, start)
+
+    def _suspend_next(self, head: Head, data: bytes, start: int) -> None:
+        """Hold back what follows the frame of ``head``, which came before the version is agreed on."""
+        self._suspend(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, start)
 
     def _fail(self, fault: ProtocolError) -> None:
         self.error = fault
@@ -313,8 +300,6 @@ class Parser:
     def _resume(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
         """Take up what is held back. Returns the bytes that `feed` goes on with, and from where."""
         held = self._state
-        if held is _State.COUNTED_BODY:
-            return self._resume_counted(data, frames)
         if held is _State.BODY:
             return self._resume_body(data, frames)
         if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self.buffer)):
@@ -335,38 +320,26 @@ class Parser:
         self._state = _State.NOTHING
         return data
 
-    def _resume_counted(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
-        head = self._head
-        assert head is not None
-        missing = head.content_length - len(self.buffer)
-        if len(data) <= missing:
-            self.buffer += data
-            return b"", 0
-        if data[missing]:
-            self._fail(_wrong_length(head, data[missing]))
-            return b"", 0
-        return self._finish(head, data, missing, frames)
-
     def _resume_body(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
         head = self._head
         assert head is not None
-        stop = data.find(b"\0")
-        room = self._max_body - len(self.buffer)
+        counted = head.content_length >= 0
+        room = (head.content_length if counted else self._max_body) - len(self.buffer)
+        stop = room if counted else data.find(b"\0")
         if stop > room or (stop < 0 and len(data) > room):
             self._fail(_too_long(head, self._max_body, self.version is None))
             return b"", 0
-        if stop < 0:
+        if stop < 0 or stop >= len(data):
             self.buffer += data
             return b"", 0
-        return self._finish(head, data, stop, frames)
-
-    def _finish(self, head: Head, data: bytes, stop: int, frames: Frames) -> tuple[bytes, int]:
-        """``data[:stop]`` is the end of the body that is held back."""
+        if data[stop]:
+            self._fail(_wrong_length(head, data[stop]))
+            return b"", 0
         self.buffer += memoryview(data)[:stop]
         frames.append((head, self._take_buffer()))
         if self._heads.version is not None:
             return data, stop + 1
-        self._suspend(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, stop + 1)
+        self._suspend_next(head, data, stop + 1)
         return b"", 0
 
     def _await_end(self, data: bytes, start: int) -> None:

@@ -51,10 +51,38 @@ def test_without_a_receipt_the_key_is_another_one():
     assert head.key == b"destination:/queue/q\npersistent:true\n"
 
 
+def test_a_duplicate_id_is_apart_from_the_key():
+    ((head, _),) = warm().feed(BLOCK.replace(b"a:1", b"_AMQ_DUPL_ID:7"))
+    assert type(head) is CutHead and head.identifier == b"7" and head.rest == b"_AMQ_DUPL_ID:7\nb:\n"
+    assert head.key == b"destination:/queue/q\npersistent:true\n\n\n\n"
+    ((head, _),) = warm().feed(BLOCK.replace(b"receipt:m-1", b"_AMQ_DUPL_ID:7"))
+    assert head.key == b"destination:/queue/q\npersistent:true\n\n\n"
+
+
+@pytest.mark.parametrize("line", [b"expires:1", b"JMSXGroupID:1"])
+def test_what_is_read_and_passed_on_is_part_of_the_key(line):
+    ((head, _),) = warm().feed(BLOCK.replace(b"a:1", line))
+    assert type(head) is CutHead and line in head.key.split(b"\n")
+
+
+def test_escapes_of_1_2_are_passed_on_as_they_came():
+    block = BLOCK.replace(b"a:1", b"a:\\\\\\c\\n\\r").replace(b"m-1", b"m\\c1")
+    ((head, _),) = warm().feed(block)
+    assert type(head) is CutHead and head.rest == b"a:\\\\\\c\\n\\r\nb:\n" and head.block == b""
+    assert head.requested_receipt() == b"m:1" and head.headers[b"a"] == b"\\:\n\r"
+    ((head, _),) = warm(b"1.1").feed(block.replace(b"\\r", b""))
+    assert type(head) is not CutHead and head.headers[b"a"] == b"\\:\n"
+
+
 @pytest.mark.parametrize(
     "other",
     [
-        BLOCK.replace(b"a:1", b"a:\\\\"),
+        BLOCK.replace(b"a:1", b"a\\c:1"),
+        BLOCK.replace(b"a:1", b"a:\\t"),
+        BLOCK.replace(b"a:1", b"a:\\"),
+        BLOCK.replace(b"a:1", b"_AMQ_DUPL_ID:"),
+        BLOCK.replace(b"a:1", b"_AMQ_DUPL_ID:\\c"),
+        BLOCK.replace(b"queue/q", b"queue\\\\q"),
         BLOCK.replace(b"a:1", b"a:1:2"),
         BLOCK.replace(b"a:1", b"a:1\r"),
         BLOCK.replace(b"a:1", b"a:\0"),
@@ -63,11 +91,8 @@ def test_without_a_receipt_the_key_is_another_one():
         BLOCK.replace(b"a:1", b"b:1"),
         BLOCK.replace(b"a:1", b"receipt:1"),
         BLOCK.replace(b"a:1", b"content-length:1"),
-        BLOCK.replace(b"a:1", b"_AMQ_DUPL_ID:1"),
         BLOCK.replace(b"a:1", b"transaction:1"),
         BLOCK.replace(b"a:1", b"reply-to:1"),
-        BLOCK.replace(b"a:1", b"expires:1"),
-        BLOCK.replace(b"a:1", b"JMSXGroupID:1"),
         BLOCK.replace(b"a:1", b"AMQ_SCHEDULED_DELAY:1"),
         BLOCK.replace(b"length:1", b"length: 1"),
         BLOCK.replace(b"length:1", b"length:"),
@@ -167,7 +192,7 @@ def test_whatever_bytes_it_is_given(tail, start):
     data = b"SEND\n" + tail
     found = cutter.cut(data, start)
     if found is not None:
-        end, length, key, receipt, rest = found
+        end, length, key, receipt, rest, _ = found
         assert data[end - 2 : end] == b"\n\n" and start < end <= len(data)
         ((head, _),) = opened(body=100).feed(data[start:end] + b"x" * max(0, length) + b"\0")
         assert head.content_length == length and head.headers.get(b"receipt") == receipt

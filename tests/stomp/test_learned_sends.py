@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stompring.session.send import HEADER_USE
 from stompring.stomp import headers
-from stompring.stomp.headers import CutHead, TemplateHead
+from stompring.stomp.headers import CutHead
 from stompring.stomp.parser import Parser
 from tests.property.profile import examples
 from tests.stomp.native_cutter import native_cutter
@@ -16,7 +16,7 @@ UNLIKE = [b"SEND\nname%d:1\n\n\0" % number for number in range(257)]
 
 
 def warm(version=b"1.2", end=b"\n", *, body=10_000, line=1_000, most=50):
-    """A parser after so many unlike SENDs that it makes templates, and cuts where it has a cutter."""
+    """A parser after so many unlike SENDs that it cuts them where it has a cutter."""
     parser = Parser(body, most, line, HEADER_USE)
     parser.feed(b"CONNECT" + end + b"accept-version:" + version + end + end + b"\0")
     parser.negotiated(version)
@@ -92,7 +92,7 @@ def named(value):
     return b"SEND\ndestination:q\na:" + value + b"\n\n\0"
 
 
-@pytest.mark.parametrize("cutter", [None, native_cutter], ids=["templates", "native cutter"])
+@pytest.mark.parametrize("cutter", [None, native_cutter], ids=["pure", "native cutter"])
 def test_what_is_read_does_not_depend_on_what_was_learned(cutter, monkeypatch):
     monkeypatch.setattr(headers, "NATIVE_CUTTER", cutter and cutter())
     used = 0
@@ -108,7 +108,7 @@ def test_what_is_read_does_not_depend_on_what_was_learned(cutter, monkeypatch):
             found, expected = parser.feed(read), cold.feed(read)
             assert len(found) == len(expected)
             for (head, body), (other, other_body) in zip(found, expected, strict=True):
-                used += type(head) in (CutHead, TemplateHead)
+                used += type(head) is CutHead
                 assert (head.command, head.content_length, body) == (
                     other.command,
                     other.content_length,
@@ -121,7 +121,7 @@ def test_what_is_read_does_not_depend_on_what_was_learned(cutter, monkeypatch):
         assert str(parser.error) == str(cold.error)
 
     read_alike()
-    assert used > 5
+    assert cutter is None or used > 5
 
 
 def test_another_version_forgets_what_was_learned():
