@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from stompring.errors import PipelineError
 from stompring.settings.match import Pattern
 from stompring.settings.value_types import whole_number
 
-from .arrays import TABLES, ddl
+from .arrays import TABLES
 from .storage import resolve_location
 
 #: What any query takes, and what streams take besides. Spark hands them over in whatever case.
@@ -21,10 +23,13 @@ STREAM_OPTIONS = (
 )
 ALL_OPTIONS = (*COMMON_OPTIONS, *STREAM_OPTIONS)
 
+#: Above the number of any message.
+LAST_NUMBER = 2**63 - 1
+
 T = TypeVar("T")
 
 
-class OptionError(ValueError):
+class OptionError(PipelineError, ValueError):
     """An option says something that cannot be. The text begins with the name of the option."""
 
     def __init__(self, option: str, text: str) -> None:
@@ -108,7 +113,7 @@ class TableScan:
     @property
     def ddl(self) -> str:
         """Its schema, as Spark takes it."""
-        return ddl(self.table, self.columns)
+        return ", ".join(f"`{name}` {TABLES[self.table][name]}" for name in self.columns)
 
     def matches(self, address: str) -> bool:
         """Whether rows of an address are wanted."""
@@ -212,10 +217,8 @@ def read_time(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     text = text.strip()
-    try:
+    with suppress(ValueError):
         return whole_number(text)
-    except ValueError:
-        pass  # then it is no number
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

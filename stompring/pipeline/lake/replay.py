@@ -13,21 +13,20 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import INT, LONG, indices, integers, strings
+from stompring.pipeline.arrays import LONG, indices, integers, integers_of, strings
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import SendEncoder, data_of, digits, header_lines
+from stompring.pipeline.stomp.sink import SendEncoder, data_of, digits, header_lines, pieces_of
 from stompring.pipeline.storage import Folder
 from stompring.pipeline.workers import reporting_errors
 from stompring.stomp.frames import header_line
 
-from .data_files import integers_of
 from .delta import DEFAULT_BROKER
 from .lake import Lake
 from .selection import MessageSelection
@@ -45,7 +44,7 @@ OMITTED_HEADERS = (
     *("original-timestamp", "original-message-id"),
 )
 
-_RESULT = "part int, sent bigint, skipped bigint"
+_RESULT = "sent bigint, skipped bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,44 +158,35 @@ class _Sender:
     rate: float | None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        yield from reporting_errors(self._result(batches))
+        return reporting_errors(self._result(batches))
 
     def _result(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         part = 0 if context is None else int(context.partitionId())
-        sent, skipped = self._send(part, batches)
-        row = [
-            integers(np.array([part]), INT),
-            *(integers(np.array([each]), LONG) for each in (sent, skipped)),
-        ]
-        yield pa.RecordBatch.from_arrays(row, ["part", "sent", "skipped"])
-
-    def _send(self, part: int, batches: Iterator[Any]) -> tuple[int, int]:
         last, before = _checkpoint_of(self.state, part)
-        coming = (batch for batch in _new_rows(batches, last) if len(batch))
+        coming, count = _new_rows(batches, last), before
         first = next(coming, None)
-        if first is None:
-            return 0, before
-        with Connection(self.options.endpoint) as connection:
-            sending = _PartSender(self, part, connection, before)
-            sending.send(first)
-            for batch in coming:
-                sending.send(batch)
-            sending.finish()
-            return sending.count - before, before
+        if first is not None:
+            with Connection(self.options.endpoint) as connection:
+                sending = _PartSender(self, part, connection, before)
+                for rows in chain.from_iterable(map(pieces_of, chain([first], coming))):
+                    sending.send(rows)
+                sending.finish()
+                count = sending.count
+        row = [integers(np.array([each]), LONG) for each in (count - before, before)]
+        yield pa.RecordBatch.from_arrays(row, ["sent", "skipped"])
 
 
 def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
     """Rows of messages behind ``last``, of each message one: they come in the order of their numbers."""
     for batch in batches:
-        if not len(batch):
-            continue
         found = integers_of(batch.column(0), np.int64)
         new = (found > last) & (np.diff(found, prepend=last) > 0)
-        last = max(last, int(found[-1]))
-        yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
+        if new.any():
+            last = int(found[-1])
+            yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
 
 
 class _PartSender:
@@ -214,16 +204,9 @@ class _PartSender:
         rate = sender.rate
         self._group = RECEIPT_MESSAGES if rate is None else max(1, min(RECEIPT_MESSAGES, int(rate / 10)))
 
-    def send(self, batch: Any) -> None:
-        numbers_ = integers_of(batch.column(0), np.int64)
-        at = 0
-        while at < len(batch):
-            count = SendEncoder.fitting(batch, at)
-            self._send_piece(batch.slice(at, count), numbers_[at : at + count])
-            at += count
-
-    def _send_piece(self, rows: Any, numbers_: Any) -> None:
+    def send(self, rows: Any) -> None:
         """Rows that are encoded at once, in groups whose last frame asks for a receipt."""
+        numbers = integers_of(rows.column(0), np.int64)
         ends = [*range(self._group, len(rows), self._group), len(rows)]
         receipts = strings(
             [None, *(header_line(b"receipt", self._connection.next_receipt().encode()) for _ in ends)]
@@ -235,7 +218,7 @@ class _PartSender:
         for group, (at, end) in enumerate(pairwise([0, *ends]), 1):
             self._connection.send(data_of(frames.slice(at, end - at)))
             self.count += end - at
-            self._waiting.append((int(numbers_[end - 1]), self.count))
+            self._waiting.append((int(numbers[end - 1]), self.count))
             self._settle(IN_FLIGHT, unsent=len(ends) - group)
             self._pace()
 
@@ -252,15 +235,14 @@ class _PartSender:
             known = self._waiting.popleft()
         if known is None:
             return
-        now = time.monotonic()
-        if (
-            not most
-            or known[1] - self._checkpoint >= CHECKPOINT_MESSAGES
-            or now - self._checkpoint_at >= CHECKPOINT_SECONDS
-        ):
-            document = json.dumps({"message": known[0], "sent": known[1]}).encode()
+        (message, sent), now = known, time.monotonic()
+        due = (
+            sent - self._checkpoint >= CHECKPOINT_MESSAGES or now - self._checkpoint_at >= CHECKPOINT_SECONDS
+        )
+        if due or not most:
+            document = json.dumps({"message": message, "sent": sent}).encode()
             self._sender.state.write(f"part-{self._part}.json", document)
-            self._checkpoint, self._checkpoint_at = known[1], now
+            self._checkpoint, self._checkpoint_at = sent, now
 
     def _pace(self) -> None:
         rate = self._sender.rate
@@ -272,8 +254,6 @@ class _PartSender:
 
 def _origin(rows: Any) -> list[Any]:
     """Header lines that tell what each message was: its time and its number."""
-    sent = rows.column(rows.schema.get_field_index("timestamp"))
-    number = rows.column(rows.schema.get_field_index("message_id"))
-    milliseconds_ = sent.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    named = ((b"original-timestamp", milliseconds_), (b"original-message-id", number))
+    sent = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    named = ((b"original-timestamp", sent), (b"original-message-id", rows.column("message_id")))
     return [header_lines(name, digits(values)) for name, values in named]
