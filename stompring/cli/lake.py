@@ -73,34 +73,15 @@ class _Commands(click.Group):
 
 def _error_text(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
-    from stompring.errors import StoreError
-    from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
-    from stompring.pipeline.lake import delta
-    from stompring.pipeline.lake.delta import VersionNotFound
-    from stompring.pipeline.lake.duckdb_query import QueryError
-    from stompring.pipeline.lake.lake import LakeNotFound
-    from stompring.pipeline.lake.selection import InvalidCondition
-    from stompring.pipeline.lake.views import InvalidSchema, ViewError
-    from stompring.pipeline.options import OptionError
-    from stompring.pipeline.session import ConnectorNotFound, JavaNotFound, is_spark_error
+    from stompring.errors import PipelineError, StoreError
+    from stompring.pipeline.lake.delta import is_delta_error
+    from stompring.pipeline.session import is_spark_error
     from stompring.pipeline.workers import worker_message
     from stompring.store.datadir import Busy
 
-    ours = (
-        JavaNotFound,
-        ConnectorNotFound,
-        LakeNotFound,
-        VersionNotFound,
-        InvalidCondition,
-        OptionError,
-        DataLoss,
-        DirectoryReplaced,
-        Busy,
-    )
-    of_views = (QueryError, InvalidSchema, ViewError)
-    if isinstance(fault, (*ours, *of_views, StoreError, OSError)):
+    if isinstance(fault, (PipelineError, Busy, StoreError, OSError)):
         return str(fault)
-    if delta.is_delta_error(fault):
+    if is_delta_error(fault):
         return f"cannot read or write a table of the lake: {fault}"
     if is_spark_error(fault):
         return worker_message(str(fault)) or _task_error(str(fault))
