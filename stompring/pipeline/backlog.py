@@ -165,7 +165,7 @@ def plan_batch(
 
 
 def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]:
-    """Each piece, and before it the latest time in the folder up to its end."""
+    """Yield each piece, preceded by the latest time in the folder up to its end."""
     greatest = 0
     for piece in folder:
         greatest = max(greatest, piece.greatest)

@@ -272,8 +272,8 @@ def _header_value(lines: bytes, name: bytes) -> str | None:
 
 
 def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
-    """Items of one size behind the fixed part of records of one kind: where the record of each begins, the items, and
-    the fixed part of the record of each."""
+    """Return the items of one size behind the fixed part of records of one kind. For each item: where its record
+    begins, the item, and the fixed part of its record."""
     begins, ends, fixed = records.structs(kind)
     at = begins + fixed.itemsize
     which, items = records.items(at, (ends - at) // item.itemsize, item)
@@ -281,7 +281,7 @@ def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
 
 
 def _fields(begins: Any, fixed: Any) -> dict[str, Any]:
-    """What rows have of the fixed part of their records."""
+    """Return the columns of rows that come from the fixed part of their records."""
     same = [name for name in ("queue", "address", "page", "index") if name in fixed.dtype.names]
     rows = {
         "at": begins,

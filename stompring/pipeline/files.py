@@ -61,8 +61,7 @@ ROW_FIELDS = layout(SAMPLE_ROW, "queue", "address", *COUNTERS)
 def sample_batches(
     records: Records, wanted: TableScan, group: Grouping = one_group
 ) -> Iterator[tuple[int, Any]]:
-    """A record batch for each group, with the columns that are wanted, of the rows that are, and before it the number
-    of the group."""
+    """Yield the number of each group, and a record batch of its rows with the wanted columns."""
     begins, ends, fixed = records.structs(Kind.SAMPLE)
     at, counts = begins + SAMPLE.size, fixed["rows"].astype(np.int64)
     whole = at + counts * SAMPLE_ROW.size == ends
@@ -229,8 +228,8 @@ class TimesCache:
         self._points = 0  # in them
 
     def get(self, key: tuple[str, int, str | None], read: Callable[[], Times]) -> Times:
-        """The times of a file up to a byte, for a table. ``read`` makes those that are not there, and old ones go if
-        there are too many."""
+        """Return the times of a file up to a byte, for a table. ``read`` makes them if the cache has none; the cache
+        drops the oldest if it has too many points."""
         if key not in self._times:
             self._times[key] = read()
             self._points += len(self._times[key].at)
@@ -333,8 +332,7 @@ class DataFiles:
                 yield from root.entries(folder, deep=folder == "paging")
 
     def may_contain(self, name: str, wanted: TableScan) -> bool:
-        """Whether a file may have rows that are wanted, as far as its footer and its address tell: nothing else of it
-        is read."""
+        """Return whether a file may have wanted rows. Reads no more of it than the footer and the address."""
         path = PurePosixPath(name)
         if path.suffix == ".page" and wanted.addresses:
             address = self._address(path.parent)
@@ -362,7 +360,8 @@ class DataFiles:
         return data
 
     def _find(self, use: Callable[[Folder], T]) -> T | None:
-        """What ``use`` returns in the folder where a file is, be it moved meanwhile; None where it is gone."""
+        """Return the result of ``use`` for the folder that has a file, also while the broker moves the file; None if
+        the file is gone."""
         for root in (self.root, self.retention, self.root):
             with suppress(FileNotFoundError):
                 return use(root)

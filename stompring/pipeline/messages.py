@@ -64,9 +64,8 @@ _COLUMNS = {name: np.dtype(f"<{code}") for name, code in RETAINED_COLUMNS}
 
 
 def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] | None:
-    """The messages of RETAINED records, as `Messages` has them: where the tail of each begins and ends, its prologue,
-    where its traits stand, its queues and outcomes. None where there are none. A record in which something cannot be
-    is a fault."""
+    """Return the messages of RETAINED records as `Messages` has them: where the tail of each begins and ends, its
+    prologue, where its traits stand, its queues and outcomes. None if there are none. An invalid record is a fault."""
     begins, ends, heads = records.structs(Kind.RETAINED)
     counts, fixed = heads["count"].astype(np.int64), begins + RETAINED.size
     traits_at = fixed + sum(type_.itemsize for type_ in _COLUMNS.values()) * counts
@@ -120,8 +119,8 @@ def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: A
 def _entries(
     records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any
 ) -> tuple[Any, Any, Any]:
-    """Where the tails of each record begin; and for each queue that a message entered the message and the entry, by
-    message."""
+    """Return where the tails of each record begin; and, ordered by message, the message and the entry for each queue
+    that a message entered."""
     fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
     simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
     tails, which = at + RETAINED_ENTRIES.size, np.flatnonzero(simple)
@@ -230,8 +229,8 @@ class Messages:
 
 
 def _whole_messages(records: Records) -> tuple[Any, Any, Any, Any, Any]:
-    """Of MESSAGE records whose parts fit where they begin and end, their prologues, where their traits stand, and their
-    queues. Others are faults."""
+    """Return the MESSAGE records whose parts fit: where they begin and end, their prologues, where their traits stand,
+    and their queues. Other records are faults."""
     begins, ends, fixed = records.structs(Kind.MESSAGE)
     sizes, heads, bodies, queues = (
         fixed[name].astype(np.int64) for name in ("traits", "head", "body", "queues")

@@ -168,7 +168,15 @@ class Options:
             raise OptionError("copies", f"applies to table messages, not to {table}")
         wanted = TableScan(table, columns, patterns, since, until, copies)
         root = options.parsed("path", root, resolve_location)
-        return cls(root, wanted, retention, _streaming(options))
+        starting = options.given("startingOffsets", "earliest").strip().lower()
+        if starting not in ("earliest", "latest"):
+            raise OptionError("startingOffsets", f"must be earliest or latest, not {starting!r}")
+        most = (
+            options.number(f"max{what}PerTrigger", None, what="greater than 0")
+            for what in ("Bytes", "Files", "Rows")
+        )
+        streaming = StreamOptions(starting == "latest", options.flag("failOnDataLoss", True), *most)
+        return cls(root, wanted, retention, streaming)
 
     @classmethod
     def of_batch(cls, given: Mapping[str, str]) -> Options:
@@ -178,17 +186,6 @@ class Options:
             if options.given(name, None) is not None:
                 raise OptionError(name, "is an option of spark.readStream only")
         return cls.of(given)
-
-
-def _streaming(options: OptionReader) -> StreamOptions:
-    starting = options.given("startingOffsets", "earliest").strip().lower()
-    if starting not in ("earliest", "latest"):
-        raise OptionError("startingOffsets", f"must be earliest or latest, not {starting!r}")
-    most = (
-        options.number(f"max{what}PerTrigger", None, what="greater than 0")
-        for what in ("Bytes", "Files", "Rows")
-    )
-    return StreamOptions(starting == "latest", options.flag("failOnDataLoss", True), *most)
 
 
 def items(text: str) -> list[str]:

@@ -326,10 +326,9 @@ def resolve_location(text: str) -> str:
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
         raise ValueError(f"must be a local directory, or a URL that begins with file:, {known}, not {text!r}")
-    text = text.rstrip("/")
     if parts.scheme not in (SCHEME, "s3a"):
-        return text
-    url = f"{SCHEME}://{text.partition('://')[2]}"
+        return text.rstrip("/")
+    url = f"{SCHEME}://{text.rstrip('/').partition('://')[2]}"
     if not _URL.fullmatch(url):
         raise ValueError(
             f"must be s3://BUCKET/PATH, with letters, digits and ._=@+- in the names, not {text!r}"

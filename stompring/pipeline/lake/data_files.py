@@ -34,7 +34,7 @@ from stompring.pipeline.files import DataFiles, Range, table_batches
 from stompring.pipeline.options import LAST_NUMBER, TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.storage import Folder, sync_path
-from stompring.pipeline.workers import reporting_errors, reports_errors
+from stompring.pipeline.workers import error_reporting, reports_errors
 
 #: Partition columns, behind the others.
 DATE, BUCKET = "date", "bucket"
@@ -114,8 +114,8 @@ class TableWriter:
         return times * 1000 // DAY * self._buckets + self._buckets_of(map(names.get, ids.tolist()), which)
 
     def _buckets_of(self, addresses: Iterable[str | None], which: Any) -> Any:
-        """The bucket of each row, which has one of the addresses: the CRC-32 of its name, modulo the number of
-        buckets."""
+        """Return the bucket of each row: the CRC-32 of its address, modulo the number of buckets. ``which`` has the
+        index of the address of each row."""
         codes = [crc32((address or "").encode()) % self._buckets for address in addresses]
         return np.array(codes, np.int64)[which]
 
@@ -129,8 +129,8 @@ class TableWriter:
 
 @dataclass
 class FileWriter:
-    """A Parquet file. ``statistics`` are the columns whose least and greatest values a commit tells, ``dictionaries``
-    those of few different values; None: all that can have either, of which a commit tells nothing."""
+    """A Parquet file. ``statistics`` are the columns whose least and greatest values a commit has, ``dictionaries`` the
+    columns of few different values. Without them the defaults of Parquet hold, and a commit has no such values."""
 
     folder: Folder
     path: str
@@ -146,7 +146,7 @@ class FileWriter:
     _metadata: list[Any] = field(default_factory=list)  # of the file, once it is closed
 
     def add(self, batch: Any) -> None:
-        """Rows of that date and bucket."""
+        """Add rows, as a record batch of the schema."""
         self._batches.append(batch)
         self._rows += batch.num_rows
         self.waiting += batch.nbytes
@@ -248,7 +248,7 @@ def sync_files(folder: Folder, files: list[NewFile]) -> None:
         sync_path(root / directory)
 
 
-#: All rows of each table, without messages that the broker has written once more; and these.
+#: Scans of all rows of each table without copies of messages, and of the copies alone.
 FULL_SCANS = {name: TableScan(name, tuple(columns), copies=False) for name, columns in TABLES.items()}
 _COPIES = TableScan(below=LAST_NUMBER)
 
@@ -315,10 +315,8 @@ class _Task:
 
     def read(self, one: Range) -> None:
         data = self.files.read(one.name)
-        if data is None:
-            self.done.faults.append((one.name, one.start, "deleted before it was read"))
-            return
-        if why := self.files.misplaced(one.name, data):
+        why = "deleted before it was read" if data is None else self.files.misplaced(one.name, data)
+        if data is None or why:
             self.done.faults.append((one.name, one.start, why))
             return
         self.done.read += (len(data) if one.stop < 0 else one.stop) - one.start
@@ -351,17 +349,20 @@ class _Task:
         return self.done
 
 
-def _write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
-    task = _Task(job, "-copies")
+def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
+    """Write copies whose originals the lake has not, with the events that they were added. Called in tasks; the row is
+    the `TaskOutput` as JSON."""
     schema = arrow_schema("messages")
-    for batch in batches:
-        for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
-            for name, new in (("messages", rows), ("events", _added(rows))):
-                if name in task.parts:
-                    task.parts[name].add(new)
-                    task.count(name, new)
-    done = json.dumps(asdict(task.close())).encode()
-    yield pa.RecordBatch.from_arrays([strings([done])], ["done"])
+    with error_reporting():
+        task = _Task(job, "-copies")
+        for batch in batches:
+            for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
+                for name, new in (("messages", rows), ("events", _added(rows))):
+                    if name in task.parts:
+                        task.parts[name].add(new)
+                        task.count(name, new)
+        done = json.dumps(asdict(task.close())).encode()
+        yield pa.RecordBatch.from_arrays([strings([done])], ["done"])
 
 
 def _added(messages: Any) -> Any:
@@ -418,9 +419,3 @@ def ingest_ranges(job: BatchJob, batch_progress: BatchProgress | None, ranges: I
     if batch_progress is not None:
         batch_progress.add(done)
     return done
-
-
-def write_copies(job: BatchJob, batches: Iterator[Any]) -> Iterator[Any]:
-    """Write copies whose originals the lake has not, with the events that they were added. Called in tasks; the row is
-    the `TaskOutput` as JSON."""
-    return reporting_errors(_write_copies(job, batches))

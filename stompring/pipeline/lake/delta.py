@@ -138,12 +138,12 @@ def arrow_schema(table: str) -> Any:
     return pa.schema([*arrays.arrow_schema(table), *more])
 
 
+@dataclass(eq=False)
 class Table:
     """A Delta table in a folder. Methods raise what delta-rs raises."""
 
-    def __init__(self, folder: Folder, name: str) -> None:
-        self.folder = folder
-        self.name = name
+    folder: Folder
+    name: str
 
     def exists(self) -> bool:
         """Whether it was made."""
@@ -263,10 +263,11 @@ class Table:
         ``keep`` are versions of which all files stay.
         """
         keep_versions = list(keep) or None
-        found: list[str] = self.open().vacuum(
-            hours, dry_run, enforce_retention_duration=False, full=True, keep_versions=keep_versions
+        return list(
+            self.open().vacuum(
+                hours, dry_run, enforce_retention_duration=False, full=True, keep_versions=keep_versions
+            )
         )
-        return found
 
 
 class LakeTable(Table):

@@ -73,7 +73,7 @@ def query(
     """
     lake.require()
     with tempfile.TemporaryDirectory(prefix="stompring-duckdb-") as directory:
-        settings: dict[str, str | bool | int | float | list[str]] = {
+        settings: dict[str, Any] = {
             "temp_directory": directory,
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",

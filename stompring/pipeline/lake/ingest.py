@@ -261,7 +261,7 @@ class IngestMetrics:
         self._left.set(left)
 
     def upkeep(self, name: str, compacted: int, vacuumed: int, files: int = 0) -> None:
-        """A table has so many files; so many more were put together, and deleted."""
+        """Set the number of files of a table, and count files that were compacted and vacuumed."""
         self._files.labels(name).set(files)
         self._compacted.labels(name).inc(compacted)
         self._vacuumed.labels(name).inc(vacuumed)

@@ -140,8 +140,8 @@ class Lease:
         self._renewed = began
 
     def _read(self) -> tuple[dict[str, Any], str]:
-        """What it says, and the tag of this version. One that cannot be read has an unknown owner, and ends as others
-        do. Raises `FileNotFoundError`."""
+        """Return the lease and the tag of its version. A damaged lease has an unknown owner, and expires as others do.
+        Raises `FileNotFoundError`."""
         data, tag = self._objects.read(self._name)
         found = None
         with suppress(ValueError):

@@ -122,7 +122,7 @@ def _milliseconds(time: datetime | None) -> int:
     return 0 if time is None else round(time.timestamp() * 1000)
 
 
-#: What is not a header.
+#: Properties that are not headers.
 _SYSTEM: dict[str, Any] = {
     "AMQPriority": lambda row: row["priority"],
     "AMQTimestamp": lambda row: _milliseconds(row["timestamp"]),

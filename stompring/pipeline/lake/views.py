@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -153,7 +153,7 @@ def _number(value: Any, pointer: str) -> float:
 
 
 def _instance(kind: type, what: str, parse: Callable[[str], Any] | None = None) -> Any:
-    """What takes values of a class, and texts that ``parse`` makes such values of."""
+    """Return a converter that takes values of a class, and texts that ``parse`` converts."""
 
     def instance(value: Any, pointer: str) -> Any:
         if isinstance(value, kind):
@@ -217,30 +217,35 @@ def from_json_schema(text: bytes) -> list[dict[str, Any]]:
         document = json.loads(text)
     except (ValueError, RecursionError) as reason:
         raise InvalidSchema(f"not JSON: {reason}") from None
-    type_, _ = _JsonSchema(document).type(document, "#", ())
+    type_, _ = _JsonSchema(document).type(document, "#")
     if not isinstance(type_, dict) or "struct" not in type_:
         raise InvalidSchema("#: an object with properties is required")
-    found: list[dict[str, Any]] = type_["struct"]
-    return found
+    return list(type_["struct"])
 
 
 @dataclass
 class _JsonSchema:
-    _document: Any
+    """A schema at some depth. ``_within`` has an item for each level above: a reference, or an empty text."""
 
-    def type(self, schema: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    _document: Any
+    _within: tuple[str, ...] = ()
+
+    def _inside(self, reference: str = "") -> _JsonSchema:
+        return _JsonSchema(self._document, (*self._within, reference))
+
+    def type(self, schema: Any, pointer: str) -> tuple[Type, bool]:
         """The type, and whether null is allowed."""
         if schema is True or schema == {}:
             return "json", True
         if not isinstance(schema, dict):
             raise InvalidSchema(f"{pointer}: {json.dumps(schema)[:40]} is not a schema")
-        if len(within) > MAX_DEPTH:
+        if len(self._within) > MAX_DEPTH:
             raise InvalidSchema(f"{pointer}: nested more than {MAX_DEPTH} levels")
         if "$ref" in schema:
-            return self._reference(schema["$ref"], pointer, within)
+            return self._reference(schema["$ref"], pointer)
         for word in ("anyOf", "oneOf"):
             if word in schema:
-                return self._one_of(schema[word], f"{pointer}/{word}", within)
+                return self._one_of(schema[word], f"{pointer}/{word}")
         for word in ("allOf", "not", "if", "patternProperties"):
             if word in schema:
                 raise InvalidSchema(f"{pointer}/{word}: not supported, it determines no column type")
@@ -251,7 +256,7 @@ class _JsonSchema:
         if len(names) != 1:
             what = " and ".join(names) or "null alone"
             raise InvalidSchema(f"{pointer}/type: {what}: a column must have one type besides null")
-        return self._of_name(names[0], schema, pointer, within), "null" in every
+        return self._of_name(names[0], schema, pointer), "null" in every
 
     def _names(self, schema: Mapping[str, Any], pointer: str) -> list[str]:
         names = schema.get("type")
@@ -272,19 +277,19 @@ class _JsonSchema:
                 raise InvalidSchema(f"{pointer}/type: {name!r} is not one of {', '.join(sorted(_NAMES))}")
         return list(names)
 
-    def _of_name(self, name: str, schema: Mapping[str, Any], pointer: str, within: tuple[str, ...]) -> Type:
+    def _of_name(self, name: str, schema: Mapping[str, Any], pointer: str) -> Type:
         if name == "string":
             return {"date-time": "timestamp", "date": "date"}.get(str(schema.get("format")), "string")
         if name == "array":
             items = schema.get("items", True)
-            return {"array": self.type(items, f"{pointer}/items", (*within, ""))[0]}
+            return {"array": self._inside().type(items, f"{pointer}/items")[0]}
         if name != "object":
             return _NAMES[name]
         properties = schema.get("properties")
         more = schema.get("additionalProperties", True)
         if not properties:
             if isinstance(more, dict) and more:
-                return {"map": self.type(more, f"{pointer}/additionalProperties", (*within, ""))[0]}
+                return {"map": self._inside().type(more, f"{pointer}/additionalProperties")[0]}
             return "json"
         if not isinstance(properties, dict):
             raise InvalidSchema(f"{pointer}/properties: must be an object")
@@ -294,24 +299,24 @@ class _JsonSchema:
         check_names(properties, f"{pointer}/properties")
         fields = []
         for each, inner in properties.items():
-            type_, null = self.type(inner, f"{pointer}/properties/{each}", (*within, ""))
+            type_, null = self._inside().type(inner, f"{pointer}/properties/{each}")
             fields.append({"name": each, "type": type_, "required": each in required, "null": null})
         return {"struct": fields}
 
-    def _one_of(self, schemas: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _one_of(self, schemas: Any, pointer: str) -> tuple[Type, bool]:
         if not isinstance(schemas, list):
             raise InvalidSchema(f"{pointer}: must be a list")
         others = [(at, one) for at, one in enumerate(schemas) if one != {"type": "null"}]
         if len(others) != 1:
             raise InvalidSchema(f"{pointer}: a column must have one type besides null, not {len(others)}")
         ((at, only),) = others
-        type_, null = self.type(only, f"{pointer}/{at}", (*within, ""))
+        type_, null = self._inside().type(only, f"{pointer}/{at}")
         return type_, null or len(others) < len(schemas)
 
-    def _reference(self, reference: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _reference(self, reference: Any, pointer: str) -> tuple[Type, bool]:
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise InvalidSchema(f"{pointer}/$ref: {reference!r} is not within this file")
-        if reference in within:
+        if reference in self._within:
             raise InvalidSchema(f"{pointer}/$ref: {reference} is recursive, which a column type cannot be")
         found = self._document
         for part in reference.removeprefix("#").split("/")[1:]:
@@ -319,7 +324,7 @@ class _JsonSchema:
             if not isinstance(found, dict) or part not in found:
                 raise InvalidSchema(f"{pointer}/$ref: {reference} does not exist")
             found = found[part]
-        return self.type(found, reference, (*within, reference))
+        return self._inside(reference).type(found, reference)
 
 
 _NAMES = {
@@ -509,8 +514,7 @@ def from_avro(text: bytes) -> list[dict[str, Any]]:
     schema = _parsed(text, expand_schema)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise InvalidSchema("#: a record is required")
-    found: list[dict[str, Any]] = _avro_type(schema, "#")["struct"]
-    return found
+    return list(_avro_type(schema, "#")["struct"])
 
 
 def _parsed(text: bytes, parse: Callable[[Any], Any]) -> Any:
@@ -525,7 +529,7 @@ def _parsed(text: bytes, parse: Callable[[Any], Any]) -> Any:
 
 
 def _avro_type(schema: Any, pointer: str) -> Type:
-    """The type of a schema in which the names of types stand for recursion alone."""
+    """Return the type of an expanded schema: a name of a record in it is a recursion."""
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) != 1:
@@ -851,7 +855,7 @@ class View(Table):
         return RefreshResult(sum(file.rows for file in written), bad, files is None and before is not None)
 
     def _write(self, batches: Iterable[Any]) -> tuple[list[NewFile], int]:
-        """Files that no commit names yet, and are safe from a power cut; and how many rows did not fit."""
+        """Write the rows to files, and sync these. Returns the files, and how many rows did not fit."""
         schema, bad = self.definition.schema(), 0
         files: list[NewFile] = []
         file: FileWriter | None = None
@@ -920,21 +924,19 @@ class _Stream:
         return reader.__arrow_c_stream__(requested_schema)
 
 
+@dataclass
 class Views:
     """The views of a lake: of its folder, with the state in another one, and its table ``messages``."""
 
-    def __init__(
-        self,
-        lake: Folder,
-        state: Folder,
-        messages: LakeTable,
-        rewriting: Callable[[], AbstractContextManager[object]],
-    ) -> None:
-        """``rewriting`` is `Lake.rewriting`."""
-        self.lake = lake
-        self.folder = state.folder(_FOLDER)
-        self.messages = messages
-        self.rewriting = rewriting
+    lake: Folder
+    state: Folder
+    messages: LakeTable
+    rewriting: Callable[[], AbstractContextManager[object]]  # `Lake.rewriting`
+
+    @cached_property
+    def folder(self) -> Folder:
+        """Where the definitions are."""
+        return self.state.folder(_FOLDER)
 
     def every(self) -> list[View]:
         """By their names. Raises `ViewError` for a file that cannot be read."""

@@ -389,8 +389,8 @@ class Connection:
     # ---- faults
 
     def _gone(self, reason: Exception) -> ConnectionFailed:
-        """Raises the ERROR that the broker sent before it closed, where there is one: writing fails before it is
-        read."""
+        """Return the error of a lost connection. Raises the ERROR that the broker sent before it closed, if it sent
+        one: writing fails before that is read."""
         with suppress(OSError, ValueError, ProtocolError):
             while self._client.error is None and (data := self._socket.recv(CHUNK)):
                 self._client.receive(data)
