@@ -79,18 +79,19 @@ def rows(first: int, count: int, body: Callable[[int, random.Random], bytes]) ->
 
 def tasks(root: Path, messages: int) -> list[list[str]]:
     """The tasks of an ingest."""
+    from stompring.pipeline.arrays import ALL_ENDINGS
     from stompring.pipeline.backlog import end_positions, ranges_between
     from stompring.pipeline.files import DataFiles, task_ranges
     from stompring.pipeline.lake.data_files import BatchJob, ingest_ranges
     from stompring.pipeline.lake.delta import DEFAULT_BROKER
-    from stompring.pipeline.lake.ingest import FILES, TASK_BYTES
+    from stompring.pipeline.lake.ingest import TASK_BYTES
     from stompring.pipeline.lake.lake import Lake
 
     size = make(root / "data", messages)
     lake = Lake(str(root / "lake"))
     lake.create(BUCKETS)
     files = DataFiles(str(root / "data"))
-    ranges, _ = ranges_between(files, FILES, {}, end_positions(files, FILES, {}))
+    ranges, _ = ranges_between(files, ALL_ENDINGS, {}, end_positions(files, ALL_ENDINGS, {}))
     tables = ("messages", "events", "samples")
     job = BatchJob(
         str(root / "data"), None, str(lake), BUCKETS, 0, tables, str(root / "copies"), DEFAULT_BROKER

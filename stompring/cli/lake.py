@@ -75,25 +75,14 @@ class _Commands(click.Group):
 
 def _error_text(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
+    from stompring.errors import PipelineError, StoreError
     from stompring.pipeline import session, workers
-    from stompring.pipeline.lake import delta, duckdb_query, lake, selection, views
+    from stompring.pipeline.lake.delta import is_delta_error
     from stompring.store.datadir import Busy
 
-    expected = (
-        *workers.EXPECTED,
-        Busy,
-        delta.VersionNotFound,
-        duckdb_query.QueryError,
-        lake.LakeNotFound,
-        selection.InvalidCondition,
-        session.ConnectorNotFound,
-        session.JavaNotFound,
-        views.InvalidSchema,
-        views.ViewError,
-    )
-    if isinstance(fault, expected):
+    if isinstance(fault, (PipelineError, Busy, StoreError, OSError)):
         return str(fault)
-    if delta.is_delta_error(fault):
+    if is_delta_error(fault):
         return f"cannot read or write a table of the lake: {fault}"
     if session.is_spark_error(fault):
         return workers.worker_message(str(fault)) or _task_error(str(fault))

@@ -18,7 +18,8 @@ of each is. No Python object is made for a line, but for one with escapes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -88,15 +89,10 @@ TABLES: Mapping[str, Columns] = {"messages": MESSAGES, "events": EVENTS, "sample
 
 #: Endings of the files in which each table is.
 ENDINGS: Mapping[str, frozenset[str]] = {
-    "messages": frozenset({".journal", ".page"}),
-    "events": frozenset({".journal", ".page"}),
+    **dict.fromkeys(("messages", "events"), frozenset({".journal", ".page"})),
     "samples": frozenset({".samples"}),
 }
-
-
-def ddl(table: str, names: Iterable[str]) -> str:
-    """Some columns of a table, as Spark takes a schema."""
-    return ", ".join(f"`{name}` {TABLES[table][name]}" for name in names)
+ALL_ENDINGS = frozenset().union(*ENDINGS.values())
 
 
 #: As Spark has them, in a session whose time zone is whatever it is: it asks for UTC.
@@ -117,14 +113,33 @@ _LOOKUP_LIMIT = 1 << 16
 LAST_TIME = 253_402_300_799_999
 
 
-def arrow_schema(table: str, names: Sequence[str]) -> Any:
-    """The schema of some columns of a table."""
-    return pa.schema([pa.field(name, TYPES[TABLES[table][name]]) for name in names])
+def arrow_schema(table: str, names: Iterable[str] = ()) -> Any:
+    """The schema of some columns of a table, by default of all."""
+    return pa.schema([pa.field(name, TYPES[TABLES[table][name]]) for name in names or TABLES[table]])
 
 
-def layout(**fields: str) -> Any:
-    """The type of a structured array, from names of fields and their types."""
-    return np.dtype(list(fields.items()))
+def layout(struct: Struct, *names: str) -> Any:
+    """The type of a structured array with the fields of a little-endian struct."""
+    codes = struct.format.removeprefix("<")
+    return np.dtype([(name, f"<{code}") for name, code in zip(names, codes, strict=True)])
+
+
+#: Numbers of 32 bits.
+U4 = np.dtype("<u4")
+
+#: A number for each row, from the times of rows (epoch ms), the numbers of their addresses and the names of these.
+Grouping = Callable[[Any, Any, Mapping[int, str]], Any]
+
+
+def one_group(times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
+    """Put all rows into group 0."""
+    return np.zeros(len(times), np.int64)
+
+
+def rows_at(rows: Any, which: Any) -> Any:
+    """Return some rows of a structured array. numpy copies rows without fields whole, which is ten times as fast as
+    field by field."""
+    return rows.view(f"V{rows.dtype.itemsize}")[which].view(rows.dtype)
 
 
 def numbered(counts: Any) -> tuple[Any, Any]:
@@ -163,7 +178,7 @@ def timestamps(values: Any, valid: Any = None) -> Any:
     if valid is None:
         valid = values != 0
     if not valid.any():
-        return nulls(TIMESTAMP, len(values))
+        return pa.nulls(len(values), TYPES[TIMESTAMP])
     return integers(milliseconds(values) * 1000, TIMESTAMP, None if valid.all() else valid)
 
 
@@ -216,6 +231,20 @@ def strings(values: Sequence[bytes | None]) -> Any:
     return as_strings(array)
 
 
+def integers_of(column: Any, type_: Any) -> Any:
+    """The values of a column without nulls (times in microseconds), not copied."""
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(0, type_)
+    return np.frombuffer(data, type_)[column.offset : column.offset + len(column)]
+
+
+def offsets_of(column: Any) -> Any:
+    """Where the values of a column of texts, lists or maps begin, and where the last ends."""
+    found: Any = np.frombuffer(column.buffers()[1], np.int32)
+    return found[column.offset : column.offset + len(column) + 1]
+
+
 def as_strings(array: Any, null_if_empty: bool = False) -> Any:
     """Binary values, or strings, as strings."""
     try:
@@ -225,8 +254,7 @@ def as_strings(array: Any, null_if_empty: bool = False) -> Any:
         text = strings([None if one is None else one.decode("utf-8", "replace").encode() for one in given])
     if not null_if_empty or not len(text):
         return text
-    offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
-    filled = np.diff(offsets) > 0
+    filled = np.diff(offsets_of(text)) > 0
     if text.offset or filled.all():
         return text
     return pa.Array.from_buffers(pa.string(), len(text), [_bits(filled), *text.buffers()[1:]])
@@ -235,10 +263,10 @@ def as_strings(array: Any, null_if_empty: bool = False) -> Any:
 def names_of(ids: Any, names: dict[int, str]) -> Any:
     """A name for each number, null for one that is not known."""
     unique, which = distinct(ids)
-    known = [names.get(number) for number in unique.tolist()]
-    return strings([None if name is None else name.encode("utf-8", "replace") for name in known]).take(
-        indices(which)
-    )
+    known = [
+        names[number].encode("utf-8", "replace") if number in names else None for number in unique.tolist()
+    ]
+    return strings(known).take(indices(which))
 
 
 def distinct(ids: Any) -> tuple[Any, Any]:
@@ -248,11 +276,6 @@ def distinct(ids: Any) -> tuple[Any, Any]:
     there = np.bincount(ids) > 0
     unique = np.flatnonzero(there)
     return unique, (np.cumsum(there) - 1)[ids]
-
-
-def nulls(type_: str, count: int) -> Any:
-    """A column without values."""
-    return pa.nulls(count, TYPES[type_])
 
 
 _ESCAPE = re.compile(rb"\\([nrc\\])")
@@ -289,8 +312,7 @@ def header_maps(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
     if len(uncopied) == len(pick):
         return parsed
     positions = np.empty(len(pick), np.int64)
-    positions[copied.layouts >= 0] = np.arange(len(pick) - len(uncopied))
-    positions[uncopied] = np.arange(len(pick) - len(uncopied), len(pick))
+    positions[np.argsort(copied.layouts < 0, kind="stable")] = np.arange(len(pick))
     return pa.concat_arrays([copied.maps(), parsed]).take(indices(positions))
 
 
@@ -303,18 +325,15 @@ class _Layout:
     def __init__(self, block: Any) -> None:
         """``block`` is an array of bytes."""
         text = block.tobytes()
-        names: list[bytes] = []
-        values: list[slice] = []
-        at = 0
-        while at < len(text):
-            end = text.find(b"\n", at)
-            end = len(text) if end < 0 else end
-            colon = text.find(b":", at, end)
-            name = _unescaped_one(text[at : end if colon < 0 else colon]).decode("utf-8", "replace").encode()
-            if name not in names:  # the value of a name that is there twice belongs to what must be the same
-                names.append(name)
-                values.append(slice(end if colon < 0 else colon + 1, end))
-            at = end + 1
+        places: dict[bytes, slice] = {}  # of values, by names
+        end = -1
+        for line in text.removesuffix(b"\n").split(b"\n") if text else ():
+            name, _, after = line.partition(b":")
+            end += len(line) + 1
+            name = _unescaped_one(name).decode("utf-8", "replace").encode()
+            # the value of a name that is there twice belongs to what must be the same
+            places.setdefault(name, slice(end - len(after), end))
+        names, values = list(places), list(places.values())
         self._size = len(text)
         outside = np.ones(len(text), bool)
         for value in values:
@@ -326,7 +345,6 @@ class _Layout:
         self.names = np.frombuffer(b"".join(names), np.uint8)
         self.name_ends = np.cumsum([len(name) for name in names], dtype=np.int32)
         self.value_ends = np.cumsum([value.stop - value.start for value in values], dtype=np.int32)
-        self.value_bytes = int(self.value_ends[-1]) if names else 0
 
     def values_of(self, blocks: Any) -> tuple[Any, Any]:
         """Which of some blocks (rows of bytes) have this layout and no escapes, and the values of those."""
@@ -386,35 +404,34 @@ class _Copied:
 
     def maps(self) -> Any:
         """A map for each block that has a layout, in their order."""
-        lines, names, name_ends, values, value_ends = self._parts()
-        return _maps(lines, _strings(name_ends, names), _strings(value_ends, values))
-
-    def _parts(self) -> tuple[Any, Any, Any, Any, Any]:
-        """Where the lines of each block begin; the bytes of all names and where each ends; the same of the values."""
-        if len(self._found) == 1:  # nothing is between its blocks
-            layout, positions, found = self._found[0]
-            rows = np.arange(len(positions) + 1, dtype=np.int32)
-            sizes = (len(layout.names), layout.name_ends), (layout.value_bytes, layout.value_ends)
-            ends = [np.append(np.int32(0), (rows[:-1, None] * np.int32(size) + each)) for size, each in sizes]
-            names = np.tile(layout.names, len(positions))
-            return rows * np.int32(layout.lines), names, ends[0], found.reshape(-1), ends[1]
         layouts = self.layouts[self.layouts >= 0]
+        lines = _begins([layout.lines for layout, _, _ in self._found], layouts)
+        names = [
+            (np.broadcast_to(layout.names, (len(positions), len(layout.names))), layout.name_ends)
+            for layout, positions, _ in self._found
+        ]
+        values = [(values, layout.value_ends) for layout, _, values in self._found]
+        return _maps(lines, *(self._texts(parts, lines, layouts) for parts in (names, values)))
+
+    def _texts(self, parts: list[tuple[Any, Any]], lines: Any, layouts: Any) -> Any:
+        """All names, or all values. ``parts`` has for each layout the bytes of its blocks as rows, and where each text
+        of a row ends; ``lines`` is where the lines of each block begin."""
+        begins = _begins([rows.shape[1] for rows, _ in parts], layouts)
+        if len(parts) == 1:  # nothing is between its blocks
+            ((rows, each),) = parts
+            return _strings(np.append(np.int32(0), begins[:-1, None] + each), rows.reshape(-1))
+        letters, ends = np.empty(int(begins[-1]), np.uint8), np.zeros(int(lines[-1]) + 1, np.int32)
         before = np.cumsum(self.layouts >= 0) - 1
-        lines, names, values = (
-            np.append(0, np.cumsum(np.array(sizes, np.int32)[layouts], dtype=np.int32))
-            for sizes in zip(
-                *[(one.lines, len(one.names), one.value_bytes) for one, _, _ in self._found], strict=True
-            )
-        )
-        texts_of = [np.empty(int(total[-1]), np.uint8) for total in (names, values)]
-        ends_of = [np.zeros(int(lines[-1]) + 1, np.int32) for _ in range(2)]
-        for layout, positions, found in self._found:
+        for (rows, each), (_, positions, _) in zip(parts, self._found, strict=True):
             at = before[positions]
-            _scatter(texts_of[0], names[at], np.broadcast_to(layout.names, (len(at), len(layout.names))))
-            _scatter(texts_of[1], values[at], found)
-            _scatter(ends_of[0][1:], lines[at], names[at, None] + layout.name_ends)
-            _scatter(ends_of[1][1:], lines[at], values[at, None] + layout.value_ends)
-        return lines, texts_of[0], ends_of[0], texts_of[1], ends_of[1]
+            _scatter(letters, begins[at], rows)
+            _scatter(ends[1:], lines[at], begins[at, None] + each)
+        return _strings(ends, letters)
+
+
+def _begins(sizes: list[int], which: Any) -> Any:
+    """Return the offsets of consecutive items whose sizes are ``sizes[which]``, and the end of the last item."""
+    return np.append(np.int32(0), np.cumsum(np.array(sizes, np.int32)[which], dtype=np.int32))
 
 
 def _strings(ends: Any, letters: Any) -> Any:
@@ -454,8 +471,7 @@ def _parsed_once(blocks: Any, which: Any) -> Any:
     """A map for each place in ``which``, where blocks that are the same are parsed once."""
     if _are_alike(blocks):
         coded = blocks.dictionary_encode()
-        codes = np.frombuffer(coded.indices.buffers()[1], np.int32)[: len(blocks)]
-        return _parsed(coded.dictionary).take(indices(codes[which]))
+        return _parsed(coded.dictionary).take(indices(integers_of(coded.indices, np.int32)[which]))
     maps = _parsed(blocks)
     return maps if len(which) == len(blocks) else maps.take(indices(which))
 
@@ -492,17 +508,14 @@ def _parsed(blocks: Any) -> Any:
 
 def _maps(bounds: Any, names: Any, values: Any) -> Any:
     """Maps of names to values, ``bounds`` where each begins and the last ends."""
-    offsets = pa.Array.from_buffers(pa.int32(), len(bounds), [None, pa.py_buffer(bounds.astype(np.int32))])
-    maps = pa.MapArray.from_arrays(offsets, names, values)
+    maps = pa.MapArray.from_arrays(integers(bounds, INT), names, values)
     return maps if maps.type == TYPES[HEADERS] else maps.cast(TYPES[HEADERS])
 
 
 def _joined(blocks: Any) -> tuple[Any, Any]:
     """All blocks in one buffer, and where each of them ends. Every line ends with a line feed then."""
     buffer = blocks.buffers()[2] or pa.py_buffer(b"")
-    offsets: Any = np.frombuffer(blocks.buffers()[1], np.int32)[
-        blocks.offset : blocks.offset + len(blocks) + 1
-    ]
+    offsets = offsets_of(blocks)
     letters: Any = np.frombuffer(buffer, np.uint8)
     filled = np.diff(offsets) > 0
     if offsets[0] == 0 and (letters[offsets[1:][filled] - 1] == _LINE_FEED).all():
@@ -529,7 +542,7 @@ def _first_ones(names: Any, bounds: Any) -> Any:
     if not len(names):
         return None
     coded = names.dictionary_encode()
-    codes = np.frombuffer(coded.indices.buffers()[1], np.int32)[: len(names)]
+    codes = integers_of(coded.indices, np.int32)
     counts = np.diff(bounds)
     if len(coded.dictionary) <= _BITS and counts.max() < _MOST_LINES:
         bits = (np.uint64(1) << codes.astype(np.uint64)).astype(np.uint64)

@@ -10,13 +10,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
-from heapq import heapify, heappop, heappush
+from heapq import merge
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
+from stompring.errors import PipelineError
 from stompring.store.segment import HEADER, Footer
 
 from .files import START, DataFiles, FileEntry, Position, Positions, Range, Times, is_sealed
@@ -124,10 +126,9 @@ class FileSlice:
 
     def until(self, time: int) -> Position | None:
         """The position behind what is before a time; None where nothing of it is."""
-        if time > self.greatest:
-            return self.end
-        at = self.cut(time)
-        if at >= self.start + self.bytes:
+        stop = self.start + self.bytes
+        at = stop if time > self.greatest else self.cut(time)
+        if at >= stop:
             return self.end
         return Position(self.number, at) if at > self.start else None
 
@@ -148,7 +149,7 @@ def slices_before(folder: Sequence[FileSlice], time: int) -> Iterator[FileSlice]
 
 def plan_batch(
     folders: Sequence[Sequence[FileSlice]], limit: Limit, least: int = 0
-) -> Iterator[tuple[FileSlice, Position]]:
+) -> list[tuple[FileSlice, Position]]:
     """What a batch has of the folders: pieces, and up to where.
 
     All that is before ``least`` (epoch ms) is in it, whatever the limit.
@@ -159,11 +160,16 @@ def plan_batch(
         for piece in every:
             total = total.plus(piece.amount(limit))
         if limit.allows(total):
-            yield from ((piece, piece.end) for piece in every)
-            return
-    if not every:
-        return
-    yield from _BatchEnd(folders, limit).selected(least)
+            return [(piece, piece.end) for piece in every]
+    return _BatchEnd(folders, limit).selected(least) if every else []
+
+
+def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]:
+    """Yield each piece, preceded by the latest time in the folder up to its end."""
+    greatest = 0
+    for piece in folder:
+        greatest = max(greatest, piece.greatest)
+        yield greatest, piece
 
 
 class _BatchEnd:
@@ -174,31 +180,25 @@ class _BatchEnd:
         self.limit = limit
         self.ends = self._ends()
 
-    def selected(self, least: int) -> Iterator[tuple[FileSlice, Position]]:
+    def selected(self, least: int) -> list[tuple[FileSlice, Position]]:
         """See `plan_batch`."""
         time = self._by_pieces()
         if (time is not None or least) and (found := list(self._before(max(time or 0, least)))):
-            return iter(found)
+            return found
         time = self._within_pieces()
         found = list(self._before(time))
         # more than the limit allows is all of one moment: any order will do
-        return iter(found if self._allows(time) else list(self._some(found, time)))
+        return found if self._allows(time) else list(self._some(found, time))
 
     def _ends(self) -> list[int]:
         """At which times one piece more is whole, up to where those are more than the limit allows."""
-        heap = [(folder[0].greatest, at, 0) for at, folder in enumerate(self.folders) if folder]
-        heapify(heap)
-        whole, ends = Amount(), []
-        while heap:
-            greatest, at, index = heappop(heap)
-            pieces = self.folders[at]
-            ends.append(greatest + 1)
-            whole = whole.plus(pieces[index].amount(self.limit))
+        whole, ends = Amount(), set()
+        for greatest, piece in merge(*map(_by_greatest, self.folders), key=itemgetter(0)):
+            ends.add(greatest + 1)
+            whole = whole.plus(piece.amount(self.limit))
             if not self.limit.allows(whole):
                 break
-            if index + 1 < len(pieces):
-                heappush(heap, (max(pieces[index + 1].greatest, greatest), at, index + 1))
-        return sorted(set(ends))
+        return sorted(ends)
 
     def _by_pieces(self) -> int | None:
         """The latest time at which a piece ends and that the limit allows; None where not even the first one is."""
@@ -277,17 +277,11 @@ class MissingFiles(NamedTuple):
         return f"{which} of {self.folder}"
 
 
-class DataLoss(Exception):
+class DataLoss(PipelineError):
     """Files of a data directory were deleted before they were read."""
 
-    def __init__(self, root: str, what: str) -> None:
-        super().__init__(
-            f"{root}: {what} deleted before it was read: let the broker retain files for longer "
-            "(journal-retention-directory), or set option failOnDataLoss to false to continue without it"
-        )
 
-
-class DirectoryReplaced(ValueError):
+class DirectoryReplaced(PipelineError):
     """The directory has less than was read of it before: it is another one, or was begun anew."""
 
 
@@ -309,8 +303,16 @@ def end_positions(
     What it names is safe from a power cut when this returns. Raises `DirectoryReplaced`.
     """
     found = dict(since)
-    folders = _folder_backlogs(files, endings, since, until, table)
-    for piece, end in plan_batch(folders, limit, least):
+    folders = []
+    for folder, listed in _folders(files, endings):
+        position = since.get(folder, START)
+        _check_position(position, listed[-1])
+        stop = None if until is None else until.get(folder, START)
+        folders.append(list(_slices(files, listed, position, stop, table)))
+    # another folder comes first each time: where times are equal, or nothing has one, a folder to which something comes
+    # all the time would hold up the others for ever
+    first = crc32(repr(sorted(since.items())).encode()) % max(len(folders), 1)
+    for piece, end in plan_batch(folders[first:] + folders[:first], limit, least):
         files.sync(piece.name)
         found[piece.folder] = end
     return found
@@ -352,21 +354,6 @@ def _folders(
 ) -> Iterator[tuple[str, list[FileEntry]]]:
     for folder, listed in groupby(files.every(endings, empty=empty), key=lambda one: one.folder):
         yield folder, list(listed)
-
-
-def _folder_backlogs(
-    files: DataFiles, endings: Iterable[str], since: Positions, until: Positions | None, table: str | None
-) -> list[list[FileSlice]]:
-    """What is new in each folder. Another one comes first each time: where times are equal, or nothing has one, a
-    folder to which something comes all the time would hold up the others for ever."""
-    folders = []
-    for folder, listed in _folders(files, endings):
-        position = since.get(folder, START)
-        _check_position(position, listed[-1])
-        stop = None if until is None else until.get(folder, START)
-        folders.append(list(_slices(files, listed, position, stop, table)))
-    first = crc32(repr(sorted(since.items())).encode()) % max(len(folders), 1)
-    return folders[first:] + folders[:first]
 
 
 def _slices(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from stompring.store.record import (
     DEAD_LETTER,
     EXPIRED,
     QUEUE,
+    RUN,
     TRANSFERRED,
     WENT_OUT,
     Cause,
@@ -31,6 +33,7 @@ from stompring.store.record import (
 from .arrays import (
     INT,
     LONG,
+    Grouping,
     arrow_schema,
     by_group,
     distinct,
@@ -39,11 +42,13 @@ from .arrays import (
     milliseconds,
     names_of,
     numbered,
+    one_group,
+    rows_at,
     strings,
     timestamps,
 )
 from .messages import Messages, wanted_rows
-from .options import TableScan
+from .options import LAST_NUMBER, TableScan
 from .records import Records
 
 #: What can happen, in the order of their codes here; the first four are the ``reason`` of SETTLED and PAGE_SETTLED.
@@ -60,9 +65,6 @@ ROWS = 1 << 16
 #: The messages of a page (`messages.PageMessages`), None where the page is gone.
 PageResolver = Callable[[int], Any]
 
-#: From times (epoch ms), numbers of addresses and the names of these to a number for each row.
-Grouping = Callable[[Any, Any, dict[int, str]], Any]
-
 _FIELDS = (
     "at",
     "event",
@@ -77,37 +79,7 @@ _FIELDS = (
     "consumer",
 )
 
-_SETTLED = layout(kind="u1", reason="u1", consumer="<u2", queue="<u4", time="<u8")
-_DELIVERED = layout(head="V4", queue="<u4", time="<u8")
-_STATE = layout(
-    kind="u1",
-    cause="u1",
-    delivered="<u2",
-    queue="<u4",
-    number="<u8",
-    deliveries="<u4",
-    attempts="<u4",
-    due="<u8",
-    time="<u8",
-)
-_PAGE_SETTLED = layout(
-    kind="u1", reason="u1", consumer="<u2", address="<u4", queue="<u4", page="<u8", time="<u8"
-)
-_PAGE_STATE = layout(
-    kind="u1",
-    cause="u1",
-    delivered="<u2",
-    address="<u4",
-    queue="<u4",
-    page="<u8",
-    index="<u4",
-    deliveries="<u4",
-    attempts="<u4",
-    due="<u8",
-    time="<u8",
-)
-_NUMBER = layout(number="<u8")
-_RUN = layout(first="<u4", count="<u4")
+_NUMBER, _RUN = np.dtype("<u8"), layout(RUN, "first", "count")
 
 #: What a copy that went elsewhere says of where it comes from, as its headers stand in a file.
 _ORIGIN = b"\n_AMQ_ORIG_MESSAGE_ID:"
@@ -115,50 +87,24 @@ _ORIGIN_QUEUE, _ORIGIN_ADDRESS = b"\n_AMQ_ORIG_QUEUE:", b"\n_AMQ_ORIG_ADDRESS:"
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
 
-def event_batches(records: Records, wanted: TableScan, resolve: PageResolver | None = None) -> Iterator[Any]:
-    """Record batches with the columns that are wanted, of the events that are.
-
-    ``resolve`` gives the messages of a page by their place, for events that tell the place alone.
-    """
-    rows, names = _rows(records, wanted, resolve)
-    yield from _batches(rows, names, wanted)
-
-
-def grouped_event_batches(
-    records: Records, wanted: TableScan, group: Grouping, resolve: PageResolver | None = None
+def event_batches(
+    records: Records, wanted: TableScan, group: Grouping = one_group, resolve: PageResolver | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """The same, each batch with events of one group alone, and before it the number that ``group`` gave them.
+    """Record batches with the columns that are wanted, of the events that are, in the order of their records.
 
-    Rows are put together by group before columns are made of them: numbers are cheaper to take apart than texts.
+    Each has events of one group, and before it stands the number of that group. Rows are selected by group before
+    columns are made of them: numbers are cheaper to select than texts. ``resolve`` gives the messages of a page by
+    their index, for events that have no more than the index.
     """
-    rows, names = _rows(records, wanted, resolve)
-    for number, which in by_group(group(rows["time"], rows["address"], names[ADDRESS])):
-        some = rows if which.all() else {name: rows[name][which] for name in wanted.columns}
-        for batch in _batches(some, names, wanted):
-            yield number, batch
-
-
-def _batches(rows: dict[str, Any], names: dict[int, dict[int, str]], wanted: TableScan) -> Iterator[Any]:
-    schema = arrow_schema("events", wanted.columns)
-    for low in range(0, max(map(len, rows.values())), ROWS):
-        part = {name: values[low : low + ROWS] for name, values in rows.items()}
-        made = [_column(name, part, names) for name in wanted.columns]
-        yield pa.RecordBatch.from_arrays(made, schema=schema)
-
-
-def _rows(
-    records: Records, wanted: TableScan, resolve: PageResolver | None
-) -> tuple[dict[str, Any], dict[int, dict[int, str]]]:
-    """The fields of all events that are wanted, in the order in which their records stand, and names of numbers."""
     names = {what: dict(records.names[what]) for what in (ADDRESS, QUEUE, CONSUMER)}
     messages = Messages(records)
     parts = [  # of one record in this order
         *_added(messages),
         *_origins(messages, names),
-        *_delivered(records),
-        *_states(records),
-        *_page_states(records),
-        *_settled(records),
+        *_settled(records, Kind.DELIVERED),
+        *_states(records, Kind.STATE),
+        *_states(records, Kind.PAGE_STATE),
+        *_settled(records, Kind.SETTLED),
         *_page_settled(records),
     ]
     rows = {name: np.concatenate([part[name] for part in parts]) for name in _FIELDS}
@@ -168,13 +114,28 @@ def _rows(
     keep = wanted_rows(wanted, rows["time"], rows["address"], names[ADDRESS])
     if not keep.all():
         rows = {name: values[keep] for name, values in rows.items()}
-    return (rows if resolve is None else _resolve_messages(rows, resolve)), names
+    if resolve is not None:
+        rows = _resolve_messages(rows, resolve)
+    schema = arrow_schema("events", wanted.columns)
+    for number, which in by_group(group(rows["time"], rows["address"], names[ADDRESS])):
+        columns = [rows[name] if which.all() else rows[name][which] for name in wanted.columns]
+        for low in range(0, len(columns[0]), ROWS):
+            made = [
+                _column(name, values[low : low + ROWS], names)
+                for name, values in zip(wanted.columns, columns, strict=True)
+            ]
+            yield number, pa.RecordBatch.from_arrays(made, schema=schema)
 
 
 def event_times(records: Records) -> list[tuple[Any, Any]]:
     """Where records begin that say when something happened, and those times; not of messages that came."""
-    parts = (*_settled(records), *_states(records), *_page_settled(records), *_page_states(records))
-    found = [(part["at"], part["time"]) for part in parts]
+    parts = (
+        _settled(records, Kind.SETTLED),
+        _states(records, Kind.STATE),
+        _page_settled(records),
+        _states(records, Kind.PAGE_STATE),
+    )
+    found = [(rows["at"], rows["time"]) for rows in chain.from_iterable(parts)]
     messages = Messages(records)
     if messages.outcomes is not None:  # acknowledged as they came
         at_once = messages.outcomes["taken"] > 0
@@ -186,46 +147,26 @@ def event_times(records: Records) -> list[tuple[Any, Any]]:
 # ---- the rows of each kind
 
 
-def _rows_of_kind(count: int, **given: Any) -> dict[str, Any]:
+def _rows_of_kind(**given: Any) -> dict[str, Any]:
     """Rows; what is not given is -1, not known."""
+    count = len(given["at"])
     return {name: np.broadcast_to(np.asarray(given.get(name, -1), np.int64), count) for name in _FIELDS}
 
 
-def _of_numbers(records: Records, kind: Kind, fields: Any) -> tuple[Any, dict[str, Any]]:
-    """Of records that name messages by their numbers: for each message the fields of the record, and its row."""
-    begins, ends, fixed = records.structs(kind, fields)
-    which, found = _items(records, begins, ends, fields.itemsize, _NUMBER)
-    fixed = fixed[which]
-    times = milliseconds(fixed["time"])
-    numbers = _signed(found["number"])
-    return fixed, {"at": begins[which], "queue": fixed["queue"], "time": times, "message_id": numbers}
+def _settled(records: Records, kind: Kind) -> Iterator[dict[str, Any]]:
+    """The events of SETTLED or DELIVERED, whose records have the numbers of messages."""
+    begins, numbers, fixed = _items(records, kind, _NUMBER)
+    rows = {**_fields(begins, fixed), "message_id": _signed(numbers)}
+    if kind is Kind.DELIVERED:
+        yield _rows_of_kind(event=DELIVERY, **rows)
+    else:
+        yield _settled_rows(fixed["reason"], fixed, rows)
 
 
-def _settled(records: Records) -> Iterator[dict[str, Any]]:
-    fixed, rows = _of_numbers(records, Kind.SETTLED, _SETTLED)
-    reason = np.minimum(fixed["reason"], len(EVENT_NAMES))
-    yield _rows_of_kind(len(fixed), event=reason, consumer=fixed["consumer"], **rows)
-
-
-def _delivered(records: Records) -> Iterator[dict[str, Any]]:
-    fixed, rows = _of_numbers(records, Kind.DELIVERED, _DELIVERED)
-    yield _rows_of_kind(len(fixed), event=DELIVERY, **rows)
-
-
-def _states(records: Records) -> Iterator[dict[str, Any]]:
-    begins, _, fixed = records.structs(Kind.STATE, _STATE)
-    yield from _state_events(begins, fixed, {"message_id": _signed(fixed["number"])})
-
-
-def _page_states(records: Records) -> Iterator[dict[str, Any]]:
-    begins, _, fixed = records.structs(Kind.PAGE_STATE, _PAGE_STATE)
-    index = {"address": fixed["address"], "page": _signed(fixed["page"]), "index": fixed["index"]}
-    yield from _state_events(begins, fixed, index)
-
-
-def _state_events(begins: Any, fixed: Any, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of STATE and PAGE_STATE, in the order in which one record has them."""
-    common = {"at": begins, "queue": fixed["queue"], "time": milliseconds(fixed["time"]), **message}
+def _states(records: Records, kind: Kind) -> Iterator[dict[str, Any]]:
+    """The events of STATE or PAGE_STATE, in the order in which one record has them."""
+    begins, _, fixed = records.structs(kind)
+    common = _fields(begins, fixed)
     counts = {"deliveries": fixed["deliveries"]}
     due, cause = _due(fixed["due"]), fixed["cause"]
     yield _event_rows(cause == Cause.ADDED, event=ADDED, **common)
@@ -235,34 +176,29 @@ def _state_events(begins: Any, fixed: Any, message: dict[str, Any]) -> Iterator[
     yield _event_rows(waits, event=SCHEDULED, due=due, **common, **counts)
 
 
+def _settled_rows(reason: Any, fixed: Any, rows: dict[str, Any]) -> dict[str, Any]:
+    """The rows with the event that the ``reason`` of their records names."""
+    event = np.minimum(reason, len(EVENT_NAMES))
+    return _rows_of_kind(event=event, consumer=fixed["consumer"], **rows)
+
+
 def _event_rows(selected: Any, *, event: int, **given: Any) -> dict[str, Any]:
     """The rows that are chosen, of which everything is given."""
-    rows = {name: values[selected] for name, values in given.items()}
-    return _rows_of_kind(len(rows["at"]), event=event, **rows)
+    return _rows_of_kind(event=event, **{name: values[selected] for name, values in given.items()})
 
 
 def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
-    begins, ends, fixed = records.structs(Kind.PAGE_SETTLED, _PAGE_SETTLED)
-    which, runs = _items(records, begins, ends, _PAGE_SETTLED.itemsize, _RUN)
+    begins, runs, fixed = _items(records, Kind.PAGE_SETTLED, _RUN)
     counts = runs["count"].astype(np.int64)
     if counts.sum() > len(records.data) * 64:
-        records.only(np.zeros(len(begins), bool), begins, ends)  # no page has as many
+        records.only(np.zeros(len(begins), bool), begins)  # no page has as many
         return
     run, within = numbered(counts)
-    which = which[run]
-    fixed = fixed[which]
-    rows = {
-        "at": begins[which],
-        "queue": fixed["queue"],
-        "time": milliseconds(fixed["time"]),
-        "address": fixed["address"],
-        "page": _signed(fixed["page"]),
-        "index": runs["first"].astype(np.int64)[run] + within,
-    }
+    fixed = rows_at(fixed, run)
+    rows = {**_fields(begins[run], fixed), "index": runs["first"].astype(np.int64)[run] + within}
     reason = fixed["reason"]
     yield _event_rows(reason & WENT_OUT > 0, event=DELIVERY, **rows)
-    reason = np.minimum(reason & ~np.uint8(WENT_OUT), len(EVENT_NAMES))
-    yield _rows_of_kind(len(fixed), event=reason, consumer=fixed["consumer"], **rows)
+    yield _settled_rows(reason & ~np.uint8(WENT_OUT), fixed, rows)
 
 
 def _added(messages: Messages) -> Iterator[dict[str, Any]]:
@@ -277,7 +213,7 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
         "address": fixed["address"][which],
         "message_id": _signed(fixed["number"])[which],
     }
-    yield _rows_of_kind(len(which), event=ADDED, **common)
+    yield _rows_of_kind(event=ADDED, **common)
     yield _event_rows(due >= 0, event=SCHEDULED, due=due, **common)
     out = np.where(fixed["kind"] == int(Kind.MESSAGE), fixed["deliveries"], 0)[which]
     yield _event_rows(np.repeat(np.arange(len(which)), out), event=DELIVERY, **common)
@@ -300,20 +236,18 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         if index < 0 or found >= messages.ends[index]:
             continue
         fixed = messages.fixed[index]
-        traits = int(fixed["flags"])
-        if traits & COPY:
-            continue
-        transfer = traits & TRANSFERRED
+        transfer = int(fixed["flags"]) & (COPY | TRANSFERRED)
         if transfer not in (DEAD_LETTER, EXPIRED):
-            continue  # a sender or a policy says so
+            continue  # a copy, or a sender or a policy says so
         head = messages.head(index)
         if not head.start <= found < head.stop:
             continue  # the body of a message may say anything
         lines = data[head.start : head.stop]
-        queue, origin = _header_value(lines, _ORIGIN_QUEUE), _header_value(lines, _ORIGIN)
+        queue, origin, address = (
+            _header_value(lines, name) for name in (_ORIGIN_QUEUE, _ORIGIN, _ORIGIN_ADDRESS)
+        )
         if queue is None or origin is None or not _DIGITS.fullmatch(origin):
             continue
-        address = _header_value(lines, _ORIGIN_ADDRESS)
         event = MOVED if transfer == EXPIRED else DEAD_LETTERED
         number = known.setdefault(queue, -2 - len(known))  # a name that the file has no number for
         home = -1 if address is None else addresses.setdefault(address, -2 - len(addresses))
@@ -322,9 +256,8 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         rows.append((messages.begins[index], event, number, int(fixed["timestamp"]), home, int(origin)))
     names[ADDRESS].pop(-1, None)
     if rows:
-        positions = np.array(rows, np.int64).T
         fields = ("at", "event", "queue", "time", "address", "message_id")
-        yield _rows_of_kind(len(rows), **dict(zip(fields, positions, strict=True)))
+        yield _rows_of_kind(**dict(zip(fields, np.array(rows, np.int64).T, strict=True)))
 
 
 def _header_value(lines: bytes, name: bytes) -> str | None:
@@ -338,13 +271,28 @@ def _header_value(lines: bytes, name: bytes) -> str | None:
         return None  # no broker writes that
 
 
-def _items(records: Records, begins: Any, ends: Any, fixed: int, item: Any) -> tuple[Any, Any]:
-    """Items of one size behind the fixed part of records: of which record each is, and the items."""
-    return records.items(begins + fixed, (ends - begins - fixed) // item.itemsize, item)
+def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
+    """Return the items of one size behind the fixed part of records of one kind. For each item: where its record
+    begins, the item, and the fixed part of its record."""
+    begins, ends, fixed = records.structs(kind)
+    at = begins + fixed.itemsize
+    which, items = records.items(at, (ends - at) // item.itemsize, item)
+    return begins[which], items, rows_at(fixed, which)
+
+
+def _fields(begins: Any, fixed: Any) -> dict[str, Any]:
+    """Return the columns of rows that come from the fixed part of their records."""
+    same = [name for name in ("queue", "address", "page", "index") if name in fixed.dtype.names]
+    rows = {
+        "at": begins,
+        "time": milliseconds(fixed["time"]),
+        **{name: _signed(fixed[name]) for name in same},
+    }
+    return rows | ({"message_id": _signed(fixed["number"])} if "number" in fixed.dtype.names else {})
 
 
 def _signed(values: Any) -> Any:
-    return np.minimum(values, 2**63 - 1).astype(np.int64)
+    return np.minimum(values, np.uint64(LAST_NUMBER)).astype(np.int64)
 
 
 def _due(values: Any) -> Any:
@@ -386,8 +334,7 @@ def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, 
     return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 
 
-def _column(name: str, rows: dict[str, Any], names: dict[int, dict[int, str]]) -> Any:
-    values = rows[name]
+def _column(name: str, values: Any, names: dict[int, dict[int, str]]) -> Any:
     if name == "event":
         every = strings([text.encode() for text in EVENT_NAMES] + [None])
         return every.take(integers(np.minimum(values, len(EVENT_NAMES)), LONG))

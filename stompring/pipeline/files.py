@@ -18,8 +18,10 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -32,46 +34,47 @@ from stompring.store.record import ADDRESS, COPY, PREFIX, QUEUE, SAMPLE, SAMPLE_
 from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_offset
 
 from .arrays import (
+    ALL_ENDINGS,
     COUNTERS,
-    ENDINGS,
     LONG,
+    Grouping,
     arrow_schema,
+    by_group,
     integers,
     layout,
     milliseconds,
     names_of,
+    one_group,
+    rows_at,
     timestamps,
 )
 from .events import PageResolver, event_batches, event_times
-from .messages import Messages, message_batches, page_messages, wanted_rows
-from .options import OptionError, Options, TableScan
+from .messages import Messages, PageMessages, message_batches, wanted_rows
+from .options import OptionError, TableScan
 from .records import Records
 from .storage import Entry, Folder
 
-#: The fields of `SAMPLE`, and of `SAMPLE_ROW`.
-SAMPLE_FIELDS = layout(kind="u1", zero="u1", zeros="<u2", rows="<u4", time="<u8")
-ROW_FIELDS = layout(queue="<u4", address="<u4", **dict.fromkeys(COUNTERS, "<u8"))
+#: The fields of `SAMPLE_ROW`.
+ROW_FIELDS = layout(SAMPLE_ROW, "queue", "address", *COUNTERS)
 
 
-def sample_batches(records: Records, wanted: TableScan) -> Iterator[Any]:
-    """A record batch with the columns that are wanted, of the rows that are; none where there are no rows."""
-    begins, ends, fixed = records.structs(Kind.SAMPLE, SAMPLE_FIELDS)
-    counts = fixed["rows"].astype(np.int64)
-    whole = begins + SAMPLE.size + counts * SAMPLE_ROW.size == ends
-    begins, _ = records.only(whole, begins, ends)
-    which, rows = records.items(begins + SAMPLE.size, counts[whole], ROW_FIELDS)
-    when = fixed["time"][whole][which]
-    good = wanted_rows(wanted, milliseconds(when), rows["address"], records.names[ADDRESS])
-    rows, when = rows[good], when[good]
-    if len(rows):
-        columns = [_column(name, rows, when, records) for name in wanted.columns]
-        yield pa.RecordBatch.from_arrays(columns, schema=arrow_schema("samples", wanted.columns))
-
-
-def sample_times(records: Records) -> tuple[Any, Any]:
-    """Where the records of samples begin, and their times."""
-    begins, _, fixed = records.structs(Kind.SAMPLE, SAMPLE_FIELDS)
-    return begins, milliseconds(fixed["time"])
+def sample_batches(
+    records: Records, wanted: TableScan, group: Grouping = one_group
+) -> Iterator[tuple[int, Any]]:
+    """Yield the number of each group, and a record batch of its rows with the wanted columns."""
+    begins, ends, fixed = records.structs(Kind.SAMPLE)
+    at, counts = begins + SAMPLE.size, fixed["rows"].astype(np.int64)
+    whole = at + counts * SAMPLE_ROW.size == ends
+    _, at, counts, fixed = records.only(whole, begins, at, counts, fixed)
+    which, rows = records.items(at, counts, ROW_FIELDS)
+    when, names = milliseconds(fixed["time"])[which], records.names[ADDRESS]
+    good = wanted_rows(wanted, when, rows["address"], names)
+    rows, when = rows_at(rows, good), when[good]
+    schema = arrow_schema("samples", wanted.columns)
+    for number, which in by_group(group(when, rows["address"], names)):
+        some, times = rows_at(rows, which), when[which]
+        columns = [_column(name, some, times, records) for name in wanted.columns]
+        yield number, pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
@@ -85,8 +88,6 @@ def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
 class Times:
     """``at`` are bytes at which records begin that have a row later than all rows before, ``latest`` its time (epoch
     ms): both ascend."""
-
-    __slots__ = ("at", "latest")
 
     def __init__(self, records: Records, table: str | None) -> None:
         """Of the rows of one table; None: of all."""
@@ -123,7 +124,8 @@ def _row_times(records: Records, table: str | None) -> tuple[Any, Any]:
     if table in (None, "events"):
         parts += event_times(records)
     if table in (None, "samples"):
-        parts.append(sample_times(records))
+        begins, _, fixed = records.structs(Kind.SAMPLE)
+        parts.append((begins, milliseconds(fixed["time"])))
     rows, times = (np.concatenate(each) for each in zip(*parts, strict=True))
     return rows.astype(np.int64), times.astype(np.int64)
 
@@ -131,22 +133,13 @@ def _row_times(records: Records, table: str | None) -> tuple[Any, Any]:
 log = logging.getLogger(__name__)
 
 
-def table_batches(records: Records, wanted: TableScan, resolve: PageResolver | None = None) -> Iterator[Any]:
-    """Record batches of one table, from the records of a file."""
-    if wanted.table == "messages":
-        copies = False if wanted.copies is False else None if wanted.below is None else True
-        return message_batches(records, wanted, copies=copies)
+def table_batches(
+    records: Records, wanted: TableScan, group: Grouping = one_group, resolve: PageResolver | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Record batches of one table, from the records of a file, and before each the number of its group."""
     if wanted.table == "events":
-        return event_batches(records, wanted, resolve)
-    return sample_batches(records, wanted)
-
-
-def log_faults(records: Records, name: str) -> None:
-    """What of a file could not be read, to the log."""
-    for fault in records.faults:
-        log.warning("%s at %d: %s; skipped", name, fault.at, fault.reason)
-    if records.torn is not None:
-        log.info("%s ends at %d: %s", name, records.torn.at, records.torn.reason)
+        return event_batches(records, wanted, group, resolve)
+    return (message_batches if wanted.table == "messages" else sample_batches)(records, wanted, group)
 
 
 def read_files(
@@ -159,8 +152,12 @@ def read_files(
             log.warning("%s/%s: %s; skipped", files.root, name, why)
         elif data is not None:
             records = Records(data, start, stop)
-            yield from table_batches(records, wanted, files.page_messages)
-            log_faults(records, name)
+            for _, batch in table_batches(records, wanted, resolve=files.page_messages):
+                yield batch
+            for fault in records.faults:
+                log.warning("%s at %d: %s; skipped", name, fault.at, fault.reason)
+            if records.torn is not None:
+                log.info("%s ends at %d: %s", name, records.torn.at, records.torn.reason)
         elif gone is not None:
             gone(name)
 
@@ -205,6 +202,8 @@ PARTITION = 32 << 20
 
 _NAME = re.compile(r"(journal|samples|paging/[^/]+)/(\d+)\.(journal|samples|page)")
 
+T = TypeVar("T")
+
 #: Pages whose message numbers are kept at hand.
 _CACHED_PAGES = 8
 
@@ -228,19 +227,17 @@ class TimesCache:
         self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()
         self._points = 0  # in them
 
-    def get(self, key: tuple[str, int, str | None]) -> Times | None:
-        """Those of a file up to a byte, for a table."""
-        if key in self._times:
-            self._times.move_to_end(key)
-        return self._times.get(key)
-
-    def keep(self, key: tuple[str, int, str | None], times: Times) -> None:
-        """Keep them, and let go of old ones if these are too many."""
-        self._times[key] = times
-        self._points += len(times.at)
-        while self._points > _CACHED_POINTS and len(self._times) > 1:
-            _, old = self._times.popitem(last=False)
-            self._points -= len(old.at)
+    def get(self, key: tuple[str, int, str | None], read: Callable[[], Times]) -> Times:
+        """Return the times of a file up to a byte, for a table. ``read`` makes them if the cache has none; the cache
+        drops the oldest if it has too many points."""
+        if key not in self._times:
+            self._times[key] = read()
+            self._points += len(self._times[key].at)
+            while self._points > _CACHED_POINTS and len(self._times) > 1:
+                _, old = self._times.popitem(last=False)
+                self._points -= len(old.at)
+        self._times.move_to_end(key)
+        return self._times[key]
 
 
 class DataFiles:
@@ -255,14 +252,10 @@ class DataFiles:
         self._given = retention is not None
         self._expected = identity or NO_IDENTITY
         self.retention = Folder(retention or f"{root}/{RETENTION}")
-        self._pages: dict[int, str] | None = None
-        self._numbers: OrderedDict[int, Any] = OrderedDict()
+        self._pages: dict[int, str] = {}
+        #: The messages of a page by their place (`messages.PageMessages`); None where the page cannot be read.
+        self.page_messages = lru_cache(_CACHED_PAGES)(self._page_messages)
         self.known = TimesCache()
-
-    @classmethod
-    def of(cls, options: Options, identity: bytes | None = None) -> DataFiles:
-        """The ones that options name."""
-        return cls(options.root, options.retention, identity)
 
     def every(self, endings: Iterable[str], *, empty: bool = False) -> list[FileEntry]:
         """All files with these endings, by folder and number; ``empty``: those too that have no record yet."""
@@ -284,20 +277,19 @@ class DataFiles:
 
     def require(self) -> None:
         """Raises `OptionError` where this is no data directory of a broker; an empty one is one."""
-        if self._given and not self._is_retention():
+        if self._given and not any(
+            self.retention.exists(name) for name in (IDENTITY, "journal", "paging", "samples")
+        ):
             looked_for = f"{IDENTITY}, journal, paging, samples"
             raise OptionError(
                 "retention", f"{self.retention} has no retained files of a broker (looked for {looked_for})"
             )
         marked = any(self.root.exists(name) for name in (VERSION, IDENTITY))
-        if not marked and not self.every(frozenset().union(*ENDINGS.values()), empty=True):
+        if not marked and not self.every(ALL_ENDINGS, empty=True):
             looked_for = f"{VERSION}, {IDENTITY}, and files as journal/000000001.journal"
             raise OptionError(
                 "path", f"{self.root} is not a data directory of a broker (looked for {looked_for})"
             )
-
-    def _is_retention(self) -> bool:
-        return any(self.retention.exists(name) for name in (IDENTITY, "journal", "paging", "samples"))
 
     def identity(self) -> bytes | None:
         """The identity of the data directory as it is now, None where it has none.
@@ -305,31 +297,21 @@ class DataFiles:
         Where the file is lost the newest segment tells it, as it does to the broker. Raises `StoreError` where the
         retained files are those of another directory.
         """
-        found = [(root, self._identity_in(root)) for root in (self.root, self.retention)]
-        known = {identity for _, identity in found if identity is not None}
-        if len(known) > 1:
-            (root, here), (retention, there) = (
-                (str(folder_), (each or b"").hex()) for folder_, each in found
-            )
+        known = []
+        for root in (self.root, self.retention):
+            with suppress(FileNotFoundError):
+                known.append(parse_identity(_read_in(root, IDENTITY), f"{root}/{IDENTITY}"))
+        if len(set(known)) > 1:
+            here, there = (identity.hex() for identity in known)
             raise StoreError(
-                f"retained files have identity {there}, but data directory {root} has identity {here}",
-                f"{retention}/{IDENTITY}",
+                f"retained files have identity {there}, but data directory {self.root} has identity {here}",
+                f"{self.retention}/{IDENTITY}",
                 0,
             )
-        return next(iter(known), None) or self._identity_of_journal()
-
-    def _identity_in(self, root: Folder) -> bytes | None:
-        path = f"{root}/{IDENTITY}"
-        try:
-            return parse_identity(root.read(IDENTITY), path)
-        except FileNotFoundError:
-            return None
-        except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), path, 0) from None
-
-    def _identity_of_journal(self) -> bytes | None:
+        if known:
+            return known[0]
         for one in reversed(self.every({".journal"})):
-            header = Header.read(self._read(one.name, 0, HEADER.size) or b"")
+            header = self.header(one.name)
             if header.fault is None:
                 return None if header.directory == NO_IDENTITY else header.directory
         return None
@@ -343,10 +325,6 @@ class DataFiles:
         header.refuse_older(f"{self.root}/{name}")
         return header.misplaced(int(PurePosixPath(name).stem), self._expected)
 
-    def listed(self, wanted: TableScan) -> list[FileEntry]:
-        """Those that rows of the table may be in. Reads no more than footers."""
-        return [one for one in self.every(ENDINGS[wanted.table]) if self.may_contain(one.name, wanted)]
-
     def _entries(self) -> Iterator[Entry]:
         """What is moved meanwhile is in the second of the folders, if not in the first."""
         for root in (self.root, self.retention):
@@ -354,7 +332,7 @@ class DataFiles:
                 yield from root.entries(folder, deep=folder == "paging")
 
     def may_contain(self, name: str, wanted: TableScan) -> bool:
-        """Whether a file may have rows that are wanted, as far as its footer and its address tell."""
+        """Return whether a file may have wanted rows. Reads no more of it than the footer and the address."""
         path = PurePosixPath(name)
         if path.suffix == ".page" and wanted.addresses:
             address = self._address(path.parent)
@@ -363,9 +341,7 @@ class DataFiles:
         if wanted.table == "events" or (wanted.since is None and wanted.until is None):
             return True
         footer = self.footer(name)
-        if footer is None:
-            return True
-        return wanted.within(footer.least_timestamp, footer.greatest_timestamp)
+        return footer is None or wanted.within(footer.least_timestamp, footer.greatest_timestamp)
 
     def _address(self, folder: PurePosixPath) -> str | None:
         try:
@@ -378,42 +354,27 @@ class DataFiles:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
         """All of a file as it is now, or a part; None, and a word in the log, where it is gone. Raises `StoreError`."""
-        data = self._read(name, start, size)
+        data = self._find(lambda root: _read_in(root, name, start, size))
         if data is None:
             log.warning("%s/%s: deleted after the files were listed", self.root, name)
         return data
 
-    def _read(self, name: str, start: int, size: int | None) -> bytes | None:
+    def _find(self, use: Callable[[Folder], T]) -> T | None:
+        """Return the result of ``use`` for the folder that has a file, also while the broker moves the file; None if
+        the file is gone."""
         for root in (self.root, self.retention, self.root):
-            try:
-                return root.read(name, start, size)
-            except FileNotFoundError:
-                continue
-            except OSError as fault:
-                raise StoreError(fault.strerror or str(fault), f"{root}/{name}", 0) from None
+            with suppress(FileNotFoundError):
+                return use(root)
         return None
 
     def sync(self, name: str) -> None:
         """Let what can be read of a file be there after a power cut too."""
-        for root in (self.root, self.retention, self.root):
-            try:
-                return root.sync(name)
-            except FileNotFoundError:
-                continue
+        self._find(lambda root: root.sync(name))
 
     def footer(self, name: str) -> Footer | None:
         """The footer of a sealed file, without reading what is before it; None where there is none to be read."""
-        for root in (self.root, self.retention, self.root):
-            try:
-                size = root.size(name) or 0
-                if size < HEADER.size + PREFIX.size + TRAILER.size:
-                    continue
-                at = footer_offset(root.read(name, size - TRAILER.size))
-                return _footer_of(root.read(name, at), at) if HEADER.size <= at < size else None
-            except FileNotFoundError:
-                continue
-            except OSError:
-                return None
+        with suppress(OSError):
+            return self._find(lambda root: _footer_in(root, name))
         return None
 
     def header(self, name: str) -> Header:
@@ -422,32 +383,38 @@ class DataFiles:
 
     def times(self, name: str, stop: int, table: str | None) -> Times:
         """When the rows of a table are from in a file before a byte; -1: in all of it. Of a file that is gone none."""
-        key = (name, stop, table)
-        found = self.known.get(key)
-        if found is None:
-            found = Times(Records(self.read(name, 0, None if stop < 0 else stop) or b""), table)
-            self.known.keep(key, found)
-        return found
+        size = None if stop < 0 else stop
+        return self.known.get(
+            (name, stop, table), lambda: Times(Records(self.read(name, 0, size) or b""), table)
+        )
 
-    # ---- messages of pages, by their place
-
-    def page_messages(self, page: int) -> Any:
-        """The messages of a page by their place (`messages.PageMessages`); None where the page cannot be read."""
-        if page in self._numbers:
-            self._numbers.move_to_end(page)
-            return self._numbers[page]
-        if self._pages is None or page not in self._pages:
+    def _page_messages(self, page: int) -> PageMessages | None:
+        if page not in self._pages:
             self._pages = {one.number: one.name for one in self.every({".page"})}
         name = self._pages.get(page)
         data = None if name is None else self.read(name)
         if name is None or data is None or self.misplaced(name, data):
-            found = None
-        else:
-            found = page_messages(Records(data))
-        self._numbers[page] = found
-        if len(self._numbers) > _CACHED_PAGES:
-            self._numbers.popitem(last=False)
-        return found
+            return None
+        records = Records(data)
+        return None if records.faults else PageMessages(records)
+
+
+def _read_in(root: Folder, name: str, start: int = 0, size: int | None = None) -> bytes:
+    """A part of a file. Raises `FileNotFoundError`, and `StoreError` for any other `OSError`."""
+    try:
+        return root.read(name, start, size)
+    except FileNotFoundError:
+        raise
+    except OSError as fault:
+        raise StoreError(fault.strerror or str(fault), f"{root}/{name}", 0) from None
+
+
+def _footer_in(root: Folder, name: str) -> Footer | None:
+    size = root.size(name) or 0
+    if size < HEADER.size + PREFIX.size + TRAILER.size:
+        raise FileNotFoundError
+    at = footer_offset(root.read(name, size - TRAILER.size))
+    return _footer_of(root.read(name, at), at) if HEADER.size <= at < size else None
 
 
 def _footer_of(ending: bytes, at: int) -> Footer | None:
@@ -466,17 +433,14 @@ def is_sealed(ending: bytes, start: int) -> bool:
     return at >= max(start, HEADER.size) and _footer_of(ending[at - start :], at) is not None
 
 
-def task_ranges(files: Iterable[tuple[Range, int]], least: int = PARTITION) -> list[tuple[Range, ...]]:
+def task_ranges(ranges: Iterable[tuple[T, int]], least: int = PARTITION) -> list[tuple[T, ...]]:
     """Ranges of files, put together until their sizes in bytes add up to ``least``."""
-    parts: list[tuple[Range, ...]] = []
-    ranges: list[Range] = []
-    total = 0
-    for each, size in files:
-        ranges.append(each)
-        total += size
+    parts: list[list[T]] = []
+    total = least
+    for each, size in ranges:
         if total >= least:
-            parts.append(tuple(ranges))
-            ranges, total = [], 0
-    if ranges:
-        parts.append(tuple(ranges))
-    return parts
+            parts.append([])
+            total = 0
+        parts[-1].append(each)
+        total += size
+    return list(map(tuple, parts))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from stompring.store.record import (
     MESSAGE,
     QUEUE,
     RETAIN,
+    RETAINED,
     RETAINED_COLUMNS,
     RETAINED_ENTRIES,
     RETAINED_EVERYWHERE,
@@ -35,6 +36,8 @@ from stompring.store.record import (
 from .arrays import (
     INT,
     LONG,
+    U4,
+    Grouping,
     arrow_schema,
     as_strings,
     booleans,
@@ -45,91 +48,59 @@ from .arrays import (
     milliseconds,
     names_of,
     numbered,
+    one_group,
+    rows_at,
     slices,
     timestamps,
 )
 from .options import TableScan
-from .records import Records
+from .records import FIELDS, Records
 
-_HEAD = layout(
-    kind="u1",
-    zero="u1",
-    zeros="<u2",
-    count="<u4",
-    traits_count="<u4",
-    entries_count="<u4",
-    time="<u8",
-    traits_length="<u4",
-)
-_TRAITS = layout(address="<u4", length="<u4", flags="u1", priority="u1")  # then as in MESSAGE
-_ENTRIES = layout(queue="<u4", outcome="u1", zero="u1", consumer="<u2", places="<u4")
+_TRAITS = layout(Struct("<IIBB"), "address", "length", "flags", "priority")  # then as in MESSAGE
+_ENTRIES = layout(RETAINED_ENTRIES, "queue", "outcome", "zero", "consumer", "places")
 
-_SIZES = {"Q": 8, "I": 4}
-
-#: Bytes of the columns for one message.
-_COLUMNS = sum(_SIZES[code] for _, code in RETAINED_COLUMNS)
+#: The types of the columns of RETAINED, by their names.
+_COLUMNS = {name: np.dtype(f"<{code}") for name, code in RETAINED_COLUMNS}
 
 
-@dataclass
-class RetainedMessages:
-    """The messages of a file's RETAINED records, and a *member* for each queue that one of them entered."""
-
-    columns: dict[str, Any]  # by the names of `RETAINED_COLUMNS`, and of `_TRAITS`
-    begins: Any  # of the tails
-    ends: Any
-    traits: Any  # where the lengths of their traits stand, as in MESSAGE
-    members: Any  # how many of each message; those of one message stand together
-    queues: Any
-    outcomes: Any
-    consumers: Any
-    times: Any
-
-
-def retained_messages(records: Records) -> RetainedMessages | None:
-    """All of a file; None where there are none. A record in which something cannot be is a fault."""
-    begins, ends, heads = records.structs(Kind.RETAINED, _HEAD)
-    if not len(begins):
-        return None
-    counts, fixed = heads["count"].astype(np.int64), begins + _HEAD.itemsize
-    traits_at = fixed + _COLUMNS * counts
+def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] | None:
+    """Return the messages of RETAINED records as `Messages` has them: where the tail of each begins and ends, its
+    prologue, where its traits stand, its queues and outcomes. None if there are none. An invalid record is a fault."""
+    begins, ends, heads = records.structs(Kind.RETAINED)
+    counts, fixed = heads["count"].astype(np.int64), begins + RETAINED.size
+    traits_at = fixed + sum(type_.itemsize for type_ in _COLUMNS.values()) * counts
     entries_at = traits_at + heads["traits_length"]
     whole = (entries_at <= ends) & (counts > 0)
-    if not whole.all():
-        records.only(whole, begins, ends)
-        fixed, ends, heads, counts = fixed[whole], ends[whole], heads[whole], counts[whole]
-        traits_at, entries_at = traits_at[whole], entries_at[whole]
-        if not len(fixed):
-            return None
+    begins, ends, heads, counts, fixed, traits_at, entries_at = records.only(
+        whole, begins, ends, heads, counts, fixed, traits_at, entries_at
+    )
+    if not len(begins):
+        return None
     first = np.cumsum(counts) - counts  # of each record, among the messages
     of, within = numbered(counts)
     columns, offset = {}, 0
-    for name, code in RETAINED_COLUMNS:
-        size = _SIZES[code]
-        positions = (fixed + offset * counts)[of] + size * within
-        columns[name] = records.fields(positions, layout(it=f"<u{size}"))["it"]
-        offset += size
-    traits = _trait_positions(records, heads, traits_at, entries_at)[of, columns.pop("traits")]
+    for name, type_ in _COLUMNS.items():
+        columns[name] = records.fields((fixed + offset * counts)[of] + type_.itemsize * within, type_)
+        offset += type_.itemsize
+    traits = _trait_positions(records, heads, traits_at, entries_at)[of, columns["traits"]]
     common = records.fields(traits, _TRAITS)
-    for name in ("address", "length", "flags", "priority"):
-        columns[name] = common[name]
-    tails, entries = _entries(records, heads, entries_at, ends, counts, first)
-    order = np.argsort(entries[0], kind="stable")
-    messages, queues, outcomes, consumers = (column[order] for column in entries)
-    sizes = columns.pop("size").astype(np.int64)
-    until = np.cumsum(sizes)
-    starts = until - sizes
+    tails, messages, entries = _entries(records, heads, entries_at, ends, counts, first)
+    sizes = columns["size"].astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
     starts += (tails - starts[first])[of]
-    return RetainedMessages(
-        columns,
-        starts,
-        starts + sizes,
-        traits + RETAINED_TRAITS.size + 2,
-        np.bincount(messages, minlength=len(of)),
-        queues,
-        outcomes,
-        consumers,
-        heads["time"][of][messages],
-    )
+    own = np.zeros(len(messages), OUTCOME)
+    own["taken"], own["consumer"] = entries["outcome"], entries["consumer"]
+    own["time"] = heads["time"][of][messages]
+    found = np.zeros(len(of), FIELDS[Kind.MESSAGE])
+    for name in ("number", "timestamp", "expires", "head"):
+        found[name] = columns[name]
+    for name in ("address", "flags", "priority"):
+        found[name] = common[name]
+    found["kind"], found["traits"] = Kind.RETAINED, common["length"] - 2
+    found["queues"] = np.bincount(messages, minlength=len(of))
+    found["body"] = sizes - found["head"] - TERMINATOR
+    found["deliveries"] = np.bincount(messages[own["taken"] == 0], minlength=len(of)) == 0
+    return starts, starts + sizes, found, traits + RETAINED_TRAITS.size + 2, entries["queue"], own
 
 
 def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: Any) -> Any:
@@ -147,57 +118,34 @@ def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: A
 
 def _entries(
     records: Records, heads: Any, at: Any, ends: Any, counts: Any, first: Any
-) -> tuple[Any, list[Any]]:
-    """Where the tails of each record begin; and the members of all messages in the order of the records: their
-    messages, queues, outcomes and consumers."""
+) -> tuple[Any, Any, Any]:
+    """Return where the tails of each record begin; and, ordered by message, the message and the entry for each queue
+    that a message entered."""
     fixed = records.fields(np.minimum(at, ends - RETAINED_ENTRIES.size), _ENTRIES)
     simple = (heads["entries_count"] == 1) & (fixed["places"] == 0)
-    tails = at + RETAINED_ENTRIES.size
-    which = np.flatnonzero(simple)
-    own = fixed[np.repeat(which, counts[which])]
-    columns = [
-        [np.flatnonzero(np.repeat(simple, counts))],
-        *([own[name].astype(np.int64)] for name in ("queue", "outcome", "consumer")),
-    ]
+    tails, which = at + RETAINED_ENTRIES.size, np.flatnonzero(simple)
+    found = [(np.flatnonzero(np.repeat(simple, counts)), rows_at(fixed, np.repeat(which, counts[which])))]
     for record in np.flatnonzero(~simple).tolist():
-        position, count = int(at[record]), int(counts[record])
+        position = int(at[record])
         for _ in range(int(heads["entries_count"][record])):
-            queue, outcome, _, consumer, positions = RETAINED_ENTRIES.unpack_from(records.data, position)
+            entry = np.frombuffer(records.data, _ENTRIES, 1, position)
             position += RETAINED_ENTRIES.size
-            selected = np.arange(count)
-            if positions:
-                selected = np.frombuffer(records.data, "<u4", positions, position).astype(np.int64)
-                position += 4 * positions
-            columns[0].append(int(first[record]) + selected)
-            for column, value in zip(columns[1:], (queue, outcome, consumer), strict=True):
-                column.append(np.full(len(selected), value, np.int64))
+            selected, places = np.arange(int(counts[record])), int(entry["places"][0])
+            if places:
+                selected = np.frombuffer(records.data, U4, places, position).astype(np.int64)
+                position += U4.itemsize * places
+            found.append((int(first[record]) + selected, np.repeat(entry, len(selected))))
         tails[record] = position
-    return tails, [np.concatenate(column) for column in columns]
+    messages, entries = map(np.concatenate, zip(*found, strict=True))
+    order = np.argsort(messages, kind="stable")
+    return tails, messages[order], rows_at(entries, order)
 
-
-#: The fields of `MESSAGE`.
-MESSAGE_FIELDS = layout(
-    kind="u1",
-    flags="u1",
-    priority="u1",
-    deliveries="u1",
-    address="<u4",
-    number="<u8",
-    timestamp="<u8",
-    expires="<u8",
-    due="<u8",
-    transaction="<u8",
-    head="<u4",
-    body="<u4",
-    queues="<u4",
-    traits="<u4",
-)
 
 #: The fields of `TRAITS`.
-TRAIT_LENGTHS = np.dtype([(name, "<u4") for name in ("block", "destination", "user", "origin", "group")])
+TRAIT_LENGTHS = layout(TRAITS, "block", "destination", "user", "origin", "group")
 
 #: Whether a message was taken and acknowledged as it came, by whom, and when that was written.
-OUTCOME = layout(taken="u1", consumer="<u2", time="<u8")
+OUTCOME = layout(Struct("<BHQ"), "taken", "consumer", "time")
 
 #: Behind the body of a message.
 TERMINATOR = 2
@@ -206,37 +154,30 @@ TERMINATOR = 2
 ROWS, BYTES, SPAN = 1 << 16, 32 << 20, 1 << 30
 
 
-def message_batches(records: Records, wanted: TableScan, *, copies: bool | None = None) -> Iterator[Any]:
+def message_batches(
+    records: Records, wanted: TableScan, group: Grouping = one_group
+) -> Iterator[tuple[int, Any]]:
     """Record batches with the columns that are wanted, of the messages that are.
 
-    ``copies``: only those that the broker has written once more, or only the others.
+    Each has messages of one group, and before it stands the number of that group. Messages are selected by group before
+    columns are made of them, which is cheaper than selecting rows of columns.
     """
-    yield from _batches(_selected(records, wanted, copies), wanted)
-
-
-def grouped_batches(
-    records: Records, wanted: TableScan, group: Callable[[Messages], Any], *, copies: bool | None = None
-) -> Iterator[tuple[int, Any]]:
-    """The same, each batch with messages of one group alone, and before it the number that ``group`` gave them.
-
-    Rows are put together by group before anything is made of them, which is cheaper than taking them apart after.
-    """
-    messages = _selected(records, wanted, copies)
-    for number, which in by_group(group(messages)):
-        for batch in _batches(messages.only(which), wanted):
-            yield number, batch
-
-
-def _selected(records: Records, wanted: TableScan, copies: bool | None) -> Messages:
-    messages = Messages(records)
-    times = milliseconds(messages.fixed["timestamp"])
-    messages = messages.only(wanted_rows(wanted, times, messages.fixed["address"], records.names[ADDRESS]))
-    if copies is None:
-        return messages
-    selected = (messages.fixed["flags"] & COPY > 0) == copies
+    messages, names = Messages(records), records.names[ADDRESS]
+    fixed = messages.fixed
+    selected = wanted_rows(wanted, milliseconds(fixed["timestamp"]), fixed["address"], names)
     if wanted.below is not None:
-        selected &= messages.fixed["number"] < wanted.below
-    return messages.only(selected)
+        selected &= (fixed["flags"] & COPY > 0) & (fixed["number"] < wanted.below)
+    elif wanted.copies is False:
+        selected &= fixed["flags"] & COPY == 0
+    messages = messages.only(selected)
+    fixed, schema = messages.fixed, arrow_schema("messages", wanted.columns)
+    for number, which in by_group(group(milliseconds(fixed["timestamp"]), fixed["address"], names)):
+        some = messages.only(which)
+        rows, queues = some.rows(), some.queues
+        for low, high in _batch_bounds(some.begins[rows], some.ends[rows]) if len(rows) else ():
+            batch = _Batch(some, rows[low:high], queues[low:high])
+            columns = [COLUMN_BUILDERS[name](batch) for name in wanted.columns]
+            yield number, pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def wanted_rows(wanted: TableScan, times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
@@ -252,18 +193,6 @@ def wanted_rows(wanted: TableScan, times: Any, addresses: Any, names: Mapping[in
     return keep
 
 
-def _batches(messages: Messages, wanted: TableScan) -> Iterator[Any]:
-    rows, queues = messages.rows(), messages.queues
-    if not len(rows):
-        return
-    schema = arrow_schema("messages", wanted.columns)
-    for low, high in _batch_bounds(messages.begins[rows], messages.ends[rows]):
-        batch = _Batch(messages, rows[low:high], queues[low:high])
-        yield pa.RecordBatch.from_arrays(
-            [COLUMN_BUILDERS[name](batch) for name in wanted.columns], schema=schema
-        )
-
-
 class Messages:
     """The messages of a file: their prologues, where their parts are, and their queues. Found once for all that asks.
 
@@ -274,45 +203,20 @@ class Messages:
     def __init__(self, records: Records) -> None:
         self.records = records
         if records.messages is None:
-            records.messages = _with_retained(records, *self._found(records))
+            records.messages = _with_retained(records, *_whole_messages(records))
         self.begins, self.ends, self.fixed, self.traits, self.queues, self.outcomes = records.messages
-
-    @staticmethod
-    def _found(records: Records) -> tuple[Any, Any, Any, Any, Any]:
-        begins, ends, fixed = records.structs(Kind.MESSAGE, MESSAGE_FIELDS)
-        sizes = [fixed[name].astype(np.int64) for name in ("traits", "head", "body")]
-        queues = fixed["queues"].astype(np.int64) * 4
-        whole = begins + MESSAGE.size + queues + sum(sizes) + TERMINATOR == ends
-        whole &= sizes[0] >= TRAITS.size
-        traits = begins + MESSAGE.size + queues
-        whole[whole] = _parts_fit(records, traits[whole], sizes[0][whole], sizes[1][whole])
-        begins, ends = records.only(whole, begins, ends)
-        if not whole.all():
-            fixed, traits = fixed[whole], traits[whole]
-        counts = fixed["queues"].astype(np.int64)
-        _, queues = records.items(begins + MESSAGE.size, counts, layout(queue="<u4"))
-        return begins, ends, fixed, traits, queues["queue"]
 
     def only(self, good: Any) -> Messages:
         """Some of them."""
         if good.all():
             return self
-        other = copy(self)
-        other._leave(good)
+        entries, positions, other = np.repeat(good, self.fixed["queues"]), np.flatnonzero(good), copy(self)
+        other.queues = self.queues[entries]
+        other.outcomes = None if self.outcomes is None else rows_at(self.outcomes, entries)
+        other.begins, other.ends = self.begins[positions], self.ends[positions]
+        other.traits = self.traits[positions]
+        other.fixed = rows_at(self.fixed, positions)
         return other
-
-    def _leave(self, good: Any) -> None:
-        entries = np.repeat(good, self.fixed["queues"])
-        self.queues = self.queues[entries]
-        self.outcomes = None if self.outcomes is None else self.outcomes[entries]
-        positions = np.flatnonzero(good)
-        self.begins, self.ends, self.traits = (
-            self.begins[positions],
-            self.ends[positions],
-            self.traits[positions],
-        )
-        whole = f"V{MESSAGE_FIELDS.itemsize}"  # numpy copies a prologue whole, or else field by field
-        self.fixed = self.fixed.view(whole)[positions].view(MESSAGE_FIELDS)
 
     def rows(self) -> Any:
         """Of each item of ``queues`` which message it is."""
@@ -324,11 +228,20 @@ class Messages:
         return slice(stop - int(self.fixed["head"][index]), stop)
 
 
-def _parts_fit(records: Records, traits: Any, sizes: Any, heads: Any) -> Any:
-    """Of each message whether its parts are no longer than the traits and the head that they are in."""
-    lengths = records.fields(traits, TRAIT_LENGTHS)
+def _whole_messages(records: Records) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the MESSAGE records whose parts fit: where they begin and end, their prologues, where their traits stand,
+    and their queues. Other records are faults."""
+    begins, ends, fixed = records.structs(Kind.MESSAGE)
+    sizes, heads, bodies, queues = (
+        fixed[name].astype(np.int64) for name in ("traits", "head", "body", "queues")
+    )
+    traits = begins + MESSAGE.size + 4 * queues
+    whole = (traits + sizes + heads + bodies + TERMINATOR == ends) & (sizes >= TRAITS.size)
+    lengths = records.fields(traits[whole], TRAIT_LENGTHS)
     parts = sum(lengths[name].astype(np.int64) for name in ("destination", "user", "origin", "group"))
-    return (TRAITS.size + parts <= sizes) & (lengths["block"] < heads)
+    whole[whole] = (TRAITS.size + parts <= sizes[whole]) & (lengths["block"] < heads[whole])
+    begins, ends, fixed, traits, queues = records.only(whole, begins, ends, fixed, traits, queues)
+    return begins, ends, fixed, traits, records.items(begins + MESSAGE.size, queues, U4)[1]
 
 
 class PageMessages:
@@ -338,16 +251,11 @@ class PageMessages:
     """
 
     def __init__(self, records: Records) -> None:
-        begins, _, fixed = records.structs(Kind.MESSAGE, MESSAGE_FIELDS)
+        begins, _, fixed = records.structs(Kind.MESSAGE)
         self.numbers = fixed["number"].astype(np.int64)
         messages = Messages(records)
         positions = np.searchsorted(begins, messages.begins)[messages.rows()]
         self.retained = positions << 32 | messages.queues.astype(np.int64)
-
-
-def page_messages(records: Records) -> PageMessages | None:
-    """Those of a page, None where some cannot be read."""
-    return None if records.faults else PageMessages(records)
 
 
 def _with_retained(
@@ -360,34 +268,15 @@ def _with_retained(
         some, queues, fixed = counts > 0, queues[entries], fixed.copy()
         fixed["queues"] = counts
         begins, ends, fixed, traits = begins[some], ends[some], fixed[some], traits[some]
-    retained = retained_messages(records)
+    retained = _retained_messages(records)
     if retained is None:
         return begins, ends, fixed, traits, queues, None
-    more = np.zeros(len(retained.begins), MESSAGE_FIELDS)
-    for name, values in retained.columns.items():
-        if name in MESSAGE_FIELDS.names:
-            more[name] = values
-    more["kind"], more["queues"], more["traits"] = (
-        Kind.RETAINED,
-        retained.members,
-        retained.columns["length"] - 2,
-    )
-    more["body"] = retained.ends - retained.begins - more["head"] - TERMINATOR
-    own = np.zeros(len(retained.queues), OUTCOME)
-    own["taken"], own["consumer"], own["time"] = retained.outcomes, retained.consumers, retained.times
-    of = np.repeat(np.arange(len(more)), retained.members)
-    more["deliveries"] = np.bincount(of[own["taken"] == 0], minlength=len(more)) == 0
-    order = np.argsort(np.concatenate((begins, retained.begins)), kind="stable")
-    counts = np.concatenate((fixed["queues"], more["queues"])).astype(np.int64)
-    members = np.argsort(np.repeat(np.argsort(order, kind="stable"), counts), kind="stable")
-    return (
-        np.concatenate((begins, retained.begins))[order],
-        np.concatenate((ends, retained.ends))[order],
-        np.concatenate((fixed, more))[order],
-        np.concatenate((traits, retained.traits))[order],
-        np.concatenate((queues, retained.queues.astype(np.uint32)))[members],
-        np.concatenate((np.zeros(len(queues), OUTCOME), own))[members],
-    )
+    plain = begins, ends, fixed, traits, queues, np.zeros(len(queues), OUTCOME)
+    begins, ends, fixed, traits, queues, outcomes = map(np.concatenate, zip(plain, retained, strict=True))
+    order = np.argsort(begins, kind="stable")
+    members = np.argsort(np.repeat(np.argsort(order, kind="stable"), fixed["queues"]), kind="stable")
+    fixed, outcomes = rows_at(fixed, order), rows_at(outcomes, members)
+    return begins[order], ends[order], fixed, traits[order], queues[members], outcomes
 
 
 def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) -> Any:

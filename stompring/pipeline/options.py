@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from stompring.errors import PipelineError
 from stompring.settings.match import Pattern
 from stompring.settings.value_types import whole_number
 
-from .arrays import TABLES, ddl
+from .arrays import TABLES
 from .storage import resolve_location
 
 #: What any query takes, and what streams take besides. Spark hands them over in whatever case.
@@ -21,10 +23,13 @@ STREAM_OPTIONS = (
 )
 ALL_OPTIONS = (*COMMON_OPTIONS, *STREAM_OPTIONS)
 
+#: Above the number of any message.
+LAST_NUMBER = 2**63 - 1
+
 T = TypeVar("T")
 
 
-class OptionError(ValueError):
+class OptionError(PipelineError, ValueError):
     """An option says something that cannot be. The text begins with the name of the option."""
 
     def __init__(self, option: str, text: str) -> None:
@@ -108,7 +113,7 @@ class TableScan:
     @property
     def ddl(self) -> str:
         """Its schema, as Spark takes it."""
-        return ddl(self.table, self.columns)
+        return ", ".join(f"`{name}` {TABLES[self.table][name]}" for name in self.columns)
 
     def matches(self, address: str) -> bool:
         """Whether rows of an address are wanted."""
@@ -163,7 +168,15 @@ class Options:
             raise OptionError("copies", f"applies to table messages, not to {table}")
         wanted = TableScan(table, columns, patterns, since, until, copies)
         root = options.parsed("path", root, resolve_location)
-        return cls(root, wanted, retention, _streaming(options))
+        starting = options.given("startingOffsets", "earliest").strip().lower()
+        if starting not in ("earliest", "latest"):
+            raise OptionError("startingOffsets", f"must be earliest or latest, not {starting!r}")
+        most = (
+            options.number(f"max{what}PerTrigger", None, what="greater than 0")
+            for what in ("Bytes", "Files", "Rows")
+        )
+        streaming = StreamOptions(starting == "latest", options.flag("failOnDataLoss", True), *most)
+        return cls(root, wanted, retention, streaming)
 
     @classmethod
     def of_batch(cls, given: Mapping[str, str]) -> Options:
@@ -173,17 +186,6 @@ class Options:
             if options.given(name, None) is not None:
                 raise OptionError(name, "is an option of spark.readStream only")
         return cls.of(given)
-
-
-def _streaming(options: OptionReader) -> StreamOptions:
-    starting = options.given("startingOffsets", "earliest").strip().lower()
-    if starting not in ("earliest", "latest"):
-        raise OptionError("startingOffsets", f"must be earliest or latest, not {starting!r}")
-    most = (
-        options.number(f"max{what}PerTrigger", None, what="greater than 0")
-        for what in ("Bytes", "Files", "Rows")
-    )
-    return StreamOptions(starting == "latest", options.flag("failOnDataLoss", True), *most)
 
 
 def items(text: str) -> list[str]:
@@ -212,10 +214,8 @@ def read_time(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     text = text.strip()
-    try:
+    with suppress(ValueError):
         return whole_number(text)
-    except ValueError:
-        pass  # then it is no number
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stompring.store import record
 from stompring.store.record import (
     ADDRESS,
     CONSUMER,
@@ -20,14 +21,13 @@ from stompring.store.record import (
     NAME,
     PREFIX,
     QUEUE,
-    QUEUE_ADDRESS,
     SCOPED,
     TRANSACTION,
     Kind,
 )
 from stompring.store.segment import BLOCK, FORMAT, HEADER, Fault, Footer, Header, SegmentScan, find_footer
 
-from .arrays import fixed_rows, layout, numbered
+from .arrays import U4, fixed_rows, layout, numbered
 
 try:
     from isal.isal_zlib import crc32  # the same, with instructions of the processor: eight times as fast
@@ -38,10 +38,43 @@ except ImportError:  # of processors that it is not built for
 _KINDS = Struct("<28xI")
 
 
+#: The fields of fixed size at the beginning of payloads, by the kind of the record.
+FIELDS = {
+    Kind.NAME: layout(NAME, "kind", "what", "non_durable", "number"),
+    Kind.QUEUE_ADDRESS: layout(record.QUEUE_ADDRESS, "kind", "zero", "zeros", "queue", "address"),
+    Kind.MESSAGE: layout(
+        record.MESSAGE,
+        *("kind", "flags", "priority", "deliveries", "address", "number", "timestamp", "expires", "due"),
+        *("transaction", "head", "body", "queues", "traits"),
+    ),
+    Kind.RETAINED: layout(
+        record.RETAINED,
+        *("kind", "zero", "zeros", "count", "traits_count", "entries_count", "time", "traits_length"),
+    ),
+    Kind.SETTLED: layout(record.SETTLED, "kind", "reason", "consumer", "queue", "time"),
+    Kind.DELIVERED: layout(record.DELIVERED, "kind", "zero", "zeros", "queue", "time"),
+    Kind.STATE: layout(
+        record.STATE,
+        *("kind", "cause", "delivered", "queue", "number", "deliveries", "attempts", "due", "time"),
+    ),
+    Kind.PAGE_SETTLED: layout(
+        record.PAGE_SETTLED, "kind", "reason", "consumer", "address", "queue", "page", "time"
+    ),
+    Kind.PAGE_STATE: layout(
+        record.PAGE_STATE,
+        *("kind", "cause", "delivered", "address", "queue", "page", "index"),
+        *("deliveries", "attempts", "due", "time"),
+    ),
+    Kind.SAMPLE: layout(record.SAMPLE, "kind", "zero", "zeros", "rows", "time"),
+}
+
+
 class Records:
     """The payloads of a file's bytes, those within transactions too, in the order in which they stand there.
 
-    ``torn`` is what is not whole at the end of a file that is not sealed, None where there is nothing.
+    ``names`` are those of numbers, ``non_durable`` the queues of a page that are not durable, ``queue_addresses`` the
+    addresses of queues, as far as the file has them. ``torn`` is what is not whole at the end of a file that is not
+    sealed, None where there is nothing.
     """
 
     def __init__(self, data: bytes, start: int = 0, stop: int = -1) -> None:
@@ -57,36 +90,35 @@ class Records:
         self.begins, self.ends = bounds[:, 0], bounds[:, 1]
         self.frames: Any = self.begins  # of the file's own records, of which some are transactions
         self.kinds: Any = self.bytes[self.begins]
-        self.names = {what: self._names(what) for what in (ADDRESS, QUEUE, CONSUMER)}
+        self.names: dict[int, dict[int, str]] = {what: {} for what in (ADDRESS, QUEUE, CONSUMER)}
+        self.non_durable: list[int] = []
         self._unwrap_transactions()
         self._unwrap_scoped()
-        self.queue_addresses = self._queue_addresses()
-        self.non_durable = self._non_durable_queues()
+        self._read_names()
+        _, _, bindings = self.structs(Kind.QUEUE_ADDRESS)
+        self.queue_addresses = dict(
+            zip(bindings["queue"].tolist(), bindings["address"].tolist(), strict=True)
+        )
         if start > self.first:
             inside = self.begins >= start + PREFIX.size
             self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
 
-    def of(self, kind: Kind, least: int) -> tuple[Any, Any]:
-        """Where payloads of a kind begin and end. ``least`` is how long one must be: others are faults."""
-        selected = self.kinds == int(kind)
+    def structs(self, kind: Kind) -> tuple[Any, Any, Any]:
+        """Where payloads of a kind begin and end, and their `FIELDS`. A payload that is shorter is a fault."""
+        fields, selected = FIELDS[kind], self.kinds == int(kind)
         begins, ends = self.begins[selected], self.ends[selected]
-        whole = ends - begins >= least
-        return self.only(whole, begins, ends)
-
-    def structs(self, kind: Kind, fields: Any) -> tuple[Any, Any, Any]:
-        """The same with the fields of fixed size at the beginning of each payload."""
-        begins, ends = self.of(kind, fields.itemsize)
+        begins, ends = self.only(ends - begins >= fields.itemsize, begins, ends)
         return begins, ends, self.fields(begins, fields)
 
-    def only(self, good: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
-        """Those payloads that are good; a fault for each of the others."""
+    def only(self, good: Any, begins: Any, *columns: Any) -> list[Any]:
+        """Of payloads that begin at ``begins`` those that are good, in each column; a fault for each of the others."""
         if good.all():
-            return begins, ends
+            return [begins, *columns]
         self.faults += [Fault(int(at), "wrong record length") for at in begins[~good]]
-        return begins[good], ends[good]
+        return [column[good] for column in (begins, *columns)]
 
     def fields(self, begins: Any, item: Any) -> Any:
-        """A structured array of what stands at some positions, all of it within the file."""
+        """An array of the items of one type that stand at some positions, all of them within the file."""
         if not len(begins):
             return np.zeros(0, item)
         return fixed_rows(self.bytes, item.itemsize, begins).view(item)[:, 0]
@@ -122,7 +154,7 @@ class Records:
         starts: Any = np.frombuffer(footer.starts, np.uint32).astype(np.int64)
         if len(starts) and starts.max() + PREFIX.size >= footer.size:
             return None
-        lengths = self.fields(starts, layout(length="<u4", crc="<u4"))["length"]
+        lengths = self.fields(starts, U4)
         begins = starts + PREFIX.size
         ends = begins + lengths
         before, behind = np.append(self.first, ends), np.append(starts, footer.size)
@@ -145,8 +177,10 @@ class Records:
         walk = SegmentScan(self.data)
         bounds = np.array(list(walk), np.int64).reshape(-1, 2)
         faults = walk.faults
-        if walk.footer is None and faults and _is_incomplete(faults[-1], len(self.data)):
-            self.torn = faults.pop()
+        if walk.footer is None and faults:
+            last = faults[-1]
+            if last.incomplete or last.at + PREFIX.size >= len(self.data):
+                self.torn = faults.pop()
         self.faults += faults
         return bounds
 
@@ -158,7 +192,15 @@ class Records:
             return
         parts: list[tuple[int, int]] = []
         for begin, end in zip(self.begins[selected].tolist(), self.ends[selected].tolist(), strict=True):
-            self._split_transaction(begin, end, parts)
+            at = begin + TRANSACTION.size
+            while at + 4 < end:
+                start = at + 4
+                at = start + int.from_bytes(self.data[at:start], "little")
+                if at > end or at == start:
+                    break
+                parts.append((start, at))
+            if at != end:
+                self.faults.append(Fault(begin, "wrong transaction length"))
         outside = np.stack((self.begins[~selected], self.ends[~selected]), axis=1)
         bounds = _sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)])
         self.begins, self.ends = bounds[:, 0], bounds[:, 1]
@@ -178,37 +220,13 @@ class Records:
         self.ends = self.ends[visible]
         self.kinds = self.bytes[self.begins]
 
-    def _split_transaction(self, begin: int, end: int, parts: list[tuple[int, int]]) -> None:
-        data, at = self.data, begin + TRANSACTION.size
-        while at + 4 < end:
-            start = at + 4
-            at = start + int.from_bytes(data[at:start], "little")
-            if at > end or at == start:
-                break
-            parts.append((start, at))
-        if at != end:
-            self.faults.append(Fault(begin, "wrong transaction length"))
-
-    def _names(self, what: int) -> dict[int, str]:
-        begins, ends = self.of(Kind.NAME, NAME.size)
-        names = {}
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            _, kind, _, number = NAME.unpack_from(self.data, begin)
-            if kind == what:
-                names[number] = self.data[begin + NAME.size : end].decode("utf-8", "replace")
-        return names
-
-    def _non_durable_queues(self) -> list[int]:
-        """In a page: the queues that are not durable."""
-        begins, _ = self.of(Kind.NAME, NAME.size)
-        found = (NAME.unpack_from(self.data, at) for at in begins.tolist())
-        return [number for _, what, non_durable, number in found if what == QUEUE and non_durable]
-
-    def _queue_addresses(self) -> dict[int, int]:
-        """The address of each queue that the file tells it of."""
-        begins, _ = self.of(Kind.QUEUE_ADDRESS, QUEUE_ADDRESS.size)
-        unpack, data = QUEUE_ADDRESS.unpack_from, self.data
-        return {queue: address for _, _, _, queue, address in (unpack(data, at) for at in begins.tolist())}
+    def _read_names(self) -> None:
+        for begin, end, name in zip(*(column.tolist() for column in self.structs(Kind.NAME)), strict=True):
+            _, what, non_durable, number = name
+            text = self.data[begin + NAME.size : end].decode("utf-8", "replace")
+            self.names.setdefault(what, {})[number] = text
+            if what == QUEUE and non_durable:
+                self.non_durable.append(number)
 
 
 def whole_records(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -239,10 +257,6 @@ def _has_unreadable(footer: Footer) -> bool:
         return False
     (count,) = _KINDS.unpack_from(more)
     return 0 in more[_KINDS.size : _KINDS.size + count]
-
-
-def _is_incomplete(fault: Fault, size: int) -> bool:
-    return fault.incomplete or fault.at + PREFIX.size >= size
 
 
 def _sorted_bounds(bounds: list[Any]) -> Any:

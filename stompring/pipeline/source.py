@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -39,13 +40,12 @@ from .files import (
     Position,
     Positions,
     Range,
-    TimesCache,
     dump_positions,
     load_positions,
     read_files,
     task_ranges,
 )
-from .options import OptionError, Options, TableScan
+from .options import LAST_NUMBER, OptionError, Options, TableScan
 from .workers import defers_errors, reporting_errors, reports_errors
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,6 @@ COPIES_KEY = "copies"
 
 #: Beside that: 0 until those copies are read, then 1; and a number that all their messages are below.
 COPIED_KEY = "copied"
-
-#: Above the number of any message.
-LAST_NUMBER = 2**63 - 1
 
 #: Beside them too: the identity of the data directory, where it has one. Offsets of earlier versions have none.
 IDENTITY_KEY = "identity"
@@ -79,7 +76,7 @@ class Partition(InputPartition):
 
     def batches(self, options: Options, gone: Callable[[str], None] | None = None) -> Iterator[Any]:
         """Record batches of the files. ``gone`` is called with those that are not there."""
-        files = DataFiles.of(options, self.identity)
+        files = DataFiles(options.root, options.retention, self.identity)
         return reporting_errors(read_files(files, self.value, self.wanted, gone))
 
 
@@ -92,17 +89,16 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._seen: dict[str, Position] | None = None  # the last positions that Spark asked about
         self._until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
         self._identity: bytes | None = None  # of the directory, as it was when Spark asked last
-        self._known = TimesCache()  # of files, for the next batch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": TimesCache()}
+        return {name: value for name, value in self.__dict__.items() if name != "_files"}
 
     # ---- Spark's names
 
     @reports_errors
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query begins that has no checkpoint yet."""
-        files = self._files()
+        files = self._files
         files.require()
         self._identity = files.identity()
         if self._options.streaming.latest:
@@ -131,7 +127,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Messages of which copies alone are left are older than the first file of the journal. They are all in the first
         batch, and so is what pages have of that time.
         """
-        stream_options, since, files = self._options.streaming, self._since(start), self._files()
+        stream_options, since, files = self._options.streaming, self._since(start), self._files
         most, least = Limit(), 0
         if not isinstance(limit, ReadAllAvailable):
             most = Limit(stream_options.bytes, stream_options.files, stream_options.rows)
@@ -149,39 +145,35 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where the data ends, for the progress that Spark tells."""
         if self._seen is None:
             return None
-        return self._offset(end_positions(self._files(), self._endings, self._seen))
+        return self._offset(end_positions(self._files, self._endings, self._seen))
 
     @reports_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What comes from now on is left for another query."""
-        self._until = end_positions(self._files(), self._endings, {})
+        self._until = end_positions(self._files, self._endings, {})
 
     @reports_errors
     def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Partition]:
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
-        files, wanted = self._files(), self._options.wanted
+        files, wanted = self._files, self._options.wanted
         folders = {name: position for name, position in until.items() if name not in (COPIES_KEY, COPIED_KEY)}
         ranges, lost = ranges_between(files, self._endings, since, folders)
         if lost:
             self._lost(", ".join(map(str, lost)))
         parts = self._parts(ranges, bool(wanted.copies))
         copied = until.get(COPIED_KEY)
-        if copied is not None and copied != since.get(COPIED_KEY):
-            return self._copies(since, until[COPIES_KEY], copied.offset) + parts
-        return parts
-
-    def _copies(self, since: Positions, border: Position, below: int) -> list[Partition]:
-        """Tasks for the messages below a number of which copies alone are left."""
-        files = self._files()
-        ranges, _ = ranges_between(files, (".journal",), since, {"journal": border})
-        footers = [files.footer(one.name) for one, _ in ranges]
+        if copied is None or copied == since.get(COPIED_KEY):
+            return parts
+        # tasks for the messages below a number of which copies alone are left
+        ranges, _ = ranges_between(files, (".journal",), since, {"journal": until[COPIES_KEY]})
+        below = copied.offset
         found = [
             each
-            for each, footer in zip(ranges, footers, strict=True)
-            if footer is None or footer.least_number < below
+            for each in ranges
+            if (footer := files.footer(each[0].name)) is None or footer.least_number < below
         ]
-        return self._parts(found, True, below)
+        return self._parts(found, True, below) + parts
 
     def read(self, partition: Partition) -> Iterator[Any]:
         """Record batches of one task's files."""
@@ -189,17 +181,15 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # ----
 
+    @cached_property
     def _files(self) -> DataFiles:
-        files = DataFiles.of(self._options)
-        files.known = self._known
-        return files
+        return DataFiles(self._options.root, self._options.retention)
 
     def _parts(
         self, ranges: Sequence[tuple[Range, int]], copies: bool, below: int | None = None
     ) -> list[Partition]:
-        files, wanted = self._files(), self._options.wanted
-        if wanted.addresses or wanted.since is not None or wanted.until is not None:
-            ranges = [each for each in ranges if files.may_contain(each[0].name, wanted)]
+        files, wanted = self._files, self._options.wanted
+        ranges = [each for each in ranges if files.may_contain(each[0].name, wanted)]
         wanted = replace(wanted, copies=copies, below=below)
         return [Partition(part, wanted, self._identity) for part in task_ranges(ranges)]
 
@@ -209,7 +199,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _since(self, offset: Mapping[str, str]) -> dict[str, Position]:
         """The positions of an offset, if they are of this directory. Raises `DirectoryReplaced`."""
-        files = self._files()
+        files = self._files
         files.require()
         self._identity = files.identity()
         was, now = offset.get(IDENTITY_KEY), self._identity and self._identity.hex()
@@ -222,9 +212,13 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return positions_of(offset)
 
     def _lost(self, what: str) -> None:
+        root = self._options.root
         if self._options.streaming.fail:
-            raise DataLoss(self._options.root, what)
-        log.warning("%s: %s deleted before it was read", self._options.root, what)
+            raise DataLoss(
+                f"{root}: {what} deleted before it was read: let the broker retain files for longer "
+                "(journal-retention-directory), or set option failOnDataLoss to false to continue without it"
+            )
+        log.warning("%s: %s deleted before it was read", root, what)
 
 
 def positions_of(offset: Mapping[str, str]) -> dict[str, Position]:
@@ -270,10 +264,13 @@ class StompringReader(DataSourceReader):
     @reports_errors
     def partitions(self) -> Sequence[Partition]:
         """The files there are now; one task without any where there are none."""
-        files = DataFiles.of(self._options)
+        files = DataFiles(self._options.root, self._options.retention)
         files.require()
         identity, wanted = files.identity(), self._options.wanted
-        ranges = task_ranges((Range(one.name), one.size) for one in files.listed(wanted))
+        every = files.every(ENDINGS[wanted.table])
+        ranges = task_ranges(
+            (Range(one.name), one.size) for one in every if files.may_contain(one.name, wanted)
+        )
         return [Partition(part, wanted, identity) for part in ranges or [()]]
 
     def read(self, partition: Partition) -> Iterator[Any]:

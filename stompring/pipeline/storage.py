@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -41,16 +42,6 @@ class ObjectStoreError(OSError):
     """A store, or how it is to be reached, is wrong; the text says what to do."""
 
 
-def check_url(text: str) -> str:
-    """``s3://BUCKET/PATH`` of either scheme, with the scheme ``s3``. Raises `ValueError`."""
-    url = f"{SCHEME}://{text.rstrip('/').partition('://')[2]}"
-    if not _URL.fullmatch(url):
-        raise ValueError(
-            f"must be s3://BUCKET/PATH, with letters, digits and ._=@+- in the names, not {text!r}"
-        )
-    return url
-
-
 @dataclass(frozen=True, slots=True)
 class S3Config:
     """How a store is reached. Without keys each library looks for a role of the machine, as its SDK does."""
@@ -67,11 +58,9 @@ class S3Config:
         """From the variables of AWS, and behind them its files of profiles. Raises `ObjectStoreError`."""
         given = os.environ if environment is None else environment
         profile = _aws_profile(given)
-        endpoint = (
+        endpoint = _endpoint(
             given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or profile.get("endpoint_url")
         )
-        if endpoint:
-            endpoint = _endpoint(endpoint)
         keys = given if given.get("AWS_ACCESS_KEY_ID") or given.get("AWS_SECRET_ACCESS_KEY") else profile
         access, secret, token = (
             keys.get(name) or keys.get(name.lower()) or None
@@ -81,10 +70,9 @@ class S3Config:
             missing = "AWS_SECRET_ACCESS_KEY" if secret is None else "AWS_ACCESS_KEY_ID"
             raise ObjectStoreError(f"{missing} is not set: an S3 key has an id and a secret")
         region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or profile.get("region")
-        if endpoint and not region:
-            region = REGION
+        region = region or (REGION if endpoint else None)
         virtual = given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() in ("1", "true")
-        return cls(endpoint or None, region or None, access, secret, token, bool(endpoint) and not virtual)
+        return cls(endpoint, region, access, secret, token, endpoint is not None and not virtual)
 
     @property
     def allow_http(self) -> bool:
@@ -93,9 +81,7 @@ class S3Config:
 
     def in_region(self, bucket: str) -> S3Config:
         """The same with a region: where none is given the store of AWS is asked where the bucket is."""
-        if self.region:
-            return self
-        return replace(self, region=_region_of(bucket))
+        return self if self.region else replace(self, region=_region_of(bucket))
 
     def environment(self) -> dict[str, str]:
         """As variables, for other processes."""
@@ -140,7 +126,9 @@ class S3Config:
         return found | {f"spark.executorEnv.{name}": value for name, value in self.environment().items()}
 
 
-def _endpoint(text: str) -> str:
+def _endpoint(text: str | None) -> str | None:
+    if not text:
+        return None
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
         raise ObjectStoreError(
@@ -196,18 +184,11 @@ def _arrow(config: S3Config) -> Any:
 
 
 class Entry(NamedTuple):
-    """A file: its path below the folder, with slashes, and how large it is."""
+    """A file: its path below the folder, with slashes, its size in bytes, and of an object the tag of its version."""
 
     name: str
     size: int
-
-
-class ObjectInfo(NamedTuple):
-    """An object: its name below the directory, its bytes, and the tag of this version of it."""
-
-    name: str
-    size: int
-    tag: str
+    tag: str = ""
 
 
 class ObjectStore:
@@ -224,43 +205,30 @@ class ObjectStore:
     def _key(self, name: str) -> str:
         return "/".join(filter(None, (self._prefix, name)))
 
-    def head(self, name: str) -> ObjectInfo | None:
+    def head(self, name: str) -> Entry | None:
         """An object, None where there is none of this name."""
-        import obstore
-
-        try:
-            with self._faults(name):
-                result = obstore.head(self._store, self._key(name))
-        except FileNotFoundError:
-            return None
-        return ObjectInfo(name, int(result["size"]), str(result["e_tag"]))
+        with suppress(FileNotFoundError), self._faults(name):
+            found = self._store.head(self._key(name))
+            return Entry(name, int(found["size"]), str(found["e_tag"]))
+        return None
 
     def listed(self, name: str = "", *, deep: bool = True) -> Iterator[Entry]:
         """The objects below a name, as below a directory; not ``deep``: without those in directories in it."""
-        import obstore
-
         base = self._key(name)
         with self._faults(name):
-            if deep:
-                found: Any = (one for some in obstore.list(self._store, base) for one in some)
-            else:
-                found = iter(obstore.list_with_delimiter(self._store, base)["objects"])
-            for one in found:
+            lists = self._store.list(base) if deep else [self._store.list_with_delimiter(base)["objects"]]
+            for one in chain.from_iterable(lists):
                 below = str(one["path"])[len(self._prefix) :].lstrip("/")
                 yield Entry(below, int(one["size"]))
 
     def read(self, name: str) -> tuple[bytes, str]:
         """An object, and the tag of its version. Raises `FileNotFoundError` too."""
-        import obstore
-
         with self._faults(name):
-            result = obstore.get(self._store, self._key(name))
+            result = self._store.get(self._key(name))
             return bytes(result.bytes()), str(result.meta["e_tag"])
 
     def read_from(self, name: str, start: int, size: int | None = None) -> bytes:
         """Bytes of an object from one on, so many or all, nothing behind its end. Raises `FileNotFoundError` too."""
-        import obstore
-
         if not start and size is None:
             return self.read(name)[0]
         found = self.head(name)
@@ -270,33 +238,26 @@ class ObjectStore:
         if start >= end:
             return b""
         with self._faults(name):
-            return bytes(obstore.get_range(self._store, self._key(name), start=start, end=end))
-
-    def write(self, name: str, data: bytes) -> None:
-        """In place of what there was."""
-        self._put(name, data, "overwrite")
+            return bytes(self._store.get_range(self._key(name), start=start, end=end))
 
     def create(self, name: str, data: bytes) -> str:
         """A new one; its tag. Raises `FileExistsError`, then nothing is written."""
-        return self._put(name, data, "create")
+        return self.put(name, data, "create")
 
     def replace(self, name: str, data: bytes, tag: str) -> str:
         """In place of the version with a tag; the new tag. Raises `FileExistsError` where it is another one now."""
-        return self._put(name, data, {"e_tag": tag})
+        return self.put(name, data, {"e_tag": tag})
 
-    def _put(self, name: str, data: bytes, mode: Any) -> str:
-        import obstore
-
+    def put(self, name: str, data: bytes, mode: Any = "overwrite") -> str:
+        """Write an object, by default in place of what there was; its tag."""
         with self._faults(name):
-            return str(obstore.put(self._store, self._key(name), data, mode=mode)["e_tag"])
+            return str(self._store.put(self._key(name), data, mode=mode)["e_tag"])
 
     def remove(self, *names: str) -> None:
         """Those of them that are there."""
-        import obstore
-
         if names:
             with self._faults(names[0]):
-                obstore.delete(self._store, [self._key(name) for name in names])
+                self._store.delete([self._key(name) for name in names])
 
     @contextmanager
     def _faults(self, name: str) -> Iterator[None]:
@@ -332,19 +293,15 @@ def _store_message(text: str) -> str:
 def _store(bucket: str, config: S3Config) -> Any:
     from obstore.store import S3Store
 
-    known = {"access_key_id": config.access_key, "secret_access_key": config.secret_key}
-    known |= {"session_token": config.session_token, "endpoint": config.endpoint}
     return S3Store(
         bucket,
-        region=config.region,
-        virtual_hosted_style_request=not config.path_style,
+        config=config.environment(),
         client_options={
             "allow_http": config.allow_http,
             "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT),
             "timeout": timedelta(seconds=REQUEST_TIMEOUT),
         },
         retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=RETRY_TIMEOUT)},
-        **{name: value for name, value in known.items() if value},
     )
 
 
@@ -369,20 +326,21 @@ def resolve_location(text: str) -> str:
     if parts.scheme not in SCHEMES:
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
         raise ValueError(f"must be a local directory, or a URL that begins with file:, {known}, not {text!r}")
-    if parts.scheme in (SCHEME, "s3a"):
-        return check_url(text)
-    return text.rstrip("/")
+    if parts.scheme not in (SCHEME, "s3a"):
+        return text.rstrip("/")
+    url = f"{SCHEME}://{text.rstrip('/').partition('://')[2]}"
+    if not _URL.fullmatch(url):
+        raise ValueError(
+            f"must be s3://BUCKET/PATH, with letters, digits and ._=@+- in the names, not {text!r}"
+        )
+    return url
 
 
+@dataclass
 class Folder:
-    """See the module. Methods raise `OSError`."""
+    """See the module. ``where`` as `resolve_location` gives it. Methods raise `OSError`."""
 
-    def __init__(self, where: str) -> None:
-        """``where`` as `resolve_location` gives it."""
-        self.where = where
-
-    def __repr__(self) -> str:
-        return f"Folder({self.where!r})"
+    where: str
 
     def __str__(self) -> str:
         return self.where
@@ -455,19 +413,15 @@ class Folder:
             yield from self.objects.listed(name, deep=deep)
             return
         base = self.path(name)
-        found = self.system.get_file_info(fs.FileSelector(base, recursive=deep, allow_not_found=True))
-        for info in found:
+        for info in self.system.get_file_info(fs.FileSelector(base, recursive=deep, allow_not_found=True)):
             if info.type == fs.FileType.File:
                 below = info.path[len(base) :].lstrip("/")
                 yield Entry(f"{name}/{below}" if name else below, info.size)
 
     def size(self, name: str) -> int | None:
         """Bytes of a file, None where there is none."""
-        if self.objects is not None:
-            found = self.objects.head(name)
-            return None if found is None else found.size
-        bytes_: int | None = self._info(name).size
-        return bytes_
+        found = self._info(name) if self.objects is None else self.objects.head(name)
+        return None if found is None else found.size
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """A file from some byte on, to its end or so many bytes. Raises `FileNotFoundError` too."""
@@ -491,7 +445,7 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """A whole file, in place of what there was: never half of it, and on this machine's disks when this returns."""
         if self.objects is not None:
-            self.objects.write(name, data)
+            self.objects.put(name, data)
             return
         target = self.path(name)
         self.make_directory(name.rpartition("/")[0])
@@ -500,7 +454,7 @@ class Folder:
                 remote.write(data)
             return
         os.replace(_write_temporary(target, data), target)
-        sync_directory(Path(target).parent)
+        sync_path(Path(target).parent)
 
     def create(self, name: str, data: bytes) -> None:
         """The same for a new file: of two processes that make it at once one does. Raises `FileExistsError`.
@@ -514,9 +468,10 @@ class Folder:
                 if self.objects.read(name)[0] != data:  # else it was we, and the answer was lost on its way
                     raise
             return
+        other = FileExistsError(f"{self.where}/{name} was written by another process")
         if self.local is None:
             if self.exists(name):
-                raise FileExistsError(f"{self.where}/{name} was written by another process")
+                raise other
             self.write(name, data)
             return
         target = self.path(name)
@@ -525,15 +480,14 @@ class Folder:
         try:
             os.link(draft, target)
         except FileExistsError:
-            raise FileExistsError(f"{target} was written by another process") from None
+            raise other from None
         except OSError:  # there are no links
             if os.path.exists(target):
-                raise FileExistsError(f"{target} was written by another process") from None
+                raise other from None
             os.replace(draft, target)
         finally:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
-        sync_directory(Path(target).parent)
+            draft.unlink(missing_ok=True)
+        sync_path(Path(target).parent)
 
     def make_directory(self, name: str = "") -> None:
         """One, with those above it; object stores need none."""
@@ -557,28 +511,23 @@ class Folder:
     def sync(self, name: str) -> None:
         """Let what can be read of a file now be safe from a power cut; only files of this machine need that."""
         if self.local is not None:
-            sync_file(self.local / name)
+            sync_path(self.local / name)
 
 
-def _write_temporary(target: str, data: bytes) -> str:
+def _write_temporary(target: str, data: bytes) -> Path:
     """A file beside another one, with what that is going to have."""
-    draft = f"{target}.{uuid4().hex}.new"
-    with open(draft, "wb") as file:
+    draft = Path(f"{target}.{uuid4().hex}.new")
+    with draft.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     return draft
 
 
-def sync_file(path: Path) -> None:
-    """Let what can be read of a file be safe from a power cut."""
+def sync_path(path: Path) -> None:
+    """Let what can be read of a file, or the names in a directory, be safe from a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_directory(path: Path) -> None:
-    """Let the names in a directory be safe from a power cut."""
-    sync_file(path)

@@ -26,11 +26,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from stompring.errors import PipelineError, StoreError
 
-from .backlog import DataLoss, DirectoryReplaced
-from .options import OptionError
-
 #: Errors shown by their message alone. Any other exception is a defect and keeps its traceback.
-EXPECTED = (OptionError, DataLoss, DirectoryReplaced, StoreError, OSError, PipelineError)
+EXPECTED = (PipelineError, StoreError, OSError)
 
 #: Tells PySpark's workers to show an exception without its traceback.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"

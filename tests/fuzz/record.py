@@ -152,7 +152,7 @@ def _as_arrays(data):
     records = Records(data)
     ends = records.ends
     expect(not len(ends) or int(ends.max()) <= len(data), "an array has a record that is outside")
-    for batch in message_batches(records, TableScan()):
+    for _, batch in message_batches(records, TableScan()):
         batch.validate(full=True)
         expect(max(map(len, batch.column("body").to_pylist())) <= len(data), "a body is longer than the file")
 

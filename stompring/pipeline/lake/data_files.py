@@ -7,9 +7,10 @@ executors write files, and a commit in the driver makes them part of a table.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -19,15 +20,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompring.pipeline.arrays import TABLES, arrow_schema, distinct, indices, milliseconds, nulls, strings
-from stompring.pipeline.events import grouped_event_batches
-from stompring.pipeline.files import DataFiles, Range, sample_batches
-from stompring.pipeline.messages import Messages, grouped_batches, message_batches
-from stompring.pipeline.options import TableScan
+from stompring.pipeline.arrays import (
+    TABLES,
+    TYPES,
+    arrow_schema,
+    by_group,
+    distinct,
+    indices,
+    integers_of,
+    strings,
+)
+from stompring.pipeline.files import DataFiles, Range, table_batches
+from stompring.pipeline.options import LAST_NUMBER, TableScan
 from stompring.pipeline.records import Records
-from stompring.pipeline.storage import Folder, sync_directory, sync_file
-from stompring.pipeline.workers import reporting_errors, reports_errors
-from stompring.store.record import ADDRESS
+from stompring.pipeline.storage import Folder, sync_path
+from stompring.pipeline.workers import error_reporting, reports_errors
 
 #: Partition columns, behind the others.
 DATE, BUCKET = "date", "bucket"
@@ -40,7 +47,10 @@ TIME_COLUMNS = {"messages": "timestamp", "events": "time", "samples": "time"}
 
 
 class NewFile(NamedTuple):
-    """A Parquet file below a table's folder that no commit has named yet. ``stats`` is JSON, as Delta wants it."""
+    """A Parquet file below a table's folder that no commit has named yet. ``stats`` is JSON, as Delta wants it.
+
+    ``date`` is empty in a table without partitions.
+    """
 
     path: str
     size: int
@@ -50,83 +60,64 @@ class NewFile(NamedTuple):
     stats: str
 
 
-def stats_of(rows: int, columns: dict[str, tuple[Any, Any, int]]) -> str:
-    """Statistics of a file as Delta has them: the least, the greatest and the number of nulls of columns."""
-    return json.dumps(
-        {
-            "numRecords": rows,
-            "minValues": {name: least for name, (least, _, _) in columns.items() if least is not None},
-            "maxValues": {name: most for name, (_, most, _) in columns.items() if most is not None},
-            "nullCount": {name: nulls for name, (_, _, nulls) in columns.items()},
-        }
-    )
-
-
 #: Bytes of rows that wait to be written as one row group, of one file and of all together.
 ROW_GROUP_BYTES, BUFFERED_BYTES = 32 << 20, 128 << 20
 
 DAY = 86_400_000_000  # microseconds
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_Key = tuple[int, int]  # days since the epoch, bucket
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC
 
 
 class TableWriter:
     """The files of one task for one table. Nobody sees them until a commit names them."""
 
     def __init__(self, folder: Folder, table: str, buckets: int, batch: str, broker: str) -> None:
-        self._folder = folder
-        self._broker = broker
-        self._table = table
-        self._buckets = buckets
-        self._batch = batch
-        self._schema = arrow_schema(table, tuple(TABLES[table]))
-        self._open: dict[_Key, FileWriter] = {}
-        self._crcs: dict[str | None, int] = {}
+        self._folder, self._table = folder, table
+        self._buckets, self._batch, self._broker = buckets, batch, broker
+        self._schema = arrow_schema(table).append(pa.field(BROKER, pa.string()))
+        # all columns that can be compared: a reader may take a column that is left out, while others are there, for one
+        # without values (deltalake 1.6 does)
+        self._statistics = [
+            field.name
+            for field in self._schema
+            if not (pa.types.is_binary(field.type) or pa.types.is_nested(field.type))
+        ]
+        self._dictionaries = [
+            name for name in DICTIONARY_COLUMNS if name.partition(".")[0] in self._schema.names
+        ]
+        self._open: dict[int, FileWriter] = {}  # by the number of the file: its day and its bucket
 
     def add(self, batch: Any) -> None:
         """Rows, as a record batch with all columns of the table."""
-        for code, rows in self.grouped(batch):
-            self.add_group(code, rows)
-
-    def grouped(self, batch: Any) -> Iterator[tuple[int, Any]]:
-        """The rows of a record batch with all columns of the table, those of each file, and before them its number."""
         days = integers_of(batch.column(TIME_COLUMNS[self._table]), np.int64) // DAY
-        codes = days * self._buckets + self._buckets_of(batch.column("address"))
-        for code in np.unique(codes).tolist():
-            which = np.flatnonzero(codes == code)
-            yield code, batch if len(which) == len(codes) else batch.take(indices(which))
+        addresses = batch.column("address").dictionary_encode(null_encoding="encode")
+        buckets = self._buckets_of(addresses.dictionary.to_pylist(), integers_of(addresses.indices, np.int32))
+        for code, which in by_group(days * self._buckets + buckets):
+            self.add_group(code, batch if which.all() else batch.take(indices(np.flatnonzero(which))))
 
     def add_group(self, code: int, rows: Any) -> None:
         """Rows of one file, by what `groups` gave for them."""
-        key = (code // self._buckets, code % self._buckets)
-        if key not in self._open:
-            self._open[key] = FileWriter(self._folder, self._schema, key, self._batch, self._broker)
-        self._open[key].add(rows)
+        if code not in self._open:
+            day, bucket = divmod(code, self._buckets)
+            date = str(np.datetime64(day, "D"))
+            path = f"{DATE}={date}/{BUCKET}={bucket}/part-{self._batch}-{uuid4().hex}.parquet"
+            self._open[code] = FileWriter(
+                self._folder, path, self._schema, date, bucket, self._statistics, self._dictionaries
+            )
+        self._open[code].add(rows.append_column(BROKER, _repeated(self._broker, rows.num_rows)))
         if sum(part.waiting for part in self._open.values()) > BUFFERED_BYTES:
             max(self._open.values(), key=lambda part: part.waiting).write()
 
-    def groups(self, times: Any, addresses: Any, names: dict[int, str]) -> Any:
+    def groups(self, times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
         """The file of each row as a number, from its time (epoch ms) and the number of its address."""
-        days = milliseconds(times) * 1000 // DAY
         ids, which = distinct(addresses)
-        return days * self._buckets + np.array([self._bucket(names.get(id_)) for id_ in ids.tolist()])[which]
+        return times * 1000 // DAY * self._buckets + self._buckets_of(map(names.get, ids.tolist()), which)
 
-    def of_messages(self, messages: Messages) -> Any:
-        """The same for messages."""
-        fixed = messages.fixed
-        return self.groups(fixed["timestamp"], fixed["address"], messages.records.names[ADDRESS])
-
-    def _buckets_of(self, addresses: Any) -> Any:
-        codes = addresses.dictionary_encode(null_encoding="encode")
-        known = [self._bucket(name) for name in codes.dictionary.to_pylist()]
-        return np.array(known, np.int64)[integers_of(codes.indices, np.int32)]
-
-    def _bucket(self, address: str | None) -> int:
-        if address not in self._crcs:
-            self._crcs[address] = bucket_of(address, self._buckets)
-        return self._crcs[address]
+    def _buckets_of(self, addresses: Iterable[str | None], which: Any) -> Any:
+        """Return the bucket of each row: the CRC-32 of its address, modulo the number of buckets. ``which`` has the
+        index of the address of each row."""
+        codes = [crc32((address or "").encode()) % self._buckets for address in addresses]
+        return np.array(codes, np.int64)[which]
 
     def close(self) -> list[NewFile]:
         """Complete the files, and let them be safe from a power cut."""
@@ -136,66 +127,76 @@ class TableWriter:
         return files
 
 
+@dataclass
 class FileWriter:
-    """One file. ``schema`` is that of the rows that are added; the column ``broker`` is put behind them."""
+    """A Parquet file. ``statistics`` are the columns whose least and greatest values a commit has, ``dictionaries`` the
+    columns of few different values. Without them the defaults of Parquet hold, and a commit has no such values."""
 
-    def __init__(self, folder: Folder, schema: Any, key: _Key, batch: str, broker: str) -> None:
-        self._folder, self._schema = folder, schema
-        self._broker = broker
-        date = np.datetime64(key[0], "D").astype(str)
-        self._date, self._bucket = str(date), key[1]
-        name = f"part-{batch}-{uuid4().hex}.parquet"
-        self._path = f"{DATE}={self._date}/{BUCKET}={self._bucket}/{name}"
-        self._writer: Any = None
-        self._rows = 0
-        self._batches: list[Any] = []
-        self._metadata: list[Any] = []  # of the file, once it is closed
-        self.waiting = 0
+    folder: Folder
+    path: str
+    schema: Any
+    date: str = ""
+    bucket: int = 0
+    statistics: Sequence[str] | None = None
+    dictionaries: Sequence[str] | None = None
+    waiting: int = 0  # bytes of rows that are not written yet
+    written: int = 0  # bytes of rows that are
+    _rows: int = 0
+    _batches: list[Any] = field(default_factory=list)
+    _metadata: list[Any] = field(default_factory=list)  # of the file, once it is closed
 
     def add(self, batch: Any) -> None:
-        """Rows of that date and bucket."""
+        """Add rows, as a record batch of the schema."""
         self._batches.append(batch)
         self._rows += batch.num_rows
         self.waiting += batch.nbytes
         if self.waiting > ROW_GROUP_BYTES:
             self.write()
 
+    @cached_property
+    def _writer(self) -> Any:
+        self.folder.make_directory(self.path.rpartition("/")[0])
+        return pq.ParquetWriter(
+            self.folder.path(self.path),
+            self.schema,
+            filesystem=self.folder.system,
+            compression="zstd",  # what costs the least beside reading and decoding
+            compression_level=1,
+            use_dictionary=True if self.dictionaries is None else self.dictionaries,
+            write_statistics=True if self.statistics is None else self.statistics,
+            metadata_collector=self._metadata,
+            coerce_timestamps="us",
+        )
+
     def write(self) -> None:
         """Write the rows that wait as one row group."""
-        if self._writer is None:
-            target = self._folder.path(self._path)
-            self._folder.make_directory(self._path.rpartition("/")[0])
-            # the compression that costs the least beside reading and decoding
-            self._writer = pq.ParquetWriter(
-                target,
-                self._schema.append(pa.field(BROKER, pa.string())),
-                filesystem=self._folder.system,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=[BROKER, *_dictionaries(self._schema.names)],
-                write_statistics=[BROKER, *_statistics_columns(self._schema)],
-                metadata_collector=self._metadata,
-                coerce_timestamps="us",
-            )
         if self._batches:
-            rows = pa.Table.from_batches(self._batches, self._schema)
-            self._writer.write_table(rows.append_column(BROKER, _repeated(self._broker, rows.num_rows)))
+            self._writer.write_table(pa.Table.from_batches(self._batches, self.schema))
+        self.written += self.waiting
         self._batches, self.waiting = [], 0
 
     def close(self) -> NewFile:
         """Complete the file. It is safe from a power cut after `sync_files`."""
         self.write()
         self._writer.close()
-        size = self._folder.size(self._path) or 0
-        shown = {
-            name: _range(self._metadata[0], name, self._rows)
-            for name in (BROKER, *_statistics_columns(self._schema))
+        size = self.folder.size(self.path) or 0
+        shown = {name: _range(self._metadata[0], name, self._rows) for name in self.statistics or ()}
+        stats = {
+            "numRecords": self._rows,
+            "minValues": {name: least for name, (least, _, _) in shown.items() if least is not None},
+            "maxValues": {name: most for name, (_, most, _) in shown.items() if most is not None},
+            "nullCount": {name: nulls for name, (_, _, nulls) in shown.items()},
         }
-        return NewFile(self._path, size, self._rows, self._date, self._bucket, stats_of(self._rows, shown))
+        return NewFile(self.path, size, self._rows, self.date, self.bucket, json.dumps(stats))
 
 
-#: Columns of few different values.
+#: What Parquet calls the names within a map.
+MAP_KEYS = "key_value.key"
+
+#: Columns of few different values. Of headers there are few names.
 DICTIONARY_COLUMNS = (
+    BROKER,
+    f"headers.{MAP_KEYS}",
     "address",
     "queue",
     "event",
@@ -207,43 +208,9 @@ DICTIONARY_COLUMNS = (
     "expires",
 )
 
-#: What Parquet calls the names within a map.
-MAP_KEYS = "key_value.key"
-
-
-def _dictionaries(names: list[str]) -> list[str]:
-    """Columns of a table that have a dictionary: the names of headers too, of which there are few."""
-    few = [name for name in DICTIONARY_COLUMNS if name in names]
-    return [*few, f"headers.{MAP_KEYS}"] if "headers" in names else few
-
-
-def bucket_of(address: str | None, buckets: int) -> int:
-    """The bucket of an address: the CRC-32 of its name, as zlib has it, modulo the number of buckets."""
-    return crc32((address or "").encode()) % buckets
-
-
-def integers_of(column: Any, type_: Any) -> Any:
-    """The values of a column without nulls (times in microseconds), not copied."""
-    data = column.buffers()[1]
-    if data is None:
-        return np.zeros(0, type_)
-    return np.frombuffer(data, type_)[column.offset : column.offset + len(column)]
-
 
 #: What stands for the least and the greatest of texts that are too long for Parquet's statistics.
 _FIRST, _LAST = "", "\U0010ffff" * 8
-
-
-def _statistics_columns(schema: Any) -> list[str]:
-    """The columns whose least and greatest values a commit tells: all that can be compared.
-
-    A reader may take a column that is left out, while others are there, for one without values (deltalake 1.6 does).
-    """
-    return [
-        field.name
-        for field in schema
-        if not (pa.types.is_binary(field.type) or pa.types.is_nested(field.type))
-    ]
 
 
 def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
@@ -259,22 +226,15 @@ def _range(metadata: Any, name: str, rows: int) -> tuple[Any, Any, int]:
         one.null_count < group.num_rows for one, group in zip(statistics_, groups, strict=True)
     ):
         return _FIRST, _LAST, nulls
-    least, most = min(one for one, _ in ranges), max(one for _, one in ranges)
-    if isinstance(least, datetime):
-        return _instant(least), _instant(most), nulls
-    return least, most, nulls
+    return min(one for one, _ in ranges), max(one for _, one in ranges), nulls
 
 
 def _value(statistics_: Any, raw: Any) -> Any:
     """What stands for a value in a file's statistics. Not ``told.min``: for times pyarrow imports pandas."""
     kind = statistics_.logical_type.type
     if kind == "TIMESTAMP":
-        return _EPOCH + timedelta(microseconds=raw)
+        return f"{(_EPOCH + timedelta(microseconds=raw)).isoformat(timespec='milliseconds')}Z"
     return raw.decode() if kind == "STRING" else raw
-
-
-def _instant(time: datetime) -> str:
-    return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def sync_files(folder: Folder, files: list[NewFile]) -> None:
@@ -283,12 +243,14 @@ def sync_files(folder: Folder, files: list[NewFile]) -> None:
     if root is None:
         return
     for file in files:
-        sync_file(root / file.path)
+        folder.sync(file.path)
     for directory in {parent for file in files for parent in Path(file.path).parents}:
-        sync_directory(root / directory)
+        sync_path(root / directory)
 
 
-FULL_SCANS = {name: TableScan(table=name, columns=tuple(columns)) for name, columns in TABLES.items()}
+#: Scans of all rows of each table without copies of messages, and of the copies alone.
+FULL_SCANS = {name: TableScan(name, tuple(columns), copies=False) for name, columns in TABLES.items()}
+_COPIES = TableScan(below=LAST_NUMBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,13 +290,9 @@ class TaskOutput:
         self.read += other.read
         self.faults += other.faults
 
-    def dumped(self) -> bytes:
-        """As JSON."""
-        return json.dumps(asdict(self)).encode()
-
     @classmethod
     def loaded(cls, text: str) -> TaskOutput:
-        """From what `dump_positions` gives."""
+        """From JSON."""
         document = json.loads(text)
         files = {name: [NewFile(*file) for file in files] for name, files in document["files"].items()}
         faults = [(name, at, reason) for name, at, reason in document["faults"]]
@@ -344,46 +302,39 @@ class TaskOutput:
 class _Task:
     """The tables' files that are open, and what is to be told of them."""
 
-    def __init__(self, job: BatchJob) -> None:
+    def __init__(self, job: BatchJob, ending: str = "") -> None:
+        """``ending`` is that of the batch in the names of files."""
         self.job = job
         self.done = TaskOutput()
         self.files = DataFiles(job.root, job.retention, job.identity)
-        lake = Folder(job.lake)
+        lake, batch = Folder(job.lake), f"{job.batch:06d}{ending}"
         self.parts = {
-            name: TableWriter(lake.folder(name), name, job.buckets, f"{job.batch:06d}", job.broker)
-            for name in job.tables
+            name: TableWriter(lake.folder(name), name, job.buckets, batch, job.broker) for name in job.tables
         }
         self.copies: list[Any] = []
 
     def read(self, one: Range) -> None:
         data = self.files.read(one.name)
-        if data is None:
-            self.done.faults.append((one.name, one.start, "deleted before it was read"))
-            return
-        if why := self.files.misplaced(one.name, data):
+        why = "deleted before it was read" if data is None else self.files.misplaced(one.name, data)
+        if data is None or why:
             self.done.faults.append((one.name, one.start, why))
             return
         self.done.read += (len(data) if one.stop < 0 else one.stop) - one.start
         records = Records(data, one.start, one.stop)
         tables = ("samples",) if one.name.endswith(".samples") else ("messages", "events")
         for table in filter(self.parts.__contains__, tables):
-            for group, batch in self.batches(table, records):
-                self.parts[table].add_group(group, batch)
-                self.done.rows[table] = self.done.rows.get(table, 0) + batch.num_rows
+            part = self.parts[table]
+            for code, batch in table_batches(
+                records, FULL_SCANS[table], part.groups, self.files.page_messages
+            ):
+                part.add_group(code, batch)
+                self.count(table, batch)
         if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):  # both need them
-            self.copies += message_batches(records, FULL_SCANS["messages"], copies=True)
+            self.copies += [batch for _, batch in table_batches(records, _COPIES)]
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
 
-    def batches(self, table: str, records: Records) -> Iterator[tuple[int, Any]]:
-        """Rows of a table, and before them the number of their file."""
-        parts, wanted = self.parts[table], FULL_SCANS[table]
-        if table == "messages":
-            yield from grouped_batches(records, wanted, parts.of_messages, copies=False)
-        elif table == "events":
-            yield from grouped_event_batches(records, wanted, parts.groups, self.files.page_messages)
-        else:
-            for batch in sample_batches(records, wanted):
-                yield from parts.grouped(batch)
+    def count(self, table: str, rows: Any) -> None:
+        self.done.rows[table] = self.done.rows.get(table, 0) + rows.num_rows
 
     def close(self) -> TaskOutput:
         self.done.files = {name: part.close() for name, part in self.parts.items()}
@@ -398,40 +349,31 @@ class _Task:
         return self.done
 
 
-def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[TaskOutput]:
-    """The messages of copies whose originals the lake has not, with the events that they were added."""
-    done = TaskOutput()
-    lake = Folder(job.lake)
-    parts = {
-        name: TableWriter(lake.folder(name), name, job.buckets, f"{job.batch:06d}-copies", job.broker)
-        for name in job.tables
-        if name != "samples"
-    }
-    schema = arrow_schema("messages", tuple(TABLES["messages"]))
-    for batch in batches:
-        for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
-            for name, part in parts.items():
-                new = rows if name == "messages" else _added(rows)
-                part.add(new)
-                done.rows[name] = done.rows.get(name, 0) + new.num_rows
-    done.files = {name: part.close() for name, part in parts.items()}
-    yield done
+def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
+    """Write copies whose originals the lake has not, with the events that they were added. Called in tasks; the row is
+    the `TaskOutput` as JSON."""
+    schema = arrow_schema("messages")
+    with error_reporting():
+        task = _Task(job, "-copies")
+        for batch in batches:
+            for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
+                for name, new in (("messages", rows), ("events", _added(rows))):
+                    if name in task.parts:
+                        task.parts[name].add(new)
+                        task.count(name, new)
+        done = json.dumps(asdict(task.close())).encode()
+        yield pa.RecordBatch.from_arrays([strings([done])], ["done"])
 
 
 def _added(messages: Any) -> Any:
     """Events that durable messages entered their queues."""
     messages = messages.filter(messages.column("durable"))
     count = messages.num_rows
-    same = {"time": "timestamp", "address": "address", "queue": "queue", "message_id": "message_id"}
-    columns = []
-    for name, type_ in TABLES["events"].items():
-        if name in same:
-            columns.append(messages.column(same[name]))
-        elif name == "event":
-            columns.append(_repeated("added", count))
-        else:
-            columns.append(nulls(type_, count))
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema("events", tuple(TABLES["events"])))
+    given = {name: messages.column(name) for name in ("address", "queue", "message_id")}
+    given |= {"time": messages.column("timestamp"), "event": _repeated("added", count)}
+    types = TABLES["events"].items()
+    columns = [given[name] if name in given else pa.nulls(count, TYPES[type_]) for name, type_ in types]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema("events"))
 
 
 def _repeated(text: str, count: int) -> Any:
@@ -477,14 +419,3 @@ def ingest_ranges(job: BatchJob, batch_progress: BatchProgress | None, ranges: I
     if batch_progress is not None:
         batch_progress.add(done)
     return done
-
-
-class WriteCopies:
-    """Called in tasks, with copies of messages."""
-
-    def __init__(self, job: BatchJob) -> None:
-        self.job = job
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for done in reporting_errors(write_copies(self.job, batches)):
-            yield pa.RecordBatch.from_arrays([strings([done.dumped()])], ["done"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import time
@@ -27,11 +27,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, StructType
 from deltalake.transaction import AddAction, Transaction
 
+from stompring.errors import PipelineError
 from stompring.pipeline import arrays
-from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.files import Positions, load_positions
-from stompring.pipeline.storage import Folder, sync_directory, sync_file
+from stompring.pipeline.storage import Folder, sync_path
 
 from .data_files import BROKER, BUCKET, DATE, TIME_COLUMNS, NewFile
 
@@ -42,7 +42,7 @@ DEFAULT_BROKER = "main"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
-class UnknownBroker(ValueError):
+class UnknownBroker(PipelineError):
     """A lake has no broker of this name, or several of which none was named."""
 
 
@@ -61,11 +61,6 @@ class Broker:
     state: str
     writer: str
 
-    @classmethod
-    def new(cls, name: str, identity: str | None, data: str) -> Broker:
-        """A broker that the lake has not seen before. Raises `ValueError` for what cannot be a name."""
-        return cls(check_name(name), identity, data, f"brokers/{name}", f"stompring-ingest-{name}")
-
     @property
     def directory(self) -> bytes | None:
         """The identity as segments have it."""
@@ -73,12 +68,12 @@ class Broker:
 
     def dumped(self) -> dict[str, Any]:
         """As it stands in ``lake.json``, under its name."""
-        return {"identity": self.identity, "data": self.data, "state": self.state, "writer": self.writer}
+        return {name: value for name, value in asdict(self).items() if name != "name"}
 
     @classmethod
     def loaded(cls, name: str, entry: Mapping[str, Any]) -> Broker:
-        """From what `dump_positions` gives. Raises `KeyError`, `TypeError`."""
-        return cls(name, entry["identity"], entry["data"], str(entry["state"]), str(entry["writer"]))
+        """From what `dumped` gives. Raises `KeyError`, `TypeError`."""
+        return cls(name, *(entry[each] for each in ("identity", "data", "state", "writer")))
 
 
 def identified_broker(
@@ -91,16 +86,15 @@ def identified_broker(
     """
     known = brokers.get(name)
     here = f"data directory {data} has {'no identity' if identity is None else f'identity {identity}'}"
-    other = next(
-        (one for one in brokers.values() if one.name != name and _is_same(one, identity, data)), None
-    )
-    if other is not None:
-        raise DirectoryReplaced(
-            f"{here}, and the lake {lake} has it as broker {other.name!r} (at {other.data}): ingesting it under a "
-            f"second name would duplicate each message; use --as {other.name}"
-        )
+    for other in brokers.values():
+        same = other.data == data if identity is None else other.identity == identity
+        if same and other.name != name:
+            raise DirectoryReplaced(
+                f"{here}, and the lake {lake} has it as broker {other.name!r} (at {other.data}): ingesting it under a "
+                f"second name would duplicate each message; use --as {other.name}"
+            )
     if known is None:
-        return Broker.new(name, identity, data)
+        return Broker(check_name(name), identity, data, f"brokers/{name}", f"stompring-ingest-{name}")
     if known.identity is not None and known.identity != identity:
         raise DirectoryReplaced(
             f"{here}, but broker {name!r} of the lake {lake} has identity {known.identity} (at {known.data}): the "
@@ -108,10 +102,6 @@ def identified_broker(
             "name: --as NAME"
         )
     return replace(known, identity=identity, data=data)
-
-
-def _is_same(broker: Broker, identity: str | None, data: str) -> bool:
-    return broker.data == data if identity is None else broker.identity == identity
 
 
 def check_name(name: str) -> str:
@@ -145,15 +135,15 @@ BATCH_KEY, BROKER_KEY, ROWS_KEY, END_KEY = (
 def arrow_schema(table: str) -> Any:
     """The columns of a lake's table."""
     more = [pa.field(BROKER, pa.string()), pa.field(DATE, pa.date32()), pa.field(BUCKET, pa.int32())]
-    return pa.schema([*arrays.arrow_schema(table, tuple(TABLES[table])), *more])
+    return pa.schema([*arrays.arrow_schema(table), *more])
 
 
+@dataclass(eq=False)
 class Table:
     """A Delta table in a folder. Methods raise what delta-rs raises."""
 
-    def __init__(self, folder: Folder, name: str) -> None:
-        self.folder = folder
-        self.name = name
+    folder: Folder
+    name: str
 
     def exists(self) -> bool:
         """Whether it was made."""
@@ -176,13 +166,42 @@ class Table:
         """The table as it is now, or was at a version."""
         return DeltaTable(self.folder.where, version=version, storage_options=self.folder.storage_options)
 
+    def transact(
+        self,
+        table: Any,
+        files: Sequence[NewFile],
+        transaction: Transaction,
+        mode: str = "append",
+        about: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make files part of the table, as it was opened, in one commit."""
+        actions = [
+            AddAction(
+                file.path,
+                file.size,
+                {DATE: file.date, BUCKET: str(file.bucket)} if file.date else {},
+                int(time() * 1000),
+                True,
+                file.stats,
+            )
+            for file in files
+        ]
+        table.create_write_transaction(
+            actions,
+            mode,
+            table.schema(),
+            partition_by=table.metadata().partition_columns,
+            commit_properties=CommitProperties(custom_metadata=about, app_transactions=[transaction]),
+        )
+        self.sync_log()
+
     def sync_log(self) -> None:
         """Let the last commits be safe from a power cut."""
         if self.folder.local is not None:
             log = self.folder.local / "_delta_log"
             for path in sorted(log.glob("*.json"))[-2:]:
-                sync_file(path)
-            sync_directory(log)
+                sync_path(path)
+            sync_path(log)
 
     def actions(self, version: int | None = None) -> Any:
         """What its log has of each of its files, as a table of Arrow."""
@@ -211,9 +230,8 @@ class Table:
         """
         table = self.open(version)
         schema = pa.schema(table.schema().to_arrow())
-        file_format = ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
-        )
+        options = ds.ParquetFragmentScanOptions(pre_buffer=True)
+        file_format = ds.ParquetFileFormat(default_fragment_scan_options=options)
         fragments = [
             file_format.make_fragment(
                 self.folder.path(unquote(file["path"])),
@@ -235,7 +253,7 @@ class Table:
         filters = None if date is None else [(DATE, "=", date)]
         result = table.optimize.compact(filters, target_size=target_size)
         for path in table.file_uris() if self.folder.local is not None else []:
-            sync_file(Path(path))
+            sync_path(Path(path))
         self.sync_log()
         return int(result["numFilesAdded"]), int(result["numFilesRemoved"])
 
@@ -244,14 +262,12 @@ class Table:
 
         ``keep`` are versions of which all files stay.
         """
-        found: list[str] = self.open().vacuum(
-            retention_hours=hours,
-            dry_run=dry_run,
-            enforce_retention_duration=False,
-            full=True,
-            keep_versions=list(keep) or None,
+        keep_versions = list(keep) or None
+        return list(
+            self.open().vacuum(
+                hours, dry_run, enforce_retention_duration=False, full=True, keep_versions=keep_versions
+            )
         )
-        return found
 
 
 class LakeTable(Table):
@@ -292,34 +308,13 @@ class LakeTable(Table):
         if _committed(table, writer) >= batch:
             return False
         rows = sum(file.rows for file in files)
-        now = int(time() * 1000)
-        actions = [
-            AddAction(
-                file.path,
-                file.size,
-                {DATE: file.date, BUCKET: str(file.bucket)},
-                now,
-                True,
-                file.stats,
-            )
-            for file in files
-        ]
-        written = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: str(rows), END_KEY: end}
+        about = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: str(rows), END_KEY: end}
         try:
-            table.create_write_transaction(
-                actions,
-                "append",
-                table.schema(),
-                partition_by=[DATE, BUCKET],
-                commit_properties=CommitProperties(
-                    custom_metadata=written, app_transactions=[Transaction(writer, batch)]
-                ),
-            )
+            self.transact(table, files, Transaction(writer, batch), about=about)
         except CommitFailedError:  # the writer has committed something since the table was opened
             if self.committed(writer) < batch:
                 raise
             return False
-        self.sync_log()
         return True
 
     def frame(self, spark: Any, version: int | None = None) -> Any:
@@ -405,10 +400,11 @@ def _partition_expression(file: Mapping[str, Any], schema: Any) -> Any:
 
 def spark_url(uri: str) -> str:
     """Hadoop's names of schemes, and a local path as a URL."""
-    for arrow, hadoop in (("s3://", "s3a://"), ("gcs://", "gs://")):
-        if uri.startswith(arrow):
-            return hadoop + uri[len(arrow) :]
-    return f"file://{uri}" if uri.startswith("/") else uri  # not escaped: Hadoop would not undo it
+    scheme, separator, path = uri.partition("://")
+    if not separator:
+        return f"file://{uri}"  # not escaped: Hadoop would not undo it
+    hadoop = {"s3": "s3a", "gcs": "gs"}.get(scheme, scheme)
+    return f"{hadoop}://{path}"
 
 
 #: What Delta calls what is done to a table, and what the commands call it.
@@ -422,7 +418,7 @@ _OPERATIONS = {
 }
 
 
-class VersionNotFound(ValueError):
+class VersionNotFound(PipelineError):
     """A lake was never as it is asked for, or is not any more."""
 
 
@@ -460,44 +456,6 @@ def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
 def iso_time(time: int) -> str:
     """Epoch ms as ISO 8601."""
     return datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def versions_at(
-    tables: Mapping[str, LakeTable], version: int | None, time: int | None
-) -> dict[str, int] | None:
-    """The versions of all tables that belong to a version of ``messages``, or to the last one at a time (epoch ms).
-
-    None where neither is given. Raises `VersionNotFound`.
-    """
-    if version is None and time is None:
-        return None
-    known = {name: commits(table) for name, table in tables.items()}
-    messages = known["messages"]
-    if version is None:
-        assert time is not None
-        version = max((one.version for one in messages.values() if one.time <= time), default=None)
-        if version is None:
-            first = min(messages.values())
-            raise VersionNotFound(
-                f"no lake existed at {iso_time(time)}: its history begins at {iso_time(first.time)}"
-            )
-    if version not in messages:
-        raise VersionNotFound(
-            f"version {version} does not exist: versions are {min(messages)} to {max(messages)}"
-        )
-    time = messages[version].time
-    found = {  # an ingest commits to them before it does to ``messages``
-        name: max((each.version for each in one.values() if each.time <= time), default=min(one))
-        for name, one in known.items()
-        if name != "messages"
-    }
-    versions = {"messages": version, **found}
-    for name, each in versions.items():
-        if tables[name].has_missing_files(each):
-            raise VersionNotFound(
-                f"version {each} of {name} cannot be read: 'lake vacuum' deleted some of its files"
-            )
-    return versions
 
 
 def ingested_until(messages: LakeTable, version: int) -> dict[str, Positions]:

@@ -20,6 +20,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stompring.errors import PipelineError
+
 from .data_files import BUCKET, DATE
 from .delta import Table
 from .lake import Lake
@@ -28,7 +30,7 @@ from .lake import Lake
 ROWS = 8192
 
 
-class QueryError(ValueError):
+class QueryError(PipelineError):
     """DuckDB refuses a query, or cannot carry it out; the text is what it says."""
 
 
@@ -37,30 +39,26 @@ class Result:
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
+        self._types = [field.type for field in reader.schema]
         self.columns: list[str] = list(reader.schema.names)
 
     def rows(self) -> Iterator[list[Any]]:
         """Values of Python; times are in UTC without an offset. Raises `QueryError`."""
-        types = [field.type for field in self._reader.schema]
-        for batch in self._batches():
-            columns = [
-                [_value(type_, value) for value in _naive(column).to_pylist()]
-                for type_, column in zip(types, batch.columns, strict=True)
-            ]
-            yield from map(list, zip(*columns, strict=True))
+        try:
+            for batch in self._reader:
+                columns = [
+                    [_value(type_, value) for value in _naive(column).to_pylist()]
+                    for type_, column in zip(self._types, batch.columns, strict=True)
+                ]
+                yield from map(list, zip(*columns, strict=True))
+        except (duckdb.Error, pa.ArrowInvalid) as reason:
+            raise QueryError(_error_text(reason)) from None
 
     def objects(self) -> Iterator[dict[str, Any]]:
         """For JSON, in the form of Spark's ``to_json``: without nulls, bodies in Base64, times in ISO 8601."""
-        types = [field.type for field in self._reader.schema]
         for row in self.rows():
-            cells = zip(self.columns, types, row, strict=True)
+            cells = zip(self.columns, self._types, row, strict=True)
             yield {name: _json(type_, value) for name, type_, value in cells if value is not None}
-
-    def _batches(self) -> Iterator[Any]:
-        try:
-            yield from self._reader
-        except (duckdb.Error, pa.ArrowInvalid) as reason:
-            raise QueryError(_error_text(reason)) from None
 
 
 @contextmanager
@@ -75,7 +73,7 @@ def query(
     """
     lake.require()
     with tempfile.TemporaryDirectory(prefix="stompring-duckdb-") as directory:
-        settings: dict[str, str | bool | int | float | list[str]] = {
+        settings: dict[str, Any] = {
             "temp_directory": directory,
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -96,10 +94,8 @@ def query(
                     raise QueryError("the statement returns no rows: only queries are supported")
                 if limit is not None:
                     relation = relation.limit(limit)
-                if hasattr(relation, "to_arrow_reader"):
-                    reader = relation.to_arrow_reader(ROWS)
-                else:  # before DuckDB 1.5
-                    reader = relation.fetch_arrow_reader(ROWS)
+                new = hasattr(relation, "to_arrow_reader")  # DuckDB 1.5 and later
+                reader = (relation.to_arrow_reader if new else relation.fetch_arrow_reader)(ROWS)
             except duckdb.Error as reason:
                 raise QueryError(_error_text(reason)) from None
             result = Result(reader)
@@ -121,11 +117,7 @@ def _add_table(connection: Any, known: Table, version: int | None) -> None:
     folder, table = known.folder, known.open(version)
     partitions = table.metadata().partition_columns
     paths = known.actions(version).column("path").to_pylist()
-    if (
-        folder.local is None
-        or not paths
-        or any(sign in str(folder.local) for sign in _UNSUPPORTED_CHARACTERS)
-    ):
+    if not paths or folder.local is None or set(_UNSUPPORTED_CHARACTERS) & set(str(folder.local)):
         source = f"files of {known.name}"
         connection.register(source, known.dataset(version))
         rows = _quoted(source)
@@ -192,7 +184,7 @@ def _json(type_: Any, value: Any) -> Any:
         zone = "" if pa.types.is_timestamp(type_) and type_.tz is None else "Z"
         return f"{value.isoformat(timespec='milliseconds')}{zone}"
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value) if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+        return str(value).replace("inf", "Infinity")
     if isinstance(value, Decimal):
         return float(value)
     return value if isinstance(value, (str, int, float)) or value is None else str(value)

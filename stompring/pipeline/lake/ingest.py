@@ -18,23 +18,20 @@ from functools import partial
 from threading import Event
 from typing import Any, NamedTuple
 
-import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from stompring.pipeline.arrays import ENDINGS, TABLES
+from stompring.pipeline.arrays import ALL_ENDINGS, TABLES
 from stompring.pipeline.backlog import DirectoryReplaced, Limit, MissingFiles, end_positions, ranges_between
 from stompring.pipeline.files import DataFiles, Positions, dump_positions, task_ranges
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.storage import Folder
 from stompring.store.datadir import Busy, record_ingested
 
-from .data_files import BatchJob, BatchProgress, TaskOutput, WriteCopies, ingest_ranges
+from .data_files import BatchJob, BatchProgress, TaskOutput, ingest_ranges, write_copies
 from .delta import DEFAULT_BROKER, Broker, spark_url
 from .lake import Intent, IntentLog, Lake, LakeNotFound, Maintenance
 
 log = logging.getLogger(__name__)
-
-#: What is read: all of them at once, so that each file is read once.
-FILES = frozenset().union(*ENDINGS.values())
 
 #: The order of commits. Copies are looked up in the messages of the batches before, and a version of the lake is one of
 #: ``messages``: that table is the last one.
@@ -87,17 +84,19 @@ class Ingest:
         """
         self.lake.check_lock()  # also where there is nothing to do: who has lost it must not go on
         last = self._intents.last()
-        if last is not None and self._unfinished(last):
+        if last is not None and self._uncommitted(last):
             log.info("completing batch %d of an earlier run", last.number)
             yield self._run_batch(last)
         while not until():
             self._broker = self.lake.admit(self.name, self.files)  # it may have been begun anew meanwhile
             last = self._intents.last()
-            if last is not None and last.number != self._last_batch and self._unfinished(last):
+            if last is not None and last.number != self._last_batch and self._uncommitted(last):
                 raise Busy(f"another process is ingesting: it started batch {last.number} of {self.lake}")
-            intent = self._next(last)
-            if intent is None:
+            start: Positions = {} if last is None else last.end
+            end = end_positions(self.files, ALL_ENDINGS, start, self.limit)
+            if end == start:
                 return
+            intent = Intent(0 if last is None else last.number + 1, start, end)
             self.lake.check_lock()
             self._intents.write(intent)
             yield self._run_batch(intent)
@@ -113,33 +112,43 @@ class Ingest:
         """Bytes of files that are not in the lake yet."""
         last = self._intents.last()
         start = {} if last is None else last.end
-        ranges, _ = ranges_between(self.files, FILES, start, end_positions(self.files, FILES, start))
+        ranges, _ = ranges_between(
+            self.files, ALL_ENDINGS, start, end_positions(self.files, ALL_ENDINGS, start)
+        )
         return sum(size for _, size in ranges)
 
-    def _unfinished(self, intent: Intent) -> bool:
-        return any(
-            table.committed(self._broker.writer) < intent.number for table in self.lake.tables.values()
-        )
-
-    def _next(self, last: Intent | None) -> Intent | None:
-        start: Positions = {} if last is None else last.end
-        end = end_positions(self.files, FILES, start, self.limit)
-        if end == start:
-            return None
-        number = 0 if last is None else last.number + 1
-        return Intent(number, start, end)
+    def _uncommitted(self, intent: Intent) -> tuple[str, ...]:
+        """The tables that a batch was not committed to."""
+        tables, writer = self.lake.tables.items(), self._broker.writer
+        return tuple(name for name, table in tables if table.committed(writer) < intent.number)
 
     # ---- one batch
 
     def _run_batch(self, intent: Intent) -> Batch:
-        job = self._job(intent)
-        ranges, lost = ranges_between(self.files, FILES, intent.start, intent.end)
-        parts = task_ranges(ranges, self._task_bytes(sum(size for _, size in ranges)))
+        job = BatchJob(
+            self.files.root.where,
+            self.files.retention.where,
+            self.lake.folder.where,
+            self.lake.tables["messages"].buckets,
+            intent.number,
+            self._uncommitted(intent),
+            f"{self.lake.state_folder(self._broker)}/copies/{intent.number:09d}",
+            self._broker.name,
+            self._broker.directory,
+        )
+        ranges, lost = ranges_between(self.files, ALL_ENDINGS, intent.start, intent.end)
+        size, context = sum(size for _, size in ranges), self.spark.sparkContext
+        # two tasks for a core at most: each of them makes a file for each day and bucket of a table
+        least = max(self.task_bytes, -(-size // (2 * int(context.defaultParallelism))))
+        parts = task_ranges(ranges, least)
         Folder(job.copies).remove_all()  # of a run that was killed
         done = TaskOutput()
-        self.batch_progress = BatchProgress(self.spark, intent.number, sum(size for _, size in ranges))
-        for each in self._run(job, parts):
-            done.add(each)
+        self.batch_progress = BatchProgress(self.spark, intent.number, size)
+        if parts:
+            context.setJobDescription(f"stompring: batch {job.batch}")
+            task = partial(ingest_ranges, job, self.batch_progress)
+            for each in context.parallelize(parts, len(parts)).map(task).collect():
+                done.add(each)
         if done.copies:
             done.add(self._originals(job, done))
         self._record_losses(intent, lost, done)
@@ -154,36 +163,6 @@ class Ingest:
         self.batch_progress = None
         files = sum(each.last - each.first + 1 for each in lost)
         return Batch(intent.number, done.read, done.rows, done.faults, files, _latest(done))
-
-    def _task_bytes(self, size: int) -> int:
-        """Two tasks for a core at most: each of them makes a file for each day and bucket of a table."""
-        return max(self.task_bytes, -(-size // (2 * int(self.spark.sparkContext.defaultParallelism))))
-
-    def _job(self, intent: Intent) -> BatchJob:
-        tables = self.lake.tables
-        return BatchJob(
-            self.files.root.where,
-            self.files.retention.where,
-            self.lake.folder.where,
-            tables["messages"].buckets,
-            intent.number,
-            tuple(name for name in TABLES if tables[name].committed(self._broker.writer) < intent.number),
-            f"{self.lake.state_folder(self._broker)}/copies/{intent.number:09d}",
-            self._broker.name,
-            self._broker.directory,
-        )
-
-    def _run(self, job: BatchJob, parts: list[Any]) -> list[TaskOutput]:
-        if not parts:
-            return []
-        context = self.spark.sparkContext
-        context.setJobDescription(f"stompring: batch {job.batch}")
-        found: list[TaskOutput] = (
-            context.parallelize(parts, len(parts))
-            .map(partial(ingest_ranges, job, self.batch_progress))
-            .collect()
-        )
-        return found
 
     def _originals(self, job: BatchJob, done: TaskOutput) -> TaskOutput:
         """Of what the broker has written once more, that whose first writing was never ingested."""
@@ -202,7 +181,7 @@ class Ingest:
             paths = [spark_url(f"{table.folder.where}/{file.path}") for file in new]
             known = known.unionByName(spark.read.parquet(*paths).select(*key))
         unknown = copies.join(known, key, "left_anti").select(*TABLES["messages"])
-        found = unknown.mapInArrow(WriteCopies(job), "done string").collect()
+        found = unknown.mapInArrow(partial(write_copies, job), "done string").collect()
         result = TaskOutput()
         for row in found:
             result.add(TaskOutput.loaded(row.done))
@@ -240,32 +219,29 @@ class IngestMetrics:
     """One registry of its own: nothing of the process is in it."""
 
     def __init__(self) -> None:
-        self.registry = prometheus_client.CollectorRegistry()
-        self._lag = self._gauge(
+        self.registry = CollectorRegistry()
+        about: dict[str, Any] = {"namespace": "stompring", "subsystem": "lake", "registry": self.registry}
+        gauge: Callable[..., Gauge] = partial(Gauge, **about)
+        counter: Callable[..., Counter] = partial(Counter, **about)
+        self._lag = gauge(
             "lag_seconds", "Age of the newest row of the last batch while files are left to ingest, else 0."
         )
-        self._left = self._gauge("lag_bytes", "Bytes of broker files not yet ingested.")
-        self._rows = self._counter("rows", "Rows added, including rows of copies.", "table")
-        self._bytes = self._counter("read_bytes", "Bytes of broker files ingested.")
-        self._faults = self._counter("faults", "Unreadable places in broker files.")
-        self._lost = self._counter("lost_files", "Broker files deleted before they were ingested.")
-        self._batches = self._counter("batches", "Batches committed.")
-        self.failures = self._counter("failures", "Ingest attempts that failed and were retried.")
-        self._seconds = self._gauge("last_batch_seconds", "Duration of the last batch.")
-        self._at = self._gauge("last_batch_timestamp_seconds", "Time of the last commit.")
-        self._files = self._gauge("table_files", "Data files of a table.", "table")
-        self._compacted = self._counter("compacted_files", "Data files replaced by compaction.", "table")
-        self._vacuumed = self._counter("vacuumed_files", "Unreferenced files deleted by vacuum.", "table")
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Any:
-        return prometheus_client.Gauge(f"stompring_lake_{name}", text, labels, registry=self.registry)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Any:
-        return prometheus_client.Counter(f"stompring_lake_{name}", text, labels, registry=self.registry)
+        self._left = gauge("lag_bytes", "Bytes of broker files not yet ingested.")
+        self._rows = counter("rows", "Rows added, including rows of copies.", ["table"])
+        self._bytes = counter("read_bytes", "Bytes of broker files ingested.")
+        self._faults = counter("faults", "Unreadable places in broker files.")
+        self._lost = counter("lost_files", "Broker files deleted before they were ingested.")
+        self._batches = counter("batches", "Batches committed.")
+        self.failures = counter("failures", "Ingest attempts that failed and were retried.")
+        self._seconds = gauge("last_batch_seconds", "Duration of the last batch.")
+        self._at = gauge("last_batch_timestamp_seconds", "Time of the last commit.")
+        self._files = gauge("table_files", "Data files of a table.", ["table"])
+        self._compacted = counter("compacted_files", "Data files replaced by compaction.", ["table"])
+        self._vacuumed = counter("vacuumed_files", "Unreferenced files deleted by vacuum.", ["table"])
 
     def serve(self, host: str, port: int) -> int:
         """Answer ``GET /metrics`` from now on, in a thread; the port. Raises `OSError`."""
-        server, _ = prometheus_client.start_http_server(port, host, self.registry)
+        server, _ = start_http_server(port, host, self.registry)
         return int(server.server_port)
 
     def batch(self, batch: Batch, seconds: float) -> None:
@@ -284,12 +260,9 @@ class IngestMetrics:
         self._lag.set(seconds)
         self._left.set(left)
 
-    def table(self, name: str, files: int) -> None:
-        """How many files a table has."""
+    def upkeep(self, name: str, compacted: int, vacuumed: int, files: int = 0) -> None:
+        """Set the number of files of a table, and count files that were compacted and vacuumed."""
         self._files.labels(name).set(files)
-
-    def upkeep(self, name: str, compacted: int, vacuumed: int) -> None:
-        """So many files more were put together, and deleted."""
         self._compacted.labels(name).inc(compacted)
         self._vacuumed.labels(name).inc(vacuumed)
 
@@ -333,7 +306,10 @@ class ContinuousIngest:
         before = time.monotonic()
         for batch in self.work.batches(until=self.stop.is_set):
             seconds = time.monotonic() - before
-            self._measure(batch)
+            self.left = self.work.left()
+            behind = time.time() - batch.latest / 1000 if batch.latest else 0.0
+            self.lag = max(behind, 0.0) if self.left else 0.0
+            self.metrics.lag(self.lag, self.left)
             self.metrics.batch(batch, seconds)
             self.on_batch(batch, seconds)
             self._maintain()
@@ -345,12 +321,6 @@ class ContinuousIngest:
             self._maintain()
         self._failed = 0
 
-    def _measure(self, batch: Batch) -> None:
-        self.left = self.work.left()
-        behind = time.time() - batch.latest / 1000 if batch.latest else 0.0
-        self.lag = max(behind, 0.0) if self.left else 0.0
-        self.metrics.lag(self.lag, self.left)
-
     def _maintain(self) -> None:
         """Upkeep that fails is left for the next time: it holds up no batch."""
         done = self.upkeep.done
@@ -360,10 +330,8 @@ class ContinuousIngest:
         except Exception as fault:  # delta-rs has exceptions of many kinds, and none of them matters here
             log.warning("maintenance of %s failed: %s; retrying after the next batch", self.work.lake, fault)
         for name, table in self.work.lake.tables.items():
-            self.metrics.table(name, len(table.files()))
-            self.metrics.upkeep(
-                name, done.compacted[name] - compacted[name], done.vacuumed[name] - vacuumed[name]
-            )
+            made, gone = done.compacted - compacted, done.vacuumed - vacuumed
+            self.metrics.upkeep(name, made[name], gone[name], len(table.files()))
 
     def _after(self, fault: Exception) -> float:
         """Seconds until the next attempt. Raises where there is none."""

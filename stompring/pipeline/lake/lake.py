@@ -19,18 +19,17 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
-from stompring.pipeline.arrays import ENDINGS, TABLES
+from stompring.errors import PipelineError
+from stompring.pipeline.arrays import ALL_ENDINGS, ENDINGS, TABLES
 from stompring.pipeline.backlog import DirectoryReplaced, end_positions
 from stompring.pipeline.files import (
     RETENTION,
@@ -47,7 +46,18 @@ from stompring.pipeline.storage import Folder, ObjectStore
 from stompring.store.datadir import Busy, ingesting, read_ingested, record_ingested
 
 from .data_files import BROKER, BUCKET, DATE
-from .delta import BUCKETS, Broker, LakeTable, UnknownBroker, identified_broker, ingested_until, versions_at
+from .delta import (
+    BUCKETS,
+    Broker,
+    LakeTable,
+    Table,
+    UnknownBroker,
+    VersionNotFound,
+    commits,
+    identified_broker,
+    ingested_until,
+    iso_time,
+)
 from .views import Views
 
 log = logging.getLogger(__name__)
@@ -74,10 +84,8 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._objects = objects
+        self._objects, self._name, self._seconds = objects, name, seconds
         self._clock, self._sleep = clock, sleep
-        self._name = name
-        self._seconds = seconds
         self._about: dict[str, Any] = {
             "owner": uuid4().hex,
             "host": socket.gethostname(),
@@ -111,11 +119,11 @@ class Lease:
                 self._put(None)
                 return
             try:
-                data, tag = self._objects.read(self._name)
+                about, tag = self._read()
             except FileNotFoundError:
                 continue
-            if not self._is_mine(data):
-                self._wait_for_end(data, tag)
+            if about.get("owner") not in (None, self._about["owner"]):
+                self._wait_for_end(about, tag)
             try:
                 self._put(tag)
             except FileExistsError:
@@ -131,11 +139,17 @@ class Lease:
             self._tag = self._objects.replace(self._name, data, tag)
         self._renewed = began
 
-    def _wait_for_end(self, data: bytes, tag: str) -> None:
+    def _read(self) -> tuple[dict[str, Any], str]:
+        """Return the lease and the tag of its version. A damaged lease has an unknown owner, and expires as others do.
+        Raises `FileNotFoundError`."""
+        data, tag = self._objects.read(self._name)
+        found = None
+        with suppress(ValueError):
+            found = json.loads(data)
+        return found if isinstance(found, dict) else {"owner": "?"}, tag
+
+    def _wait_for_end(self, about: dict[str, Any], tag: str) -> None:
         """Until the version with this tag was there so long that its owner must be dead. Raises `Busy`."""
-        about = _parsed(data)
-        if about.get("owner") is None:
-            return
         seconds = float(about.get("seconds", self._seconds))
         deadline = self._clock() + seconds
         log.info("waiting up to %g s for %s to renew its lease", seconds, _owner_of(about))
@@ -148,7 +162,7 @@ class Lease:
 
     def _busy(self) -> Busy:
         try:
-            owner = _owner_of(_parsed(self._objects.read(self._name)[0]))
+            owner = _owner_of(self._read()[0])
         except FileNotFoundError:
             owner = "it"
         doing = "is ingesting" if self._name == _LEASE_NAME else "is rewriting files"
@@ -192,23 +206,11 @@ class Lease:
         try:
             self._put(self._tag)
         except FileExistsError:
-            data, tag = self._objects.read(self._name)
-            if not self._is_mine(data):
-                self._lost = f"lost the lease: {_owner_of(_parsed(data))} took it over"
+            about, tag = self._read()
+            if about.get("owner") != self._about["owner"]:
+                self._lost = f"lost the lease: {_owner_of(about)} took it over"
                 return
             self._tag, self._renewed = tag, began  # it was written, and the answer was lost on its way
-
-    def _is_mine(self, data: bytes) -> bool:
-        return bool(_parsed(data).get("owner") == self._about["owner"])
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """What a lease says; one that cannot be read is somebody's, and ends as others do."""
-    try:
-        found = json.loads(data)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"owner": "?"}
 
 
 def _owner_of(about: dict[str, Any]) -> str:
@@ -221,8 +223,7 @@ _FOLDER = "batches"
 RETAINED_INTENTS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(NamedTuple):
     """Batch ``number``: what is between two positions."""
 
     number: int
@@ -230,28 +231,24 @@ class Intent:
     end: Positions
 
 
+@dataclass(frozen=True, slots=True)
 class IntentLog:
     """Those of one lake, the last one first to be asked for."""
 
-    def __init__(self, state: Folder) -> None:
-        self._state = state
+    _state: Folder
 
     def last(self) -> Intent | None:
         """The newest one, None before the first. Raises `ValueError` for a file that cannot be read."""
         names = self._names()
-        return self._read(names[-1]) if names else None
-
-    def _read(self, name: str) -> Intent:
-        text = self._state.read(name)
+        if not names:
+            return None
+        text = self._state.read(names[-1])
         try:
             document = json.loads(text)
-            return Intent(
-                int(document["batch"]),
-                load_positions(document["start"]),
-                load_positions(document["end"]),
-            )
+            start, end = (load_positions(document[name]) for name in ("start", "end"))
+            return Intent(int(document["batch"]), start, end)
         except (ValueError, KeyError, TypeError) as fault:
-            raise ValueError(f"cannot read {self._state}/{name}: {fault!r}") from None
+            raise ValueError(f"cannot read {self._state}/{names[-1]}: {fault!r}") from None
 
     def write(self, intent: Intent) -> None:
         """Remember one, for good when this returns. Raises `Busy` where another process has begun the same batch."""
@@ -281,18 +278,15 @@ def check_content(table: LakeTable, broker: str, files: DataFiles, positions: Po
     ``positions`` are those up to which the lake has the directory. Raises `DirectoryReplaced` where the lake has
     others.
     """
-    endings = frozenset().union(*ENDINGS.values())
-    end_positions(files, endings, positions)  # it goes as far as that
-    behind = [
-        one
-        for one in files.every(ENDINGS["messages"])
-        if one.number < positions.get(one.folder, START).number
-    ]
-    for one in sorted(behind, key=lambda one: (one.folder == "journal", one.number), reverse=True):
-        found = _messages(files, one.name)
-        if not found:
+    end_positions(files, ALL_ENDINGS, positions)  # it goes as far as that
+    every = files.every(ENDINGS["messages"])
+    for one in sorted(every, key=lambda one: (one.folder == "journal", one.number), reverse=True):
+        if one.number >= positions.get(one.folder, START).number or not (found := _messages(files, one.name)):
             continue
-        known = _known(table, broker, min(each[0] for each in found), max(each[0] for each in found))
+        number = ds.field("message_id")
+        numbers = [each[0] for each in found]
+        condition = (ds.field(BROKER) == broker) & (number >= min(numbers)) & (number <= max(numbers))
+        known = _rows(table.dataset().to_table(list(_COLUMNS), filter=condition))
         if not found <= known:
             raise DirectoryReplaced(
                 f"{files.root}/{one.name} has {len(found - known):,} messages that are missing in {table.folder}, "
@@ -307,14 +301,7 @@ def _messages(files: DataFiles, name: str) -> set[tuple[Any, ...]]:
     if data is None:
         return set()
     wanted = TableScan(columns=_COLUMNS, copies=False)
-    batches = list(table_batches(Records(data), wanted))
-    return set() if not batches else _rows(pa.Table.from_batches(batches))
-
-
-def _known(table: LakeTable, broker: str, least: int, most: int) -> set[tuple[Any, ...]]:
-    number = ds.field("message_id")
-    condition = (ds.field(BROKER) == broker) & (number >= least) & (number <= most)
-    return _rows(table.dataset().to_table(list(_COLUMNS), filter=condition))
+    return set().union(*(_rows(batch) for _, batch in table_batches(Records(data), wanted)))
 
 
 def _rows(messages: Any) -> set[tuple[Any, ...]]:
@@ -333,7 +320,7 @@ _RESTORE_FILE = "restore.json"
 VERSION = 3
 
 
-class LakeNotFound(ValueError):
+class LakeNotFound(PipelineError):
     """There is none where one was looked for, or none that this version of stompring can use."""
 
 
@@ -371,13 +358,13 @@ class Lake:
         location = f"{self.state}/{_LAKE_FILE}"
         try:
             about = self.state.load(_LAKE_FILE)
-            version, _ = (None, "") if about is None else (int(about["version"]), str(about["id"]))
+            if about is None:
+                raise LakeNotFound(
+                    f"{self} is not a lake ({location} is missing): create one with 'stompring lake ingest'"
+                )
+            version, _ = int(about["version"]), about["id"]
         except (ValueError, KeyError, TypeError) as fault:
             raise LakeNotFound(f"{location} is damaged: {fault!r}") from None
-        if version is None:
-            raise LakeNotFound(
-                f"{self} is not a lake ({location} is missing): create one with 'stompring lake ingest'"
-            )
         if version != VERSION:
             advice = (
                 "use a newer stompring"
@@ -438,10 +425,11 @@ class Lake:
         broker = identified_broker(
             brokers, name, None if identity is None else identity.hex(), files.root.where, str(self)
         )
-        if known is not None and known.identity is None and broker != known:
+        if broker == known:
+            return broker
+        if known is not None and known.identity is None:
             check_content(self.tables["messages"], name, files, self._ingested(known))
-        if broker != known:
-            self.state.write(_LAKE_FILE, _document(self.id, {**brokers, name: broker}))
+        self.state.write(_LAKE_FILE, _document(self.id, {**brokers, name: broker}))
         if known is not None and known.data not in (None, broker.data):
             log.info("data directory of broker %s moved from %s to %s", name, known.data, broker.data)
         return broker
@@ -459,26 +447,22 @@ class Lake:
             finally:
                 self._check = None
 
-    @contextmanager
-    def rewriting(self) -> Iterator[None]:
+    def rewriting(self) -> AbstractContextManager[object]:
         """While one process puts files in place of others (a compaction, a restore) no other does. Raises `Busy`.
 
         An ingest goes on meanwhile: it only adds files.
         """
-        with self._exclusive("rewrite", "rewrite.lease", LEASE_SECONDS):
-            yield
+        return self._exclusive("rewrite", "rewrite.lease")
 
-    @contextmanager
-    def _exclusive(self, lock: str, lease: str, seconds: float) -> Iterator[Callable[[], None] | None]:
+    def _exclusive(
+        self, lock: str, lease: str, seconds: float = LEASE_SECONDS
+    ) -> AbstractContextManager[Callable[[], None] | None]:
         """While this process has a lock or a lease; gives what checks that it still has the lease."""
         if self.state.local is not None:
-            with ingesting(self.state.local, lock):
-                yield None
-        elif self.state.objects is not None:
-            with Lease(self.state.objects, seconds, lease).acquired() as check:
-                yield check
-        else:
-            yield None
+            return ingesting(self.state.local, lock)
+        if self.state.objects is not None:
+            return Lease(self.state.objects, seconds, lease).acquired()
+        return nullcontext()
 
     def check_lock(self) -> None:
         """Raises `LeaseLost` where this process holds it no more."""
@@ -491,9 +475,9 @@ class Lake:
         brokers = self.brokers()
         for broker in brokers.values():
             state = self.state_folder(broker)
-            names = sorted(one.name for one in state.entries("losses"))
-            lines = [line for name in names for line in state.load(name) or ()]
-            found += lines if len(brokers) == 1 else [f"{broker.name}: {line}" for line in lines]
+            before = "" if len(brokers) == 1 else f"{broker.name}: "
+            for one in sorted(state.entries("losses")):
+                found += [f"{before}{line}" for line in state.load(one.name) or ()]
         return found
 
     def bytes(self) -> int:
@@ -510,12 +494,39 @@ class Lake:
     # ---- versions
 
     def versions(self, version: int | None, time: int | None) -> dict[str, int] | None:
-        """The versions of the tables at a version of the lake or a time (epoch ms), None where neither is given.
+        """The versions of the tables that belong to a version of ``messages``, or to the last one at a time (epoch ms).
 
-        Raises `VersionNotFound`, `LakeNotFound`.
+        None where neither is given. Raises `VersionNotFound`, `LakeNotFound`.
         """
         self.require()
-        return versions_at(self.tables, version, time)
+        if version is None and time is None:
+            return None
+        known = {name: commits(table) for name, table in self.tables.items()}
+        messages = known.pop("messages")
+        if version is None:
+            assert time is not None
+            version = max((one.version for one in messages.values() if one.time <= time), default=None)
+            if version is None:
+                first = min(messages.values())
+                raise VersionNotFound(
+                    f"no lake existed at {iso_time(time)}: its history begins at {iso_time(first.time)}"
+                )
+        if version not in messages:
+            raise VersionNotFound(
+                f"version {version} does not exist: versions are {min(messages)} to {max(messages)}"
+            )
+        time = messages[version].time
+        versions = {"messages": version}
+        for name, one in known.items():  # an ingest commits to them before it does to ``messages``
+            versions[name] = max(
+                (each.version for each in one.values() if each.time <= time), default=min(one)
+            )
+        for name, each in versions.items():
+            if self.tables[name].has_missing_files(each):
+                raise VersionNotFound(
+                    f"version {each} of {name} cannot be read: 'lake vacuum' deleted some of its files"
+                )
+        return versions
 
     def restore(self, versions: Mapping[str, int]) -> None:
         """Let the tables be as they were at some versions: for who has `locked` the lake.
@@ -544,7 +555,7 @@ class Lake:
             intents = IntentLog(self.state_folder(broker))
             last = intents.last()
             committed = [table.committed(broker.writer) for table in self.tables.values()]
-            number = 1 + max([*committed, -1 if last is None else last.number])
+            number = 1 + max(*committed, -1 if last is None else last.number)
             begin = load_positions(plan["positions"].get(name, {}))
             intents.write(Intent(number, begin, begin))
             self._mark(broker, begin)
@@ -553,7 +564,7 @@ class Lake:
 
     def _mark(self, broker: Broker, begin: Positions) -> None:
         """Let the broker keep what is to be ingested again, where its retained files are in its data directory."""
-        directory = None if broker.data is None or "://" in broker.data else Path(broker.data) / RETENTION
+        directory = None if broker.data is None else Folder(f"{broker.data}/{RETENTION}").local
         try:
             if directory is not None and self.id in read_ingested(directory):
                 record_ingested(directory, self.id, str(self), begin)
@@ -615,17 +626,13 @@ class Maintenance:
     def run_due(self) -> None:
         """Do what is due. Raises `OSError` and what delta-rs raises: nothing is half done then."""
         if self.small_files is not None:
-            for name, table in self.lake.tables.items():
+            for table in self.lake.tables.values():
                 for date in days_to_compact(table, self.small_files):
                     with self.lake.rewriting():
-                        made, gone = table.compact(TARGET_BYTES, date)
-                    self.done.compacted[name] += gone
-                    log.info("%s of %s: compacted %d files into %d", name, date, gone, made)
+                        self._compact(table, f"{table.name} of {date}", date)
             for view in self.lake.views.materialized():
                 if view.small_files(TARGET_BYTES // 2) > self.small_files:
-                    made, gone = view.compact(TARGET_BYTES)
-                    self.done.compacted[view.name] += gone
-                    log.info("view %s: compacted %d files into %d", view.name, gone, made)
+                    self._compact(view, f"view {view.name}")
         if self.hours is not None and (self._looked is None or self.now() - self._looked >= VACUUM_INTERVAL):
             self._looked = self.now()
             self.lake.check_lock()  # it would delete what another process is about to commit
@@ -637,6 +644,11 @@ class Maintenance:
                     log.info("%s: vacuumed %d files unreferenced for %d hours", name, gone, self.hours)
             for view in self.lake.views.materialized():
                 self.done.vacuumed[view.name] += len(view.vacuum(self.hours, dry_run=False))
+
+    def _compact(self, table: Table, what: str, date: str | None = None) -> None:
+        made, gone = table.compact(TARGET_BYTES, date)
+        self.done.compacted[table.name] += gone
+        log.info("%s: compacted %d files into %d", what, gone, made)
 
 
 def days_to_compact(table: LakeTable, most: int) -> list[str]:
@@ -651,7 +663,7 @@ def days_to_compact(table: LakeTable, most: int) -> list[str]:
 
 def needed_versions(lake: Lake) -> Iterator[int]:
     """The versions of ``messages`` that replays which are not complete go on with."""
-    plans = [one.name for one in lake.state.entries("replays", deep=True) if one.name.endswith("/plan.json")]
-    for name in plans:
-        if not lake.state.exists(f"{name.rpartition('/')[0]}/complete.json"):
+    for name in [one.name for one in lake.state.entries("replays", deep=True)]:
+        replay, _, file = name.rpartition("/")
+        if file == "plan.json" and not lake.state.exists(f"{replay}/complete.json"):
             yield int(lake.state.load(name)["tableVersion"])

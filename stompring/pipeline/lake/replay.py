@@ -12,22 +12,22 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import INT, LONG, indices, integers, strings
+from stompring.pipeline.arrays import LONG, indices, integers, integers_of, strings
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import SendEncoder, data_of, digits, header_lines
+from stompring.pipeline.stomp.sink import SendEncoder, data_of, digits, header_lines, pieces_of
 from stompring.pipeline.storage import Folder
-from stompring.pipeline.workers import reporting_errors
+from stompring.pipeline.workers import error_reporting
 from stompring.stomp.frames import header_line
 
-from .data_files import integers_of
 from .delta import DEFAULT_BROKER
 from .lake import Lake
 from .selection import MessageSelection
@@ -45,7 +45,7 @@ OMITTED_HEADERS = (
     *("original-timestamp", "original-message-id"),
 )
 
-_RESULT = "part int, sent bigint, skipped bigint"
+_RESULT = "sent bigint, skipped bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,7 @@ class Replay:
                 F.max("timestamp").alias("last"),
             )
         )
-        found: list[Any] = rows.orderBy("address").collect()
-        return found
+        return list(rows.orderBy("address").collect())
 
     def run(self, options: SinkOptions, rate: float | None = None) -> tuple[int, int]:
         """Send them: how many were sent, and how many had been by an earlier run. ``rate`` is messages a second."""
@@ -127,7 +126,7 @@ class Replay:
         columns += [concat(lit(prefix), col("message_id")).alias("dedup_id")]
         columns += [] if plan.destination is not None else [col("address").alias("destination")]
         rows = selected.repartition(plan.parts, col("address")).sortWithinPartitions("message_id")
-        sender = _Sender(self._state, options, None if rate is None else rate / plan.parts)
+        sender = partial(_send_part, self._state, options, None if rate is None else rate / plan.parts)
         found = rows.select(*columns).mapInArrow(sender, _RESULT).collect()
         sent, skipped = sum(row.sent for row in found), sum(row.skipped for row in found)
         self._state.write("complete.json", json.dumps({"sent": sent + skipped}).encode())
@@ -150,130 +149,108 @@ def _checkpoint_of(state: Folder, part: int) -> tuple[int, int]:
     return (-1, 0) if document is None else (int(document["message"]), int(document["sent"]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sender:
-    """Sends the rows of one part. Called in tasks."""
+def _send_part(
+    state: Folder, options: SinkOptions, rate: float | None, batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Send the rows of one part, at most ``rate`` messages a second. Called in tasks."""
+    from pyspark import TaskContext
 
-    state: Folder
-    options: SinkOptions
-    rate: float | None
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        yield from reporting_errors(self._result(batches))
-
-    def _result(self, batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
+    with error_reporting():
         context = TaskContext.get()
         part = 0 if context is None else int(context.partitionId())
-        sent, skipped = self._send(part, batches)
-        row = [
-            integers(np.array([part]), INT),
-            *(integers(np.array([each]), LONG) for each in (sent, skipped)),
-        ]
-        yield pa.RecordBatch.from_arrays(row, ["part", "sent", "skipped"])
-
-    def _send(self, part: int, batches: Iterator[Any]) -> tuple[int, int]:
-        last, before = _checkpoint_of(self.state, part)
-        coming = (batch for batch in _new_rows(batches, last) if len(batch))
+        last, before = _checkpoint_of(state, part)
+        coming, count = _new_rows(batches, last), before
         first = next(coming, None)
-        if first is None:
-            return 0, before
-        with Connection(self.options.endpoint) as connection:
-            sending = _PartSender(self, part, connection, before)
-            sending.send(first)
-            for batch in coming:
-                sending.send(batch)
-            sending.finish()
-            return sending.count - before, before
+        if first is not None:
+            with Connection(options.endpoint) as connection:
+                sending = _PartSender(
+                    state, part, connection, SendEncoder(options, None, OMITTED_HEADERS), rate, before
+                )
+                for rows in chain.from_iterable(map(pieces_of, chain([first], coming))):
+                    sending.send(rows)
+                sending.finish()
+                count = sending.count
+        row = [integers(np.array([each]), LONG) for each in (count - before, before)]
+        yield pa.RecordBatch.from_arrays(row, ["sent", "skipped"])
 
 
 def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
     """Rows of messages behind ``last``, of each message one: they come in the order of their numbers."""
     for batch in batches:
-        if not len(batch):
-            continue
         found = integers_of(batch.column(0), np.int64)
         new = (found > last) & (np.diff(found, prepend=last) > 0)
-        last = max(last, int(found[-1]))
-        yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
+        if new.any():
+            last = int(found[-1])
+            yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
 
 
+@dataclass
 class _PartSender:
     """What is under way on one connection."""
 
-    def __init__(self, sender: _Sender, part: int, connection: Connection, count: int) -> None:
-        self.count = count  # of messages sent, by earlier runs too
-        self._sender = sender
-        self._part = part
-        self._connection = connection
-        self._sends = SendEncoder(sender.options, None, OMITTED_HEADERS)
+    state: Folder
+    part: int
+    connection: Connection
+    encoder: SendEncoder
+    rate: float | None
+    count: int  # of messages sent, by earlier runs too
+
+    def __post_init__(self) -> None:
         self._waiting: deque[tuple[int, int]] = deque()  # number of the last message, and count, of groups
-        self._began, self._begun_with = time.monotonic(), count
-        self._checkpoint, self._checkpoint_at = count, self._began
-        rate = sender.rate
+        self._began, self._begun_with = time.monotonic(), self.count
+        self._checkpoint, self._checkpoint_at = self.count, self._began
+        rate = self.rate
         self._group = RECEIPT_MESSAGES if rate is None else max(1, min(RECEIPT_MESSAGES, int(rate / 10)))
 
-    def send(self, batch: Any) -> None:
-        numbers_ = integers_of(batch.column(0), np.int64)
-        at = 0
-        while at < len(batch):
-            count = SendEncoder.fitting(batch, at)
-            self._send_piece(batch.slice(at, count), numbers_[at : at + count])
-            at += count
-
-    def _send_piece(self, rows: Any, numbers_: Any) -> None:
+    def send(self, rows: Any) -> None:
         """Rows that are encoded at once, in groups whose last frame asks for a receipt."""
+        numbers = integers_of(rows.column(0), np.int64)
         ends = [*range(self._group, len(rows), self._group), len(rows)]
         receipts = strings(
-            [None, *(header_line(b"receipt", self._connection.next_receipt().encode()) for _ in ends)]
+            [None, *(header_line(b"receipt", self.connection.next_receipt().encode()) for _ in ends)]
         )
         which = np.zeros(len(rows), np.int64)
         which[np.array(ends) - 1] = np.arange(1, len(ends) + 1)
         request = receipts.cast(pa.binary()).take(indices(which))
-        frames = self._sends.frames(rows, 0, lines=[*_origin(rows), request])
+        frames = self.encoder.frames(rows, 0, lines=[*_origin(rows), request])
         for group, (at, end) in enumerate(pairwise([0, *ends]), 1):
-            self._connection.send(data_of(frames.slice(at, end - at)))
+            self.connection.send(data_of(frames.slice(at, end - at)))
             self.count += end - at
-            self._waiting.append((int(numbers_[end - 1]), self.count))
+            self._waiting.append((int(numbers[end - 1]), self.count))
             self._settle(IN_FLIGHT, unsent=len(ends) - group)
             self._pace()
 
     def finish(self) -> None:
         """All has arrived."""
         self._settle(0)
-        self._connection.close()
+        self.connection.close()
 
     def _settle(self, most: int, unsent: int = 0) -> None:
         """Wait until no more than ``most`` groups are on their way; ``unsent`` receipts have not been asked for yet."""
-        self._connection.await_receipts(most + unsent)
+        self.connection.await_receipts(most + unsent)
         known = None
         while len(self._waiting) > most:
             known = self._waiting.popleft()
         if known is None:
             return
-        now = time.monotonic()
-        if (
-            not most
-            or known[1] - self._checkpoint >= CHECKPOINT_MESSAGES
-            or now - self._checkpoint_at >= CHECKPOINT_SECONDS
-        ):
-            document = json.dumps({"message": known[0], "sent": known[1]}).encode()
-            self._sender.state.write(f"part-{self._part}.json", document)
-            self._checkpoint, self._checkpoint_at = known[1], now
+        (message, sent), now = known, time.monotonic()
+        due = (
+            sent - self._checkpoint >= CHECKPOINT_MESSAGES or now - self._checkpoint_at >= CHECKPOINT_SECONDS
+        )
+        if due or not most:
+            document = json.dumps({"message": message, "sent": sent}).encode()
+            self.state.write(f"part-{self.part}.json", document)
+            self._checkpoint, self._checkpoint_at = sent, now
 
     def _pace(self) -> None:
-        rate = self._sender.rate
-        if rate is not None:
-            ahead = (self.count - self._begun_with) / rate - (time.monotonic() - self._began)
+        if self.rate is not None:
+            ahead = (self.count - self._begun_with) / self.rate - (time.monotonic() - self._began)
             if ahead > 0:
                 time.sleep(ahead)
 
 
 def _origin(rows: Any) -> list[Any]:
     """Header lines that tell what each message was: its time and its number."""
-    sent = rows.column(rows.schema.get_field_index("timestamp"))
-    number = rows.column(rows.schema.get_field_index("message_id"))
-    milliseconds_ = sent.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    named = ((b"original-timestamp", milliseconds_), (b"original-message-id", number))
+    sent = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    named = ((b"original-timestamp", sent), (b"original-message-id", rows.column("message_id")))
     return [header_lines(name, digits(values)) for name, values in named]

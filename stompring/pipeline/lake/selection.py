@@ -6,17 +6,19 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from stompring.errors import PipelineError
 from stompring.pipeline.arrays import indices
 from stompring.selector import InvalidSelector, compile_selector
 
 log = logging.getLogger(__name__)
 
 
-class InvalidCondition(ValueError):
+class InvalidCondition(PipelineError):
     """A condition is neither SQL over the columns nor a selector; the text tells both reasons."""
 
 
@@ -79,21 +81,16 @@ def _where(messages: Any, text: str) -> Any:
             f"condition {text!r} is neither SQL ({sql}) nor a selector ({reason})"
         ) from None
     log.info("condition %r is evaluated as a selector", text)
-    return messages.mapInArrow(_SelectorFilter(text), messages.schema)
+    return messages.mapInArrow(partial(_selected, text), messages.schema)
 
 
-class _SelectorFilter:
-    """Lets through what a selector is true for. Called in tasks."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        matches = compile_selector(self.text).matches
-        for batch in batches:
-            rows = rows_where([matches(SelectableRow(row)) for row in batch.to_pylist()], batch)
-            if rows.num_rows:
-                yield rows
+def _selected(selector: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """The rows that a selector is true for. Called in tasks."""
+    matches = compile_selector(selector).matches
+    for batch in batches:
+        rows = rows_where([matches(SelectableRow(row)) for row in batch.to_pylist()], batch)
+        if rows.num_rows:
+            yield rows
 
 
 def rows_where(wanted: Sequence[bool], batch: Any) -> Any:
@@ -110,8 +107,9 @@ class SelectableRow:
 
     def get_property(self, name: str) -> str | int | float | bool | None:
         """A header, or what the broker calls by a name of its own."""
+        name = _OTHER_NAMES.get(name, name)
         if name in _SYSTEM:
-            found: str | int | None = _SYSTEM[name](self._row, self._headers)
+            found: str | int | None = _SYSTEM[name](self._row)
             return found
         return self._headers.get(name)
 
@@ -124,21 +122,26 @@ def _milliseconds(time: datetime | None) -> int:
     return 0 if time is None else round(time.timestamp() * 1000)
 
 
+#: Properties that are not headers.
 _SYSTEM: dict[str, Any] = {
-    "AMQPriority": lambda row, _: row["priority"],
-    "AMQTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
-    "AMQDurable": lambda row, _: "DURABLE" if row["durable"] else "NON_DURABLE",
-    "AMQExpiration": lambda row, _: _milliseconds(row["expires"]),
-    "AMQSize": lambda row, _: len(row["body"] or b""),
-    "AMQAddress": lambda row, _: row["address"],
-    "AMQGroupID": lambda _, headers: headers.get("JMSXGroupID"),
-    "AMQUserID": lambda row, _: row["user"],
-    "JMSPriority": lambda row, _: row["priority"],
-    "JMSTimestamp": lambda row, _: _milliseconds(row["timestamp"]),
-    "JMSExpiration": lambda row, _: _milliseconds(row["expires"]),
-    "JMSDeliveryMode": lambda row, _: "PERSISTENT" if row["durable"] else "NON_PERSISTENT",
-    "JMSMessageID": lambda row, _: str(row["message_id"]),
-    "JMSCorrelationID": lambda _, headers: headers.get("correlation-id"),
-    "JMSType": lambda _, headers: headers.get("type"),
-    "JMSReplyTo": lambda _, headers: headers.get("reply-to"),
+    "AMQPriority": lambda row: row["priority"],
+    "AMQTimestamp": lambda row: _milliseconds(row["timestamp"]),
+    "AMQDurable": lambda row: "DURABLE" if row["durable"] else "NON_DURABLE",
+    "AMQExpiration": lambda row: _milliseconds(row["expires"]),
+    "AMQSize": lambda row: len(row["body"] or b""),
+    "AMQAddress": lambda row: row["address"],
+    "AMQUserID": lambda row: row["user"],
+    "JMSDeliveryMode": lambda row: "PERSISTENT" if row["durable"] else "NON_PERSISTENT",
+    "JMSMessageID": lambda row: str(row["message_id"]),
+}
+
+#: Properties that are the same as others of `_SYSTEM`, or as headers.
+_OTHER_NAMES = {
+    "JMSPriority": "AMQPriority",
+    "JMSTimestamp": "AMQTimestamp",
+    "JMSExpiration": "AMQExpiration",
+    "AMQGroupID": "JMSXGroupID",
+    "JMSCorrelationID": "correlation-id",
+    "JMSType": "type",
+    "JMSReplyTo": "reply-to",
 }

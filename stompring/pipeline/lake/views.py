@@ -22,28 +22,26 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
-from functools import cache
-from itertools import chain
-from time import time
+from functools import cache, cached_property
 from typing import Any, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from deltalake import CommitProperties, Schema
-from deltalake.transaction import AddAction, Transaction
+from deltalake import Schema
+from deltalake.transaction import Transaction
 
+from stompring.errors import PipelineError
 from stompring.pipeline.arrays import TABLES
 from stompring.pipeline.options import TableScan
-from stompring.pipeline.storage import Folder, sync_directory
+from stompring.pipeline.storage import Folder
 from stompring.selector import InvalidSelector, compile_selector
 from stompring.store.datadir import ingesting
 
-from .data_files import BROKER, stats_of
+from .data_files import BROKER, FileWriter, NewFile, sync_files
 from .delta import LakeTable, Table, arrow_schema, ddl_name
 from .selection import SelectableRow, address_condition, rows_where
 
@@ -73,22 +71,20 @@ def arrow_type(type_: Type) -> Any:
 
 def convert(type_: Type, value: Any, pointer: str) -> Any:
     """A value of JSON or Avro, as Arrow takes it. Raises `TypeMismatch`."""
+    if value is None:
+        return None
     if isinstance(type_, str):
         return SCALARS[type_][1](value, pointer)
     ((kind, inner),) = type_.items()
     if kind == "array":
         if not isinstance(value, list):
             raise _mismatch(value, "not an array", pointer)
-        return [
-            None if each is None else convert(inner, each, f"{pointer}/{at}") for at, each in enumerate(value)
-        ]
+        return [convert(inner, each, f"{pointer}/{at}") for at, each in enumerate(value)]
     if kind == "map":
         if not isinstance(value, dict):
             raise _mismatch(value, "not an object", pointer)
-        return [
-            (_string(key, pointer), None if each is None else convert(inner, each, f"{pointer}/{key}"))
-            for key, each in value.items()
-        ]
+        every = value.items()
+        return [(_string(key, pointer), convert(inner, each, f"{pointer}/{key}")) for key, each in every]
     if kind == "decimal":
         return value  # only Avro has them, and its reader has made them
     return convert_struct(inner, value, pointer)
@@ -101,16 +97,12 @@ def convert_struct(fields: Sequence[Mapping[str, Any]], value: Any, pointer: str
     found: dict[str, Any] = {}
     for each in fields:
         name = each["name"]
-        given = value.get(name)
-        if given is None:
-            if name not in value:
-                if each["required"]:
-                    raise TypeMismatch(f"{pointer or '#'}: {name} is required")
-            elif not each["null"]:
-                raise TypeMismatch(f"{pointer}/{name}: null is not allowed")
-            found[name] = None
-        else:
-            found[name] = convert(each["type"], given, f"{pointer}/{name}")
+        if name not in value:
+            if each["required"]:
+                raise TypeMismatch(f"{pointer or '#'}: {name} is required")
+        elif value[name] is None and not each["null"]:
+            raise TypeMismatch(f"{pointer}/{name}: null is not allowed")
+        found[name] = convert(each["type"], value.get(name), f"{pointer}/{name}")
     return found
 
 
@@ -121,6 +113,8 @@ def _mismatch(value: Any, what: str, pointer: str) -> TypeMismatch:
 
 def _string(value: Any, pointer: str) -> str:
     if not isinstance(value, str):
+        if isinstance(value, UUID):  # of Avro
+            return str(value)
         raise _mismatch(value, "not a string", pointer)
     try:
         value.encode()
@@ -158,39 +152,31 @@ def _number(value: Any, pointer: str) -> float:
     return number
 
 
-def _boolean(value: Any, pointer: str) -> bool:
-    if not isinstance(value, bool):
-        raise _mismatch(value, "not a boolean", pointer)
-    return value
+def _instance(kind: type, what: str, parse: Callable[[str], Any] | None = None) -> Any:
+    """Return a converter that takes values of a class, and texts that ``parse`` converts."""
+
+    def instance(value: Any, pointer: str) -> Any:
+        if isinstance(value, kind):
+            return value
+        if parse is not None and isinstance(value, str):
+            with suppress(ValueError, OverflowError):
+                return parse(value)
+        raise _mismatch(value, f"not {what}", pointer)
+
+    return instance
 
 
-def _binary(value: Any, pointer: str) -> bytes:
-    if not isinstance(value, bytes):
-        raise _mismatch(value, "not bytes", pointer)
-    return value
+def _date_time(text: str) -> datetime:
+    if not DATE_TIME.fullmatch(text):
+        raise ValueError
+    time = datetime.fromisoformat(text.upper())
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _timestamp(value: Any, pointer: str) -> datetime:
-    if isinstance(value, datetime):
-        return value
-    try:
-        if not isinstance(value, str) or not DATE_TIME.fullmatch(value):
-            raise ValueError
-        time = datetime.fromisoformat(value.upper())
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise _mismatch(value, "not an RFC 3339 date-time", pointer) from None
-
-
-def _date(value: Any, pointer: str) -> date:
-    if isinstance(value, date):
-        return value
-    try:
-        if not isinstance(value, str) or not DATE.fullmatch(value):
-            raise ValueError
-        return date.fromisoformat(value)
-    except ValueError:
-        raise _mismatch(value, "not an RFC 3339 date", pointer) from None
+def _date(text: str) -> date:
+    if not DATE.fullmatch(text):
+        raise ValueError
+    return date.fromisoformat(text)
 
 
 #: What is in a column of one value, by Arrow, and what converts a value. ``json`` is a string: any value, as JSON where
@@ -202,10 +188,10 @@ SCALARS: Mapping[str, tuple[Any, Callable[[Any, str], Any]]] = {
     "long": (pa.int64(), _whole(64, "BIGINT")),
     "float": (pa.float32(), _number),
     "double": (pa.float64(), _number),
-    "boolean": (pa.bool_(), _boolean),
-    "binary": (pa.binary(), _binary),
-    "date": (pa.date32(), _date),
-    "timestamp": (pa.timestamp("us", "UTC"), _timestamp),
+    "boolean": (pa.bool_(), _instance(bool, "a boolean")),
+    "binary": (pa.binary(), _instance(bytes, "bytes")),
+    "date": (pa.date32(), _instance(date, "an RFC 3339 date", _date)),
+    "timestamp": (pa.timestamp("us", "UTC"), _instance(datetime, "an RFC 3339 date-time", _date_time)),
 }
 
 
@@ -218,7 +204,7 @@ MAX_DEPTH = 32
 Decoder = Callable[[bytes], Any]
 
 
-class InvalidSchema(ValueError):
+class InvalidSchema(PipelineError):
     """A schema that no columns can be made of; the text begins with the place in it."""
 
 
@@ -231,52 +217,52 @@ def from_json_schema(text: bytes) -> list[dict[str, Any]]:
         document = json.loads(text)
     except (ValueError, RecursionError) as reason:
         raise InvalidSchema(f"not JSON: {reason}") from None
-    return _JsonSchema(document).fields()
+    type_, _ = _JsonSchema(document).type(document, "#")
+    if not isinstance(type_, dict) or "struct" not in type_:
+        raise InvalidSchema("#: an object with properties is required")
+    return list(type_["struct"])
 
 
+@dataclass
 class _JsonSchema:
-    def __init__(self, document: Any) -> None:
-        self._document = document
+    """A schema at some depth. ``_within`` has an item for each level above: a reference, or an empty text."""
 
-    def fields(self) -> list[dict[str, Any]]:
-        type_, _ = self._type(self._document, "#", ())
-        if not isinstance(type_, dict) or "struct" not in type_:
-            raise InvalidSchema("#: an object with properties is required")
-        found: list[dict[str, Any]] = type_["struct"]
-        return found
+    _document: Any
+    _within: tuple[str, ...] = ()
 
-    def _type(self, schema: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _inside(self, reference: str = "") -> _JsonSchema:
+        return _JsonSchema(self._document, (*self._within, reference))
+
+    def type(self, schema: Any, pointer: str) -> tuple[Type, bool]:
         """The type, and whether null is allowed."""
         if schema is True or schema == {}:
             return "json", True
         if not isinstance(schema, dict):
             raise InvalidSchema(f"{pointer}: {json.dumps(schema)[:40]} is not a schema")
-        if len(within) > MAX_DEPTH:
+        if len(self._within) > MAX_DEPTH:
             raise InvalidSchema(f"{pointer}: nested more than {MAX_DEPTH} levels")
         if "$ref" in schema:
-            return self._reference(schema["$ref"], pointer, within)
+            return self._reference(schema["$ref"], pointer)
         for word in ("anyOf", "oneOf"):
             if word in schema:
-                return self._one_of(schema[word], f"{pointer}/{word}", within)
+                return self._one_of(schema[word], f"{pointer}/{word}")
         for word in ("allOf", "not", "if", "patternProperties"):
             if word in schema:
                 raise InvalidSchema(f"{pointer}/{word}: not supported, it determines no column type")
-        names = self._names(schema, pointer)
-        null = "null" in names
-        names = [name for name in names if name != "null"]
-        if len(names) > 1 and set(names) == {"integer", "number"}:
+        every = self._names(schema, pointer)
+        names = [name for name in every if name != "null"]
+        if set(names) == {"integer", "number"}:
             names = ["number"]
         if len(names) != 1:
             what = " and ".join(names) or "null alone"
             raise InvalidSchema(f"{pointer}/type: {what}: a column must have one type besides null")
-        return self._of_name(names[0], schema, pointer, within), null
+        return self._of_name(names[0], schema, pointer), "null" in every
 
     def _names(self, schema: Mapping[str, Any], pointer: str) -> list[str]:
         names = schema.get("type")
         if names is None:
-            values = schema["enum"] if isinstance(schema.get("enum"), list) else None
-            values = [schema["const"]] if "const" in schema else values
-            if values is None:
+            values = [schema["const"]] if "const" in schema else schema.get("enum")
+            if not isinstance(values, list):
                 if "properties" in schema:
                     return ["object"]
                 if "items" in schema:
@@ -291,19 +277,19 @@ class _JsonSchema:
                 raise InvalidSchema(f"{pointer}/type: {name!r} is not one of {', '.join(sorted(_NAMES))}")
         return list(names)
 
-    def _of_name(self, name: str, schema: Mapping[str, Any], pointer: str, within: tuple[str, ...]) -> Type:
+    def _of_name(self, name: str, schema: Mapping[str, Any], pointer: str) -> Type:
         if name == "string":
             return {"date-time": "timestamp", "date": "date"}.get(str(schema.get("format")), "string")
         if name == "array":
             items = schema.get("items", True)
-            return {"array": self._type(items, f"{pointer}/items", (*within, ""))[0]}
+            return {"array": self._inside().type(items, f"{pointer}/items")[0]}
         if name != "object":
             return _NAMES[name]
         properties = schema.get("properties")
         more = schema.get("additionalProperties", True)
         if not properties:
             if isinstance(more, dict) and more:
-                return {"map": self._type(more, f"{pointer}/additionalProperties", (*within, ""))[0]}
+                return {"map": self._inside().type(more, f"{pointer}/additionalProperties")[0]}
             return "json"
         if not isinstance(properties, dict):
             raise InvalidSchema(f"{pointer}/properties: must be an object")
@@ -313,24 +299,24 @@ class _JsonSchema:
         check_names(properties, f"{pointer}/properties")
         fields = []
         for each, inner in properties.items():
-            type_, null = self._type(inner, f"{pointer}/properties/{each}", (*within, ""))
+            type_, null = self._inside().type(inner, f"{pointer}/properties/{each}")
             fields.append({"name": each, "type": type_, "required": each in required, "null": null})
         return {"struct": fields}
 
-    def _one_of(self, schemas: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _one_of(self, schemas: Any, pointer: str) -> tuple[Type, bool]:
         if not isinstance(schemas, list):
             raise InvalidSchema(f"{pointer}: must be a list")
         others = [(at, one) for at, one in enumerate(schemas) if one != {"type": "null"}]
         if len(others) != 1:
             raise InvalidSchema(f"{pointer}: a column must have one type besides null, not {len(others)}")
         ((at, only),) = others
-        type_, null = self._type(only, f"{pointer}/{at}", (*within, ""))
+        type_, null = self._inside().type(only, f"{pointer}/{at}")
         return type_, null or len(others) < len(schemas)
 
-    def _reference(self, reference: Any, pointer: str, within: tuple[str, ...]) -> tuple[Type, bool]:
+    def _reference(self, reference: Any, pointer: str) -> tuple[Type, bool]:
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise InvalidSchema(f"{pointer}/$ref: {reference!r} is not within this file")
-        if reference in within:
+        if reference in self._within:
             raise InvalidSchema(f"{pointer}/$ref: {reference} is recursive, which a column type cannot be")
         found = self._document
         for part in reference.removeprefix("#").split("/")[1:]:
@@ -338,7 +324,7 @@ class _JsonSchema:
             if not isinstance(found, dict) or part not in found:
                 raise InvalidSchema(f"{pointer}/$ref: {reference} does not exist")
             found = found[part]
-        return self._type(found, reference, (*within, reference))
+        return self._inside(reference).type(found, reference)
 
 
 _NAMES = {
@@ -410,12 +396,11 @@ class Inference:
         try:
             value = decode_json(body)
         except TypeMismatch:
+            value = None
+        if isinstance(value, dict):
+            self._root.add(value, 0)
+        else:
             self.bad += 1
-            return
-        if not isinstance(value, dict):
-            self.bad += 1
-            return
-        self._root.add(value, 0)
 
     def fields(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The fields, and where values of different types made them wider. Raises `InvalidSchema`."""
@@ -437,10 +422,9 @@ class _ObservedType:
     def add(self, value: Any, depth: int) -> None:
         kind = _kind(value)
         if depth > MAX_DEPTH:
-            kind = "object" if kind == "array" else kind
-        self.kinds[kind] += 1
-        if depth > MAX_DEPTH:
+            self.kinds["object" if kind == "array" else kind] += 1
             return
+        self.kinds[kind] += 1
         if kind == "object":
             for name, each in value.items():
                 if len(self.names) <= MAX_FIELDS or name in self.names:
@@ -463,12 +447,11 @@ class _ObservedType:
                 return self._struct(pointer, notes)
             return "double" if kind == "large" else kind
         kinds_text = ", ".join(f"{_KIND_NAMES[kind]} in {count:,}" for kind, count in sorted(kinds.items()))
-        if set(kinds) <= {"long", "large", "double"}:
+        wide = "json"
+        if kinds.keys() <= {"long", "large", "double"}:
             wide = "double"
-        elif set(kinds) <= {"string", "timestamp", "date"}:
+        elif kinds.keys() <= {"string", "timestamp", "date"}:
             wide = "string"
-        else:
-            wide = "json"
         notes.append(f"{pointer or '#'}: {kinds_text}: {'DOUBLE' if wide == 'double' else 'STRING'}")
         return wide
 
@@ -480,10 +463,9 @@ class _ObservedType:
             return "json"
         names: dict[str, str] = {}
         for name in self.names:
-            if not name or names.setdefault(name.lower(), name) != name:
-                notes.append(
-                    f"{pointer or '#'}: {names.get(name.lower(), '')!r} and {name!r} differ only in case: STRING"
-                )
+            other = names.setdefault(name.lower(), name) if name else ""
+            if not name or other != name:
+                notes.append(f"{pointer or '#'}: {other!r} and {name!r} differ only in case: STRING")
                 return "json"
         return _struct((name, seen.type(f"{pointer}/{name}", notes)) for name, seen in self.names.items())
 
@@ -527,75 +509,62 @@ def _kind(value: Any) -> str:
 
 def from_avro(text: bytes) -> list[dict[str, Any]]:
     """Fields of an Avro schema of a record. Raises `InvalidSchema`."""
-    schema = _parsed(text)
+    from fastavro.schema import expand_schema
+
+    schema = _parsed(text, expand_schema)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise InvalidSchema("#: a record is required")
-    found: list[dict[str, Any]] = _AvroSchema().type(schema, "#", ())["struct"]
-    return found
+    return list(_avro_type(schema, "#")["struct"])
 
 
-def _parsed(text: bytes) -> Any:
-    from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+def _parsed(text: bytes, parse: Callable[[Any], Any]) -> Any:
+    from fastavro.schema import SchemaParseException, UnknownType
 
     try:
-        return parse_schema(json.loads(text))
+        return parse(json.loads(text))
     except (ValueError, RecursionError) as reason:
         raise InvalidSchema(f"not JSON: {reason}") from None
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as reason:
         raise InvalidSchema(f"not an Avro schema: {reason!r}") from None
 
 
-class _AvroSchema:
-    def __init__(self) -> None:
-        self._definitions: dict[str, Any] = {}
-
-    def type(self, schema: Any, pointer: str, within: tuple[str, ...]) -> Type:
-        if isinstance(schema, list):
-            others = [one for one in schema if one != "null"]
-            if len(others) != 1:
-                raise InvalidSchema(
-                    f"{pointer}: a union of {len(others)} types besides null is not supported"
-                )
-            return self.type(others[0], pointer, within)
-        if isinstance(schema, str):
-            if schema in _PRIMITIVES:
-                return _PRIMITIVES[schema]
-            if schema in within:
-                raise InvalidSchema(f"{pointer}: {schema} is recursive, which a column type cannot be")
-            if schema in self._definitions:
-                return self.type(self._definitions[schema], pointer, within)
-            raise InvalidSchema(f"{pointer}: {schema!r} is not a column type")
-        name = schema["type"]
-        if "name" in schema:
-            self._definitions[schema["name"]] = schema
-        logical = schema.get("logicalType")
-        if logical is not None:
-            return self._logical(logical, schema, pointer)
-        if name == "array":
-            return {"array": self.type(schema["items"], f"{pointer}/items", within)}
-        if name == "map":
-            return {"map": self.type(schema["values"], f"{pointer}/values", within)}
-        if name in ("enum", "fixed"):
-            return "string" if name == "enum" else "binary"
-        if name not in ("record", "error"):
-            return self.type(name, pointer, within)
-        inner = (*within, schema["name"])
-        names = [field["name"] for field in schema["fields"]]
-        check_names(names, pointer)
-        if not names:
-            raise InvalidSchema(f"{pointer}: a record without fields is not supported")
-        types = [self.type(field["type"], f"{pointer}/{field['name']}", inner) for field in schema["fields"]]
-        return _struct(zip(names, types, strict=True))
-
-    def _logical(self, logical: str, schema: Mapping[str, Any], pointer: str) -> Type:
-        if logical == "decimal":
-            precision = schema["precision"]
-            if precision > 38:
-                raise InvalidSchema(f"{pointer}: a decimal of {precision} digits, at most 38 are supported")
-            return {"decimal": [precision, schema.get("scale", 0)]}
-        if logical in _LOGICAL:
-            return _LOGICAL[logical]
-        raise InvalidSchema(f"{pointer}: logical type {logical} is not supported")
+def _avro_type(schema: Any, pointer: str) -> Type:
+    """Return the type of an expanded schema: a name of a record in it is a recursion."""
+    if isinstance(schema, list):
+        others = [one for one in schema if one != "null"]
+        if len(others) != 1:
+            raise InvalidSchema(f"{pointer}: a union of {len(others)} types besides null is not supported")
+        return _avro_type(others[0], pointer)
+    if isinstance(schema, str):
+        if schema in _PRIMITIVES:
+            return _PRIMITIVES[schema]
+        if schema == "null":
+            raise InvalidSchema(f"{pointer}: 'null' is not a column type")
+        raise InvalidSchema(f"{pointer}: {schema} is recursive, which a column type cannot be")
+    name, logical = schema["type"], schema.get("logicalType")
+    if logical == "decimal":
+        precision = schema["precision"]
+        if precision > 38:
+            raise InvalidSchema(f"{pointer}: a decimal of {precision} digits, at most 38 are supported")
+        return {"decimal": [precision, schema.get("scale", 0)]}
+    if logical is not None:
+        if logical not in _LOGICAL:
+            raise InvalidSchema(f"{pointer}: logical type {logical} is not supported")
+        return _LOGICAL[logical]
+    if name == "array":
+        return {"array": _avro_type(schema["items"], f"{pointer}/items")}
+    if name == "map":
+        return {"map": _avro_type(schema["values"], f"{pointer}/values")}
+    if name in ("enum", "fixed"):
+        return "string" if name == "enum" else "binary"
+    if name not in ("record", "error"):
+        return _avro_type(name, pointer)
+    names = [field["name"] for field in schema["fields"]]
+    check_names(names, pointer)
+    if not names:
+        raise InvalidSchema(f"{pointer}: a record without fields is not supported")
+    types = [_avro_type(field["type"], f"{pointer}/{field['name']}") for field in schema["fields"]]
+    return _struct(zip(names, types, strict=True))
 
 
 _PRIMITIVES: Mapping[str, Type] = {
@@ -613,9 +582,9 @@ _LOGICAL: Mapping[str, Type] = {
 def avro_decoder(text: bytes) -> Decoder:
     """What decodes bodies: one value each, as it is or in Avro's single-object encoding."""
     from fastavro import schemaless_reader
-    from fastavro.schema import fingerprint, to_parsing_canonical_form
+    from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
-    schema = _parsed(text)
+    schema = _parsed(text, parse_schema)
     mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(json.loads(text)), "CRC-64-AVRO"))
     header = b"\xc3\x01" + mark
 
@@ -632,20 +601,9 @@ def avro_decoder(text: bytes) -> Decoder:
         left = len(body) - file.tell()
         if left:
             raise TypeMismatch(f"the body is not Avro of this schema: {left} bytes follow the value")
-        return _plain(value)
+        return value
 
     return decode
-
-
-def _plain(value: Any) -> Any:
-    """UUIDs as text."""
-    from uuid import UUID
-
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, UUID) else value
 
 
 log = logging.getLogger(__name__)
@@ -668,8 +626,8 @@ _WRITER = "stompring-view"
 #: Rows that are decoded at a time.
 _ROWS = 4096
 
-#: Bytes of rows that are one row group, and one file, about.
-_GROUP, _FILE = 32 << 20, 512 << 20
+#: Bytes of rows that are one file, about.
+_FILE_BYTES = 512 << 20
 
 _VERSION = 1
 
@@ -677,7 +635,7 @@ _VERSION = 1
 HEADER_TYPES = ("string", "int", "long", "double", "boolean", "date", "timestamp")
 
 
-class ViewError(ValueError):
+class ViewError(PipelineError):
     """A view that cannot be, or is not there; the text says why."""
 
 
@@ -732,10 +690,9 @@ class ViewDefinition:
             ("header_", "header ", self.headers),
             ("body_", "/", [(one["name"], one["type"]) for one in self.fields]),
         ):
-            found += [
-                (f"{prefix}{name}" if name.lower() in used else name, f"{origin}{name}", type_)
-                for name, type_ in entries
-            ]
+            for name, type_ in entries:
+                column = f"{prefix}{name}" if name.lower() in used else name
+                found.append((column, f"{origin}{name}", type_))
             check_names([column for column, _, _ in found], "columns")
             used |= {column.lower() for column, _, _ in found}
         return found
@@ -751,12 +708,6 @@ class ViewDefinition:
         return [(field.name, ddl_name(field.type)) for field in Schema.from_arrow(self.schema()).fields]
 
 
-#: What rows are made of; headers cost a scan more than all the rest, and are read where a column needs them.
-_READ = (*MESSAGE_COLUMNS, "body")
-_READ_BY_HEADERS = (*_READ, "headers")
-_READ_BY_SELECTOR = (*_READ_BY_HEADERS, "expires", "priority", "durable", "user")
-
-
 def _address_filter(addresses: Sequence[str]) -> Callable[[str | None], bool]:
     """What says whether an address matches one of some patterns; it remembers those that it was asked about."""
     wanted = TableScan(addresses=tuple(addresses))
@@ -770,19 +721,16 @@ class ViewRows:
         self._definition = definition
         self._schema = definition.schema()
         self._is_selected = _address_filter(definition.addresses)
-        self._matches: Callable[[Any], bool] | None = None
-        self.columns: tuple[str, ...] = (
-            _READ_BY_HEADERS if definition.headers else _READ
-        )  # of ``messages``: those that are needed
+        self._matches = None if definition.where is None else compile_selector(definition.where).matches
+        #: Those of ``messages`` that are needed. Headers cost a scan more than all others.
+        self.columns: tuple[str, ...] = (*MESSAGE_COLUMNS, "body")
+        if definition.headers or definition.where is not None:
+            self.columns += ("headers",)
         if definition.where is not None:
-            self._matches = compile_selector(definition.where).matches
-            self.columns = _READ_BY_SELECTOR
-        columns = [column for column, _, _ in definition.columns()]
-        self._headers = list(zip(columns, definition.headers, strict=False))
-        self._names = [
-            (column, one["name"])
-            for column, one in zip(columns[len(definition.headers) :], definition.fields, strict=True)
-        ]
+            self.columns += ("expires", "priority", "durable", "user")
+        columns = iter([column for column, _, _ in definition.columns()])
+        self._headers = [(next(columns), header) for header in definition.headers]
+        self._names = [(column, one["name"]) for column, one in zip(columns, definition.fields, strict=True)]
         self._decode: Decoder = (
             decode_json if definition.avro is None else avro_decoder(definition.avro.encode())
         )
@@ -805,10 +753,17 @@ class ViewRows:
         count = batch.num_rows
         found: dict[str, list[Any]] = {column: [None] * count for column, _ in (*self._headers, *self._names)}
         bad: list[Any] = [None] * count
-        headers = batch.column("headers").to_pylist() if self._headers else []
+        headers = batch.column("headers").to_pylist() if self._headers else [None] * count
         bodies = batch.column("body").to_pylist()
         for at in range(count):
-            reasons = self._of_headers(dict(headers[at] or ()), found, at) if self._headers else []
+            reasons = []
+            given = dict(headers[at] or ())
+            for column, (name, type_) in self._headers:
+                if (text := given.get(name)) is not None:
+                    try:
+                        found[column][at] = _header_value(type_, text, f"header {name}")
+                    except TypeMismatch as reason:
+                        reasons.append(str(reason))
             if self._names:
                 try:
                     value = convert_struct(self._definition.fields, self._decode(bodies[at] or b""), "")
@@ -822,18 +777,6 @@ class ViewRows:
         arrays += [pa.array(values, self._schema.field(column).type) for column, values in found.items()]
         arrays.append(pa.array(bad, _BAD_TYPE))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _of_headers(self, headers: Mapping[str, str], found: dict[str, list[Any]], at: int) -> list[str]:
-        reasons = []
-        for column, (name, type_) in self._headers:
-            text = headers.get(name)
-            if text is None:
-                continue
-            try:
-                found[column][at] = _header_value(type_, text, f"header {name}")
-            except TypeMismatch as reason:
-                reasons.append(str(reason))
-        return reasons
 
 
 def _header_value(type_: str, text: str, pointer: str) -> Any:
@@ -880,76 +823,53 @@ class View(Table):
 
     # ---- its table
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> AbstractContextManager[None]:
         directory = self._views.folder.local
         if directory is None:
-            yield  # one of two commits there fails
-            return
+            return nullcontext()  # one of two commits there fails
         directory.mkdir(parents=True, exist_ok=True)
-        with ingesting(directory, self.name):
-            yield
+        return ingesting(directory, self.name)
 
     def refresh(self) -> RefreshResult:
         """Add the rows of messages that came since. Raises `Busy` where another process does so."""
-        with self._locked():
-            return self._refresh()
-
-    def _refresh(self) -> RefreshResult:
         messages = self._views.messages
-        version = int(messages.open().version())
-        if not self.exists():
-            self._create(self.definition.schema())
-        table = self.open()
-        before = table.transaction_version(_WRITER)
-        if before == version:
-            return RefreshResult(0, 0, False)
-        files = None if before is None or before > version else self._new_files(int(before), version)
-        make = ViewRows(self.definition)
-        if files is None:
-            batches = messages.batches(make.columns, version)
-        else:
-            paths, system = [messages.folder.path(name) for name in files], messages.folder.system
-            added = ds.dataset(paths, arrow_schema(messages.name), "parquet", system)
-            batches = added.to_batches(columns=list(make.columns))
-        written, rows, bad = self._write(make(batches))
-        table.create_write_transaction(
-            written,
-            "overwrite" if files is None else "append",
-            table.schema(),
-            partition_by=[],
-            commit_properties=CommitProperties(app_transactions=[Transaction(_WRITER, version)]),
-        )
-        self.sync_log()
-        return RefreshResult(rows, bad, files is None and before is not None)
+        with self._locked():
+            version = int(messages.open().version())
+            if not self.exists():
+                self._create(self.definition.schema())
+            table = self.open()
+            before = table.transaction_version(_WRITER)
+            if before == version:
+                return RefreshResult(0, 0, False)
+            files = None if before is None or before > version else self._new_files(int(before), version)
+            make = ViewRows(self.definition)
+            if files is None:
+                batches = messages.batches(make.columns, version)
+            else:
+                paths, system = [messages.folder.path(name) for name in files], messages.folder.system
+                added = ds.dataset(paths, arrow_schema(messages.name), "parquet", system)
+                batches = added.to_batches(columns=list(make.columns))
+            written, bad = self._write(make(batches))
+            mode = "overwrite" if files is None else "append"
+            self.transact(table, written, Transaction(_WRITER, version), mode)
+        return RefreshResult(sum(file.rows for file in written), bad, files is None and before is not None)
 
-    def _write(self, batches: Iterable[Any]) -> tuple[list[Any], int, int]:
-        """Files that no commit names yet, and are safe from a power cut; their rows, and those that did not fit."""
-        schema, added, all_rows, bad = self.definition.schema(), [], 0, 0
-        self.folder.make_directory()
-        groups = _row_groups(batches, schema)
-        for first in groups:
-            name, rows, size = f"part-{uuid4().hex}.parquet", 0, 0
-            with pq.ParquetWriter(
-                self.folder.path(name),
-                schema,
-                filesystem=self.folder.system,
-                compression="zstd",
-                compression_level=1,
-            ) as file:
-                for group in chain([first], groups):
-                    file.write_table(group)
-                    rows, size = rows + group.num_rows, size + group.nbytes
-                    bad += group.num_rows - group.column(BAD_COLUMN).null_count
-                    if size >= _FILE:
-                        break
-            self.folder.sync(name)
-            bytes_ = self.folder.size(name) or 0
-            added.append(AddAction(name, bytes_, {}, int(time() * 1000), True, stats_of(rows, {})))
-            all_rows += rows
-        if self.folder.local is not None:
-            sync_directory(self.folder.local)
-        return added, all_rows, bad
+    def _write(self, batches: Iterable[Any]) -> tuple[list[NewFile], int]:
+        """Write the rows to files, and sync these. Returns the files, and how many rows did not fit."""
+        schema, bad = self.definition.schema(), 0
+        files: list[NewFile] = []
+        file: FileWriter | None = None
+        for batch in batches:
+            file = file or FileWriter(self.folder, f"part-{uuid4().hex}.parquet", schema)
+            file.add(batch)
+            bad += batch.num_rows - batch.column(BAD_COLUMN).null_count
+            if file.written >= _FILE_BYTES:
+                files.append(file.close())
+                file = None
+        if file is not None:
+            files.append(file.close())
+        sync_files(self.folder, files)
+        return files, bad
 
     def _new_files(self, before: int, version: int) -> list[str] | None:
         """Files that commits after one added to ``messages``; None where it takes all rows to say what changed."""
@@ -989,58 +909,42 @@ class View(Table):
         return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid()))
 
 
-def _row_groups(batches: Iterable[Any], schema: Any) -> Iterator[Any]:
-    """Tables of batches, each of about `_GROUP` bytes."""
-    group: list[Any] = []
-    size = 0
-    for batch in batches:
-        group.append(batch)
-        size += batch.nbytes
-        if size >= _GROUP:
-            yield pa.Table.from_batches(group, schema)
-            group, size = [], 0
-    if group:
-        yield pa.Table.from_batches(group, schema)
-
-
+@dataclass(frozen=True, slots=True)
 class _Stream:
-    """What a view is, for who reads Arrow: made anew by each scan."""
+    """The rows of a view as a stream of Arrow. Each scan computes them."""
 
-    def __init__(self, definition: ViewDefinition, messages: LakeTable, version: int | None) -> None:
-        self._definition = definition
-        self._version = version
-        self._messages = messages
+    definition: ViewDefinition
+    messages: LakeTable
+    version: int | None
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        rows = ViewRows(self._definition)
-        batches = self._messages.batches(rows.columns, self._version)
-        reader = pa.RecordBatchReader.from_batches(self._definition.schema(), rows(batches))
+        rows = ViewRows(self.definition)
+        batches = self.messages.batches(rows.columns, self.version)
+        reader = pa.RecordBatchReader.from_batches(self.definition.schema(), rows(batches))
         return reader.__arrow_c_stream__(requested_schema)
 
 
+@dataclass
 class Views:
     """The views of a lake: of its folder, with the state in another one, and its table ``messages``."""
 
-    def __init__(
-        self,
-        lake: Folder,
-        state: Folder,
-        messages: LakeTable,
-        rewriting: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        """``rewriting`` is `Lake.rewriting`."""
-        self.lake = lake
-        self.folder = state.folder(_FOLDER)
-        self.messages = messages
-        self.rewriting = rewriting
+    lake: Folder
+    state: Folder
+    messages: LakeTable
+    rewriting: Callable[[], AbstractContextManager[object]]  # `Lake.rewriting`
+
+    @cached_property
+    def folder(self) -> Folder:
+        """Where the definitions are."""
+        return self.state.folder(_FOLDER)
 
     def every(self) -> list[View]:
         """By their names. Raises `ViewError` for a file that cannot be read."""
         return [self.get(name) for name in self._names()]
 
     def _names(self) -> list[str]:
-        files = (one.name for one in self.folder.entries() if one.name.endswith(".json"))
-        return sorted(name.removesuffix(".json") for name in files)
+        files = (one.name.partition(".") for one in self.folder.entries())
+        return sorted(name for name, _, ending in files if ending == "json")
 
     def get(self, name: str) -> View:
         """The one of a name. Raises `ViewError`."""
@@ -1055,9 +959,7 @@ class Views:
         except FileNotFoundError:
             names = ", ".join(self._names())
             raise ViewError(f"the lake {self.lake} has no view {name!r}; it has {names or 'none'}") from None
-        except ViewError:
-            raise
-        except (ValueError, KeyError, TypeError) as fault:
+        except (InvalidSchema, ValueError, KeyError, TypeError) as fault:
             raise ViewError(f"{location} is damaged: {fault!r}") from None
 
     def create(self, definition: ViewDefinition) -> View:
@@ -1096,6 +998,6 @@ def bodies(messages: LakeTable, addresses: Sequence[str]) -> Iterator[bytes]:
     """Bodies of messages, for `Inference`."""
     is_selected = _address_filter(addresses)
     for batch in messages.batches(("address", "body")):
-        for address, body in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+        for address, body in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if is_selected(address):
                 yield body or b""

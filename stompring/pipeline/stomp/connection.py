@@ -139,7 +139,10 @@ class Connection:
         """``versions`` of STOMP, by commas, may be spoken; ``on_receipt`` as of a `StompClient`."""
         self.endpoint = endpoint
         self._versions = versions
-        self._passcode = self._secret()
+        try:
+            self._passcode = endpoint.passcode()
+        except (OSError, UnicodeDecodeError) as reason:
+            raise ConnectionFailed(f"the file with the password cannot be read: {reason}") from None
         self._client = StompClient(endpoint.heart_beat, versions=versions, on_receipt=on_receipt)
         self._socket = self._open()
         self._poll = select.poll()
@@ -169,9 +172,6 @@ class Connection:
         """The ``server`` header of CONNECTED: name and version of the broker, empty if it does not tell."""
         opening = self._client.connected
         return "" if opening is None else opening.headers.get(b"server", b"").decode("utf-8", "replace")
-
-    def __repr__(self) -> str:
-        return f"<Connection to {self.endpoint.address}>"
 
     # ---- saying
 
@@ -229,16 +229,6 @@ class Connection:
             if client.unconfirmed < before:
                 deadline, before = self._deadline(), client.unconfirmed
         self._check()
-
-    # ---- transactions
-
-    def begin(self, transaction: str) -> None:
-        """BEGIN, without waiting."""
-        self.say("BEGIN", [("transaction", transaction)])
-
-    def commit(self, transaction: str) -> None:
-        """COMMIT, and wait until it has happened. `BrokerError` tells that nothing of it did."""
-        self.ask("COMMIT", [("transaction", transaction)])
 
     # ---- receiving
 
@@ -301,8 +291,7 @@ class Connection:
 
     def drop(self) -> None:
         """Close the socket as it is. What was neither acknowledged nor committed is as if it had not been said."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self.interrupt()
         self._socket.close()
 
     def interrupt(self) -> None:
@@ -311,12 +300,6 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     # ---- opening
-
-    def _secret(self) -> str | None:
-        try:
-            return self.endpoint.passcode()
-        except (OSError, UnicodeDecodeError) as reason:
-            raise ConnectionFailed(f"the file with the password cannot be read: {reason}") from None
 
     def _open(self) -> socket.socket:
         endpoint = self.endpoint
@@ -338,11 +321,8 @@ class Connection:
     def _greet(self) -> None:
         endpoint = self.endpoint
         self._poll.register(self._socket, select.POLLIN)
-        self.send(
-            self._client.connect(
-                endpoint.virtual_host or endpoint.host, endpoint.user, self._passcode, endpoint.client_id
-            )
-        )
+        host = endpoint.virtual_host or endpoint.host
+        self.send(self._client.connect(host, endpoint.user, self._passcode, endpoint.client_id))
         deadline = self._deadline()
         while (connected := self._client.connected) is None:
             if not self._wait(select.POLLIN, max(0.0, deadline - time.monotonic())):
@@ -391,19 +371,13 @@ class Connection:
             raise self._failed(f"sends what is not STOMP: {fault}") from None
         return len(data)
 
-    def _broker_error(self) -> BrokerError | None:
-        client = self._client
-        if client.error is None:
-            return None
-        shown = self.endpoint.without_secrets(client.error_text, self._passcode) or "no reason given"
-        receipt = client.error[0].headers.get(b"receipt-id")
-        refused = None if receipt is None else receipt.decode("utf-8", "replace")
-        return BrokerError(f"{self.endpoint.address} refuses: {shown}", refused)
-
     def _check(self) -> None:
-        error = self._broker_error()
-        if error is not None:
-            raise error
+        client = self._client
+        if client.error is not None:
+            shown = self.endpoint.without_secrets(client.error_text, self._passcode) or "no reason given"
+            receipt = client.error[0].headers.get(b"receipt-id")
+            refused = None if receipt is None else receipt.decode("utf-8", "replace")
+            raise BrokerError(f"{self.endpoint.address} refuses: {shown}", refused)
 
     def _beat(self, now: float) -> None:
         sends, receives = self._client.send_interval, self._client.receive_interval
@@ -414,17 +388,14 @@ class Connection:
 
     # ---- faults
 
-    def _gone(self, reason: Exception) -> Exception:
-        """The ERROR that the broker sent before it closed, where there is one: writing fails before it is read."""
-        while self._client.error is None:
-            try:
-                data = self._socket.recv(CHUNK)
+    def _gone(self, reason: Exception) -> ConnectionFailed:
+        """Return the error of a lost connection. Raises the ERROR that the broker sent before it closed, if it sent
+        one: writing fails before that is read."""
+        with suppress(OSError, ValueError, ProtocolError):
+            while self._client.error is None and (data := self._socket.recv(CHUNK)):
                 self._client.receive(data)
-            except (OSError, ValueError, ProtocolError):
-                break
-            if not data:
-                break
-        return self._broker_error() or self._failed(f"is gone: {_why(reason)}")
+        self._check()
+        return self._failed(f"is gone: {_why(reason)}")
 
     def _failed(self, what: str) -> ConnectionFailed:
         return ConnectionFailed(f"{self.endpoint.address} {what}")

@@ -51,11 +51,11 @@ DEDUP_HEADER = "_AMQ_DUPL_ID"
 _RESERVED_HEADERS = frozenset({"id", "destination", "ack", "receipt", "selector", "prefetch-count"})
 
 
-def _size(given: OptionReader, name: str, default: int | None) -> int | None:
+def _size(given: OptionReader, name: str) -> int | None:
     """Bytes, as ``10M``."""
     text = given.text(name)
     if text is None:
-        return default
+        return None
     found = given.parsed(name, text, byte_size)
     if found < 1:
         raise OptionError(name, f"must be at least 1 byte, not {text!r}")
@@ -152,21 +152,18 @@ class SourceOptions:
         given.required("spool", "a directory of this query alone")
         spool = _path(given, "spool")
         assert spool is not None
-        prefetch = given.number("prefetch", 10_000)
-        headers = [("prefetch-count", str(prefetch))]
-        selector = given.text("selector")
-        if selector is not None:
+        headers = [("prefetch-count", str(given.number("prefetch", 10_000)))]
+        if selector := given.text("selector"):
             headers.append(("selector", selector))
-        more = given.text("subscribeHeaders")
-        headers += [] if more is None else given.parsed("subscribeHeaders", more, _headers)
+        headers += given.parsed("subscribeHeaders", given.text("subscribeHeaders") or "", _headers)
         return cls(
             endpoint,
             destination,
             spool,
             tuple(headers),
             given.number("maxRowsPerTrigger", None),
-            _size(given, "maxBytesPerTrigger", None),
-            _size(given, "spoolLimit", None) or 1 << 30,
+            _size(given, "maxBytesPerTrigger"),
+            _size(given, "spoolLimit") or 1 << 30,
             given.number("idle", 1000) / 1000,
             given.number("drain", 60_000) / 1000,
         )
@@ -175,10 +172,10 @@ class SourceOptions:
 def _headers(text: str) -> list[tuple[str, str]]:
     found = []
     for part in items(text):
-        name, sign, value = part.partition("=")
-        if not sign or not name.strip():
+        name, sign, value = map(str.strip, part.partition("="))
+        if not sign or not name:
             raise ValueError(f"must be NAME=VALUE, separated by commas, not {part!r}")
-        if name.strip() in _RESERVED_HEADERS:
-            raise ValueError(f"{name.strip()} is set by the source")
-        found.append((name.strip(), value.strip()))
+        if name in _RESERVED_HEADERS:
+            raise ValueError(f"{name} is set by the source")
+        found.append((name, value))
     return found

@@ -21,7 +21,7 @@ import logging
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -33,7 +33,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stompring.pipeline.arrays import LONG, as_strings, indices, integers, strings
+from stompring.pipeline.arrays import INT, LONG, as_strings, indices, integers, offsets_of, strings
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.workers import reports_errors
 from stompring.stomp.frames import header_line
@@ -59,13 +59,12 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _is_bytes(kind: Any) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 #: Column, what it must be, and how Arrow knows that.
 COLUMNS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "body": ("binary or string", lambda kind: _is_bytes(kind) or _is_text(kind)),
+    "body": (
+        "binary or string",
+        lambda kind: _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+    ),
     "headers": (
         "map<string,string>",
         lambda kind: pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type),
@@ -99,6 +98,15 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
         raise OptionError("dedupHeader", "must name a header with a column dedup_id")
 
 
+def pieces_of(batch: Any) -> Iterator[Any]:
+    """Slices of a batch whose bodies have about `PIECE_BYTES`."""
+    while len(batch):
+        ends = np.cumsum(_sizes(batch.column("body").slice(0, 1 << 16)))
+        count = max(1, int(np.searchsorted(ends, PIECE_BYTES)))
+        yield batch.slice(0, count)
+        batch = batch.slice(count)
+
+
 class SendEncoder:
     """Encodes rows of one task. ``prefix`` begins their duplicate ids, the number of the row ends them; None: none.
 
@@ -112,11 +120,9 @@ class SendEncoder:
 
     def pieces(self, batch: Any, first: int, transaction: bool) -> Iterator[tuple[Any, int]]:
         """Frames of a batch whose first row is the task's row ``first``, as buffers with the number of their rows."""
-        at = 0
-        while at < len(batch):
-            count = self.fitting(batch, at)
-            yield self.encode(batch.slice(at, count), first + at, transaction=transaction), count
-            at += count
+        for rows in pieces_of(batch):
+            yield self.encode(rows, first, transaction=transaction), len(rows)
+            first += len(rows)
 
     def encode(self, batch: Any, first: int, *, transaction: bool = False, receipt: str | None = None) -> Any:
         """All of a batch as one buffer. ``receipt`` is asked for by each frame: give a single row with it."""
@@ -139,26 +145,18 @@ class SendEncoder:
             lead += header_line(b"receipt", receipt.encode())
         if self._options.persistent:
             lead += b"persistent:true\n"
-        columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         body = _as_binary(columns["body"])
         parts: list[Any] = [lead, self._destination(columns.get("destination"), first)]
         if "priority" in columns:
             parts.append(header_lines(b"priority", digits(columns["priority"])))
         if "expires" in columns:
             parts.append(header_lines(b"expires", _milliseconds(columns["expires"])))
-        parts += [self._identifier(columns.get("dedup_id"), first, len(batch))]
+        parts.append(self._identifier(columns.get("dedup_id"), first, len(batch)))
         if "headers" in columns:
             parts.append(self._headers(columns["headers"], columns))
         parts += [*lines, b"content-length:", digits(integers(_sizes(body), LONG)), b"\n\n", body, b"\0\n"]
         return _concatenated(*[part for part in parts if part is not None], nulls="replace")
-
-    @staticmethod
-    def fitting(batch: Any, at: int) -> int:
-        """How many rows from one on make a piece."""
-        count = min(len(batch) - at, 1 << 16)
-        body = batch.column(batch.schema.get_field_index("body")).slice(at, count)
-        ends = np.cumsum(_sizes(body))
-        return max(1, int(np.searchsorted(ends, PIECE_BYTES)))
 
     # ---- parts
 
@@ -175,35 +173,34 @@ class SendEncoder:
 
     def _identifier(self, column: Any, first: int, count: int) -> Any:
         header = self._options.dedup_header
-        if header is None or (column is None and self._prefix is None):
+        if header is None:
             return None
-        own = None if column is None else _escaped(_as_binary(column), "dedup_id")
         made = None
         if self._prefix is not None:
             lead = header_line(header.encode(), f"{self._prefix}-".encode())[:-1]
             rows = digits(integers(np.arange(first, first + count), LONG))
             made = _concatenated(lead, rows, b"\n")
-        if own is None:
+        if column is None:
             return made
-        line = header_lines(header.encode(), own)
+        line = header_lines(header.encode(), _escaped(_as_binary(column), "dedup_id"))
         return line if made is None else _coalesce(line, made)
 
     def _headers(self, column: Any, columns: dict[str, Any]) -> Any:
         """The lines of each row's map."""
-        low, high = _range(column)
-        names = _as_binary(column.keys.slice(low, high - low))
-        values = _as_binary(column.items.slice(low, high - low))
+        offsets = offsets_of(column)
+        low, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        names, values = (_as_binary(each.slice(low, count)) for each in (column.keys, column.items))
         omitted = self._omitted | {name for name in ("priority", "expires") if name in columns}
-        keep = ~_is_in(names, omitted) & _bits(values.is_valid())
+        known = strings([name.encode() for name in sorted(omitted)])
+        keep = ~_bits(pc.is_in(as_strings(names), value_set=known)) & _bits(values.is_valid())
         lines = _concatenated(
             _escaped(names, "headers"), b":", _escaped(values, "headers"), b"\n", nulls="replace"
         )
-        offsets = _offsets(column) - low
+        offsets = offsets - low
         if not keep.all():
             lines = lines.take(indices(np.flatnonzero(keep)))
-            offsets = np.append(0, np.cumsum(keep))[offsets].astype(np.int32)
-        begins = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
-        return pc.binary_join(pa.ListArray.from_arrays(begins, lines), _constant(b""))
+            offsets = np.append(0, np.cumsum(keep))[offsets]
+        return pc.binary_join(pa.ListArray.from_arrays(integers(offsets, INT), lines), _constant(b""))
 
 
 # ---- columns
@@ -211,8 +208,7 @@ class SendEncoder:
 
 def _constant(data: bytes) -> Any:
     """The same in each row. Not given as bytes: Arrow would import pandas to see what that is."""
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])[0]
+    return strings([data]).cast(pa.binary())[0]
 
 
 def _concatenated(*parts: Any, nulls: str = "emit_null") -> Any:
@@ -261,40 +257,26 @@ def _milliseconds(column: Any) -> Any:
 
 def _sizes(body: Any) -> Any:
     """Bytes of each value, 0 for null."""
-    sizes = np.diff(_offsets(_as_binary(body))).astype(np.int64)
+    sizes = np.diff(offsets_of(_as_binary(body))).astype(np.int64)
     if body.null_count:
         sizes[_bits(body.is_null())] = 0
     return sizes
 
 
-def _is_in(names: Any, some: frozenset[str]) -> Any:
-    known = strings([name.encode() for name in sorted(some)])
-    return _bits(pc.is_in(as_strings(names), value_set=known))
-
-
 # ---- buffers
 
 
-def _offsets(column: Any) -> Any:
-    found: Any = np.frombuffer(column.buffers()[1], np.int32)
-    return found[column.offset : column.offset + len(column) + 1]
-
-
-def _range(column: Any) -> tuple[int, int]:
-    offsets = _offsets(column)
-    return int(offsets[0]), int(offsets[-1])
-
-
 def data_of(values: Any) -> Any:
-    low, high = _range(values)
-    buffer = values.buffers()[2]
-    return pa.py_buffer(b"") if buffer is None else buffer.slice(low, high - low)
+    """The bytes of all binary values, one after the other, as a buffer."""
+    offsets, buffer = offsets_of(values), values.buffers()[2]
+    if buffer is None:
+        return pa.py_buffer(b"")
+    return buffer.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
 def _bits(flags: Any) -> Any:
     """Booleans of Arrow as those of numpy."""
-    buffer = flags.buffers()[1]
-    bits = np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little")
+    bits = np.unpackbits(np.frombuffer(flags.buffers()[1], np.uint8), bitorder="little")
     return bits[flags.offset : flags.offset + len(flags)].astype(bool)
 
 
@@ -302,15 +284,15 @@ def _bits(flags: Any) -> Any:
 BUFFER_LIMIT = 64 << 20
 
 
-class BatchBuffer(AbstractContextManager["BatchBuffer"]):
-    """Record batches of one schema, given back in their order. Leaving it deletes the file, which has no name."""
+class BatchBuffer:
+    """Record batches of one schema, given back in their order. `close` deletes the file, which has no name."""
 
     def __init__(self, schema: Any) -> None:
         self._over = False
         self._file = tempfile.SpooledTemporaryFile(BUFFER_LIMIT)
         self._writer = pa.ipc.new_stream(self._file, schema)
 
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def record(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -364,7 +346,7 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         return TaskResult(_in_groups(options, sends, every))
     if not has_ids:
         return TaskResult(_in_transaction(options, sends, every))
-    with BatchBuffer(first.schema) as buffer:
+    with closing(BatchBuffer(first.schema)) as buffer:
         remaining = buffer.record(every)
         try:
             return TaskResult(_in_transaction(options, sends, remaining))
@@ -380,13 +362,14 @@ def _in_transaction(options: SinkOptions, sends: SendEncoder, batches: Iterable[
     with Connection(
         options.endpoint
     ) as connection:  # which is dropped when anything fails, and all of it with it
-        connection.begin(TRANSACTION)
+        connection.say("BEGIN", [("transaction", TRANSACTION)])
         for batch in batches:
             for frames, count in sends.pieces(batch, rows, transaction=True):
                 connection.send(frames)
                 rows += count
-        connection.commit(TRANSACTION)
-        _disconnect(connection)
+        connection.ask("COMMIT", [("transaction", TRANSACTION)])
+        with suppress(OSError, BrokerError):  # it is committed, whether this arrives or not
+            connection.say("DISCONNECT")
     return rows
 
 
@@ -420,12 +403,6 @@ def _parts(batch: Any, first: int, size: int) -> Iterator[Any]:
         first = size
 
 
-def _disconnect(connection: Connection) -> None:
-    """What counts has been done: whether the farewell arrives does not matter."""
-    with suppress(OSError, BrokerError):
-        connection.say("DISCONNECT")
-
-
 log = logging.getLogger(__name__)
 
 
@@ -444,6 +421,25 @@ class _Writer(ABC):
         """One task."""
         return send_rows(self._options, self._prefix(TaskContext.get()), iterator)
 
+    def commit(self, messages: Sequence[TaskResult | None], batchId: int | None = None) -> None:
+        """All tasks have committed. ``batchId`` is that of a stream."""
+        sent = [message for message in messages if message is not None]
+        rows, again = sum(one.rows for one in sent), sum(one.again for one in sent)
+        more = f"; {again} tasks were repeated" if again else ""
+        log.info("%s: %d rows sent by %d tasks%s", _what(batchId), rows, len(sent), more)
+
+    def abort(self, messages: Sequence[TaskResult | None], batchId: int | None = None) -> None:
+        """Some task failed for good; the rows of those that did not are with the broker. Spark will do the batch of a
+        stream again."""
+        sent = [message for message in messages if message is not None]
+        rows = sum(one.rows for one in sent)
+        what = _what(batchId)
+        log.warning("%s failed: %d rows of %d successful tasks stay with the broker", what, rows, len(sent))
+
+
+def _what(batch: int | None) -> str:
+    return "job" if batch is None else f"batch {batch}"
+
 
 class StompWriter(_Writer, DataSourceArrowWriter):
     """``df.write``: duplicate ids are made where there is a ``jobId``."""
@@ -451,14 +447,6 @@ class StompWriter(_Writer, DataSourceArrowWriter):
     def _prefix(self, context: TaskContext) -> str | None:
         job = self._options.job_id
         return None if job is None else f"{job}-{context.partitionId()}"
-
-    def commit(self, messages: Sequence[TaskResult | None]) -> None:
-        """All tasks have committed."""
-        _log_commit("job", messages)
-
-    def abort(self, messages: Sequence[TaskResult | None]) -> None:
-        """Some task failed for good; the rows of those that did not are with the broker."""
-        _log_abort("job", messages)
 
 
 class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -473,14 +461,6 @@ class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):
             raise ValueError("Spark provides no query id and batch id: cannot create duplicate ids")
         return f"{query}-{batch}-{context.partitionId()}"
 
-    def commit(self, messages: Sequence[TaskResult | None], batchId: int) -> None:
-        """All tasks have committed."""
-        _log_commit(f"batch {batchId}", messages)
-
-    def abort(self, messages: Sequence[TaskResult | None], batchId: int) -> None:
-        """As of a job; Spark will do the batch again."""
-        _log_abort(f"batch {batchId}", messages)
-
 
 def writer_options(options: Any, schema: StructType) -> SinkOptions:
     """Options that fit the columns of a DataFrame. Raises `OptionError`, `ValueError`."""
@@ -489,16 +469,3 @@ def writer_options(options: Any, schema: StructType) -> SinkOptions:
     found = SinkOptions.of(options)
     check_columns(to_arrow_schema(schema, timezone="UTC"), found)
     return found
-
-
-def _log_commit(what: str, messages: Sequence[TaskResult | None]) -> None:
-    sent = [message for message in messages if message is not None]
-    again = sum(one.again for one in sent)
-    more = f"; {again} tasks were repeated" if again else ""
-    log.info("%s: %d rows sent by %d tasks%s", what, sum(one.rows for one in sent), len(sent), more)
-
-
-def _log_abort(what: str, messages: Sequence[TaskResult | None]) -> None:
-    sent = [message for message in messages if message is not None]
-    rows = sum(one.rows for one in sent)
-    log.warning("%s failed: %d rows of %d successful tasks stay with the broker", what, rows, len(sent))

@@ -26,7 +26,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -50,14 +49,17 @@ from stompring.pipeline.arrays import (
     as_strings,
     fixed_rows,
     header_maps,
+    layout,
     slices,
     timestamps,
 )
+from stompring.pipeline.files import task_ranges
 from stompring.pipeline.options import OptionError
-from stompring.pipeline.storage import sync_directory
+from stompring.pipeline.records import whole_records
+from stompring.pipeline.storage import sync_path
 from stompring.pipeline.workers import reporting_errors, reports_errors
 from stompring.stomp.frames import Head, header_line
-from stompring.store.record import PREFIX
+from stompring.store.record import framed
 
 from .connection import BrokerError, Connection, ConnectionFailed
 from .options import SourceOptions
@@ -101,6 +103,11 @@ class SegmentRange(NamedTuple):
     begin: int
     end: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of the records."""
+        return self.end - self.begin
+
 
 class Spool:
     """An open spool, which no other process may have open. Use as a context manager, or `close` it.
@@ -141,11 +148,8 @@ class Spool:
 
         After an `OSError` the spool is of no use until it is opened again: what the file holds then is not known.
         """
-        parts: list[bytes] = []
-        for payload in payloads:
-            parts += (PREFIX.pack(len(payload), crc32(payload)), payload)
         number, offset = self.tail
-        left = memoryview(b"".join(parts))
+        left = memoryview(b"".join(map(framed, payloads)))
         offset += len(left)
         while left:
             left = left[self._file.write(left) :]
@@ -163,18 +167,18 @@ class Spool:
         file = open(path, "a+b", buffering=0)
         file.seek(0)
         data = file.read()
-        if len(data) < len(HEADER):
+        end = len(HEADER)
+        if len(data) < end:
             file.truncate(0)
             file.write(HEADER)
-            end = len(HEADER)
+        elif not data.startswith(HEADER):
+            raise SpoolError(f"{path} is not a spool segment of this format")
         else:
-            if not data.startswith(HEADER):
-                raise SpoolError(f"{path} is not a spool segment of this format")
-            _, end = _undamaged(data, len(HEADER))
+            end = max((stop for _, stop in whole_records(data, end, len(data))), default=end)
             if end < len(data):
                 file.truncate(end)
         os.fsync(file.fileno())
-        sync_directory(self.directory)
+        sync_path(self.directory)
         self.tail = Position(number, end)
         return file
 
@@ -196,7 +200,7 @@ class Spool:
 
     def bytes_between(self, start: Position, end: Position) -> int:
         """Bytes of records from one position to another."""
-        return sum(piece.end - piece.begin for piece in self.pieces(start, end))
+        return sum(piece.size for piece in self.pieces(start, end))
 
     def pieces(self, start: Position, end: Position) -> list[SegmentRange]:
         """What stands between two positions. Raises `SpoolError` where some of it is missing."""
@@ -217,12 +221,14 @@ class Spool:
             return end
         left, bytes_left, at = rows, size, start
         for piece in self.pieces(start, end):
-            for begin, stop in _spans(read_range(self.directory, piece)):
+            data, begin = read_range(self.directory, piece), 0
+            for _, stop in whole_records(data, 0, len(data)):
                 if left == 0 or (bytes_left is not None and bytes_left < stop - begin and at != start):
                     return at
                 at = Position(piece.segment, piece.begin + stop)
                 left = None if left is None else left - 1
                 bytes_left = None if bytes_left is None else bytes_left - (stop - begin)
+                begin = stop
         return end
 
     def unlink_before(self, position: Position) -> None:
@@ -252,46 +258,23 @@ def read_range(directory: Path, piece: SegmentRange) -> bytes:
     try:
         with open(path, "rb") as file:
             file.seek(piece.begin)
-            data = file.read(piece.end - piece.begin)
+            data = file.read(piece.size)
     except FileNotFoundError:
         raise _missing(directory, piece.segment, "is missing") from None
-    if len(data) < piece.end - piece.begin:
+    if len(data) < piece.size:
         raise _missing(directory, piece.segment, f"ends before {piece.end}")
     return data
 
 
 def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[tuple[int, int]]:
     """Where the payloads in a piece's bytes begin and end. Raises `SpoolError` where one is damaged."""
-    found, at = _undamaged(data)
+    found = list(whole_records(data, 0, len(data)))
+    at = found[-1][1] if found else 0
     if at != len(data):
         raise SpoolError(
             f"{segment_path(directory, piece.segment)} is damaged at {piece.begin + at}: messages in it are lost"
         )
     return found
-
-
-def _spans(data: bytes, at: int = 0) -> Iterator[tuple[int, int]]:
-    """Where records begin and end, from ``at`` on, as far as their lengths make sense."""
-    size = len(data)
-    while at + PREFIX.size < size:
-        length, _ = PREFIX.unpack_from(data, at)
-        end = at + PREFIX.size + length
-        if not length or end > size:
-            return
-        yield at, end
-        at = end
-
-
-def _undamaged(data: bytes, at: int = 0) -> tuple[list[tuple[int, int]], int]:
-    """Where the payloads of whole records from ``at`` on begin and end, and where the last of these records ends."""
-    view, found = memoryview(data), []
-    for begin, end in _spans(data, at):
-        _, crc = PREFIX.unpack_from(data, begin)
-        if crc32(view[begin + PREFIX.size : end]) != crc:
-            break
-        found.append((begin + PREFIX.size, end))
-        at = end
-    return found, at
 
 
 def _size(directory: Path, number: int) -> int:
@@ -341,13 +324,7 @@ COLUMNS = {
 #: timestamp, received (epoch ms, 0 for none), then the lengths of destination, message id, header lines and body
 RECORD_HEADER = Struct("<QQIIII")
 
-RECORD_FIELDS = np.dtype(
-    [
-        ("timestamp", "<u8"),
-        ("received", "<u8"),
-        *((name, "<u4") for name in ("destination", "message_id", "headers", "body")),
-    ]
-)
+RECORD_FIELDS = layout(RECORD_HEADER, "timestamp", "received", "destination", "message_id", "headers", "body")
 
 #: Rows of a batch.
 ROWS = 1 << 14
@@ -359,8 +336,9 @@ _OMITTED = frozenset({b"destination", b"message-id", b"subscription", b"ack", b"
 def to_record(head: Head, body: bytes, received: int) -> bytes:
     """The payload of a record. ``received`` is epoch ms."""
     headers = head.headers
-    destination, identifier = headers.get(b"destination", b""), headers.get(b"message-id", b"")
-    sent = headers.get(b"timestamp", b"")
+    destination, identifier, sent = (
+        headers.get(name, b"") for name in (b"destination", b"message-id", b"timestamp")
+    )
     relevant = [item for item in headers.items() if item[0] not in _OMITTED]
     if head.block:  # nothing in it is escaped
         lines = b"".join([b"%b:%b\n" % item for item in relevant])
@@ -389,11 +367,10 @@ def _batch(data: bytes, spans: list[tuple[int, int]], columns: Sequence[str]) ->
     for name in ("destination", "message_id", "headers", "body"):
         part = buffer, at, at + fixed[name], every
         at = part[2]
-        if name not in columns:
-            continue
-        found[name] = header_maps(*part) if name == "headers" else slices(*part)
-        if COLUMNS[name] == STRING:
-            found[name] = as_strings(found[name], null_if_empty=True)
+        if name in columns:
+            found[name] = header_maps(*part) if name == "headers" else slices(*part)
+            if COLUMNS[name] == STRING:
+                found[name] = as_strings(found[name], null_if_empty=True)
     schema = pa.schema([pa.field(name, TYPES[COLUMNS[name]]) for name in columns])
     return pa.RecordBatch.from_arrays([found[name] for name in columns], schema=schema)
 
@@ -409,7 +386,7 @@ POLL_SECONDS = 1.0
 
 def is_shutdown(error: BrokerError) -> bool:
     """Whether an ERROR says that the broker stops: in good order that is how it goes away, and it may come back."""
-    return "shutting down" in str(error).lower() or "shutdown" in str(error).lower()
+    return any(words in str(error).lower() for words in ("shutting down", "shutdown"))
 
 
 class Receiver:
@@ -511,14 +488,11 @@ class Receiver:
             while not self._is_stopped():
                 coming += connection.receive(0 if coming else POLL_SECONDS)
                 if coming and self._wait_for_space():
-                    self._store(coming)
+                    now = time.time_ns() // 1_000_000
+                    self._spool.append([to_record(head, body, now) for head, body in coming])
+                    self._mark_received()
                     connection.acknowledge(coming[-1][0])
                     coming = []
-
-    def _store(self, messages: list[tuple[Head, bytes]]) -> None:
-        now = time.time_ns() // 1_000_000
-        self._spool.append([to_record(head, body, now) for head, body in messages])
-        self._mark_received()
 
     def _mark_received(self) -> None:
         with self._changed:
@@ -528,10 +502,8 @@ class Receiver:
     def _wait_for_space(self) -> bool:
         """Wait for room, but no longer than the heart-beats of the connection can."""
         with self._changed:
-            return (
-                self._changed.wait_for(lambda: self._stopped or not self._is_full(), POLL_SECONDS)
-                and not self._stopped
-            )
+            space = self._changed.wait_for(lambda: self._stopped or not self._is_full(), POLL_SECONDS)
+            return space and not self._stopped
 
     def _is_full(self) -> bool:
         """Whether what Spark has not been told of has reached ``spoolLimit``."""
@@ -541,17 +513,6 @@ class Receiver:
     def _is_stopped(self) -> bool:
         with self._changed:
             return self._stopped
-
-
-#: Bytes that a task has at least, where there are as many: it costs more than decoding a few MB.
-PARTITION = 32 << 20
-
-
-class SpoolPartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, pieces: Sequence[SegmentRange]) -> None:
-        super().__init__([tuple(piece) for piece in pieces])
 
 
 class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -577,11 +538,10 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What one batch may have. Of two limits Spark is told one, and the other holds all the same."""
-        if self._options.max_rows is not None:
-            return ReadMaxRows(self._options.max_rows)
-        if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
-        return ReadAllAvailable()
+        options = self._options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     @reports_errors
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -611,19 +571,12 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = spool.tail
 
     @reports_errors
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[SpoolPartition]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The tasks of a batch; none where it is empty."""
         spool, _ = self._opened()
         pieces = spool.pieces(Position.of(start), Position.of(end))
-        tasks: list[list[SegmentRange]] = []
-        size = PARTITION
-        for piece in pieces:
-            if size >= PARTITION:
-                tasks.append([])
-                size = 0
-            tasks[-1].append(piece)
-            size += piece.end - piece.begin
-        return [SpoolPartition(task) for task in tasks]
+        tasks = task_ranges((tuple(piece), piece.size) for piece in pieces)
+        return [InputPartition(list(task)) for task in tasks]
 
     @reports_errors
     def commit(self, end: dict[str, int]) -> None:

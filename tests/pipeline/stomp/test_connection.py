@@ -232,15 +232,15 @@ def test_heart_beats():
 
 def test_transactions(broker, name, management):
     with opened(broker) as connection:
-        connection.begin("t")
+        connection.say("BEGIN", [("transaction", "t")])
         sends = [("destination", name), ("transaction", "t")]
         connection.send(b"".join(frame("SEND", sends, b"%d" % number) for number in range(100)))
-        connection.commit("t")
+        connection.ask("COMMIT", [("transaction", "t")])
         management.expect(name, messageCount=100)
-        connection.begin("t")
+        connection.say("BEGIN", [("transaction", "t")])
         connection.say("SEND", sends, b"never")
         connection.ask("ABORT", [("transaction", "t")])
-        connection.begin("t")
+        connection.say("BEGIN", [("transaction", "t")])
         connection.say("SEND", sends, b"never")
     with opened(broker) as connection:  # the one before was dropped
         connection.ask("SEND", [("destination", name), *DURABLE.items()], b"last")
@@ -251,7 +251,7 @@ def test_transactions(broker, name, management):
 def test_refusals(broker, name):
     with opened(broker) as connection:
         with pytest.raises(BrokerError, match="refuses: COMMIT: no transaction 't' is open") as caught:
-            connection.commit("t")
+            connection.ask("COMMIT", [("transaction", "t")])
         assert caught.value.receipt == "1"
         with pytest.raises(BrokerError, match="no transaction"):
             connection.ask("SEND", [("destination", name)])
