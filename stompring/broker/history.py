@@ -61,10 +61,10 @@ class HistoryMemory:
     """
 
     def __init__(self, resolutions: Resolutions = RESOLUTIONS, max_bytes: int = MAX_MEMORY) -> None:
+        self.used = 0  # exact after each `review`, and in between without the growth of series that exist
         self.resolutions = resolutions
         self.second = self.sampling = 0
         self.max_bytes = max_bytes
-        self.used = 0  # exact after each `review`, and in between without the growth of series that exist
         self.limits = [points for _, points in resolutions]
 
     def review(self, used: int) -> None:

@@ -152,11 +152,11 @@ class Notifications:
 
     def __init__(self, configuration: Callable[[], BrokerConfiguration], clock: Clock) -> None:
         """``configuration`` is that of the broker, which a reload replaces."""
+        self._last_dropped = 0  # id of the latest event that is not listed any more
         self._configuration = configuration
         self._clock = clock
         self.address = configuration().management_notification_address
         self._by_type: dict[str, deque[Event]] = {}
-        self._last_dropped = 0  # id of the latest event that is not listed any more
         self.listeners: dict[Callable[[Event], None], None] = {}
         self.last_id = self._begun = clock.now
         self._waiting: deque[Event] = deque()

@@ -69,8 +69,7 @@ class QueueAttributes:
 
     def changed(self, changes: Mapping[str, Any]) -> QueueAttributes:
         """A copy with some attributes changed, checked. Raises `Refused` naming the attribute and the value."""
-        known = {field.name for field in fields(self)}
-        if unknown := sorted(set(changes) - known):
+        if unknown := sorted(set(changes) - {field.name for field in fields(self)}):
             raise Refused(f"a queue has no attribute {unknown[0]}", status=400)
         changed = replace(self, **changes)
         for name, lowest in LEAST.items():
@@ -91,8 +90,8 @@ class QueueAttributes:
         if "group_first_key" in changes:
             try:
                 name_of_header = message_header((changed.group_first_key or "").strip())
-            except ValueError as fault:
-                raise Refused(f"group-first-key {fault}", status=400) from None
+            except ValueError as wrong:
+                raise Refused(f"group-first-key {wrong}", status=400) from None
             changed = replace(changed, group_first_key=name_of_header)
         return changed
 
