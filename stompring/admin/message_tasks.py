@@ -133,7 +133,7 @@ class QueueTask:
         remaining = None if selection.numbers is None else set(selection.numbers)
         found: Iterator[Reference | PageRead | None]
         if remaining is None:
-            found = publish.messages_of(queue, in_transactions(self.context))
+            found = queue_browser.messages_of(queue, in_transactions(self.context))
         else:
             found = publish.numbered(queue, remaining)
         cost = size = 0

@@ -27,9 +27,9 @@ from stompring.broker import queue_browser
 from stompring.broker.address import as_address
 from stompring.broker.message import Message, origin_of
 from stompring.broker.ports import Offer
-from stompring.broker.publish import COMMITS, check_admission, enqueue, messages_of, publish
+from stompring.broker.publish import COMMITS, check_admission, enqueue, publish
 from stompring.broker.queue import Queue, as_queue
-from stompring.broker.queue_browser import PageRead, iterate_timed, matching
+from stompring.broker.queue_browser import PageRead, iterate_timed, matching, messages_of
 from stompring.broker.reference import GONE, PENDING, SCHEDULED, STATES, Reference
 from stompring.errors import Refused
 from stompring.session.connect import Login

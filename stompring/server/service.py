@@ -31,7 +31,6 @@ from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
 from stompring.admin.standby import live, ready
-from stompring.broker.bridge import compare
 from stompring.broker.broker import Broker
 from stompring.broker.message import Numbers, clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
@@ -331,7 +330,7 @@ class BrokerService(MultiService):
             outcome = preview(self.broker, new, self._started_with)
         except (ConfigurationError, Refused) as fault:
             return Reload(refused=str(fault))
-        outcome.applied += compare(self.bridges.configurations, {each.name: each for each in new.bridges})
+        outcome.applied += self.bridges.compare({each.name: each for each in new.bridges})
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.differing(certificates)
         ]
