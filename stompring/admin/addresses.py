@@ -14,6 +14,7 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import RoutingType, camel_case
 
 from .api import (
+    CONFLICT,
     FORCE,
     Answer,
     Body,
@@ -43,24 +44,24 @@ from .json_schema import (
     Component,
     Field,
     Fields,
+    Schema,
     array,
     boolean,
     integer,
     object_of,
-    shown,
     string,
     structure,
 )
 from .sampler import ADDRESS_RATES, rate_fields
 
 ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
-ROUTING_TYPES = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
+ROUTING_TYPES: Schema = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
 
 FIELDS: Fields[Address] = {
-    "name": Field("name", string("Name of the address.")),
-    "routingTypes": Field(lambda a: sorted(a.routing_types), ROUTING_TYPES),
-    "queueCount": Field(lambda a: len(a.queues), integer("Queues of the address.")),
-    "messageCount": Field("message_count", integer("Sum of messageCount of its queues.")),
+    "name": string("Name of the address.", "name"),
+    "routingTypes": Field(ROUTING_TYPES, lambda a: sorted(a.routing_types)),
+    "queueCount": integer("Queues of the address.", lambda a: len(a.queues)),
+    "messageCount": integer("Sum of messageCount of its queues.", "message_count"),
     **fields_of(ADDRESS),
     **rate_fields(
         ADDRESS_RATES,
@@ -76,19 +77,18 @@ FIELDS: Fields[Address] = {
             "dropped": "Messages dropped.",
         },
     ),
-    "policies": Field(
+    "policies": array(
+        TEXT,
+        "Address policies, in the order in which they are evaluated.",
         lambda a: a.broker.policies.names_for(a),
-        array(TEXT, "Address policies, in the order in which they are evaluated."),
     ),
-    "paused": Field("paused", boolean("Whether its queues are paused. New queues start paused meanwhile.")),
-    "autoCreated": Field("auto_created", boolean("Whether the address was created automatically.")),
-    "temporary": Field(
+    "paused": boolean("Whether its queues are paused. New queues start paused meanwhile.", "paused"),
+    "autoCreated": boolean("Whether the address was created automatically.", "auto_created"),
+    "temporary": boolean(
+        "Whether the address is a temporary topic, or has a queue that is deleted with its connection.",
         lambda a: a.temporary or any(queue.attributes.temporary for queue in a.queues.values()),
-        boolean(
-            "Whether the address is a temporary topic, or has a queue that is deleted with its connection."
-        ),
     ),
-    "configured": Field("configured", boolean("Whether broker.xml defines the address.")),
+    "configured": boolean("Whether broker.xml defines the address.", "configured"),
 }
 
 CHANGEABLE: dict[str, BodyField] = {
@@ -133,7 +133,7 @@ ADDRESS_DETAIL = Component(
     "AddressDetail",
     structure(
         {
-            **shown(FIELDS),
+            **FIELDS,
             "queues": array(TEXT, "Names of its queues."),
             "settings": {
                 "type": "object",
@@ -155,7 +155,7 @@ def list_addresses(call: Call) -> list[Address]:
     address_creation,
     Response("The new address.", ADDRESS_DETAIL, headers=("Location",), status=201),
     body=Body({"name": string("Name of the address.", minLength=1), **SETTABLE}, ("name",), "NewAddress"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def create_address(call: Call) -> Answer:
     """Create an address without queues."""
@@ -182,7 +182,7 @@ def show_address(call: Call) -> Json:
     edit_address,
     Response("The changed address.", ADDRESS_DETAIL),
     body=Body(SETTABLE, name="AddressChange"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def change_address(call: Call) -> Json:
     """Change the routing types of an address, pause or resume it."""
@@ -199,7 +199,7 @@ def change_address(call: Call) -> Json:
     address_deletion,
     Response("The address is deleted."),
     parameters=(FORCE,),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def delete_address(call: Call) -> Steps:
     """Delete an address.

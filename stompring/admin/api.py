@@ -17,19 +17,21 @@ from functools import wraps
 from http import HTTPStatus
 from io import BytesIO
 from types import GeneratorType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
+from stompring.broker.clock import cancel
 from stompring.broker.directory import Directory, PermissionCheck, allow_all
 from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, Refused
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import ALLOW_ALL, Authorizer
 from stompring.settings.document import with_suggestion
-from stompring.settings.model import PermissionType, camel_case
+from stompring.settings.model import PermissionType, RoutingType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
 from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
@@ -40,8 +42,7 @@ PROBLEM = "application/problem+json"
 LINES = "application/x-ndjson"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer with its whole body, or with an iterator of pieces.
 
     At an empty piece the reactor does other work; a Deferred among the pieces is awaited.
@@ -50,7 +51,7 @@ class Answer:
     body: bytes | Iterator[Any] = b""
     status: int = 200
     content_type: str | None = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
 #: A route with long work is a generator whose result is the answer, or its `Json`. At each ``yield`` the reactor does
@@ -88,13 +89,28 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
 SYNC_TIME = 10.0
 
 
-def not_synced_text(cause: str | None) -> str:
-    """The error for a change that is in effect and not synced; ``cause`` is the fault of the store, if there is one."""
-    cause = cause or f"not synced within {SYNC_TIME:.0f} seconds"
-    return (
-        f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a crash "
-        "before that loses it"
-    )
+def synced(context: AdminContext) -> Deferred[str | None]:
+    """Fires with None when all changes are synced, or after `SYNC_TIME` with the error for a change that is not."""
+    outcome: Deferred[str | None] = Deferred()
+    timeout: IDelayedCall | None = None
+
+    def is_synced() -> None:
+        if not outcome.called:
+            cancel(timeout)
+            outcome.callback(None)
+
+    def not_synced() -> None:
+        failing = None if context.store is None else context.store.writer.failing
+        cause = failing or f"not synced within {SYNC_TIME:.0f} seconds"
+        outcome.callback(
+            f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a crash "
+            "before that loses it"
+        )
+
+    context.broker.storage.when_synced(is_synced)
+    if not outcome.called:
+        timeout = context.reactor.callLater(SYNC_TIME, not_synced)
+    return outcome
 
 
 def created(value: Any, kind: str, name: str) -> Answer:
@@ -306,10 +322,13 @@ def number(least: int) -> Reader:
     return read
 
 
-def choice(kind: type[StrEnum]) -> Reader:
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def choice(kind: type[Word]) -> Callable[[str, Any], Word]:
     """One of a few words, in capitals."""
 
-    def read(name: str, value: Any) -> StrEnum:
+    def read(name: str, value: Any) -> Word:
         if value not in list(kind):
             raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
         return kind(value)
@@ -346,6 +365,11 @@ def optional(body: Mapping[str, Any], name: str) -> str | None:
     return text_or_none(name, body.get(name))
 
 
+def routing_type(body: Mapping[str, Any]) -> RoutingType | None:
+    """The routing type in a body, None without one. Raises 400."""
+    return choice(RoutingType)("routingType", body["routingType"]) if "routingType" in body else None
+
+
 def message_number(identifier: str, queue_number: int) -> int:
     """The number in a message's id: ``QUEUE-NUMBER`` as its consumers see it, or the number alone. Raises 404."""
     queue, dash, number_text = identifier.rpartition("-")
@@ -359,8 +383,7 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A request to a route, without its HTTP parts."""
 
     context: AdminContext
@@ -380,19 +403,17 @@ class Call:
         return self.context.broker.directory
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of the path or the query. ``component`` is its name in the OpenAPI document, where that differs."""
 
     name: str
     description: str
-    schema: Schema = field(default_factory=lambda: TEXT)
+    schema: Schema = TEXT
     where: str = "query"
     component: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """The JSON object that a request carries."""
 
     fields: Mapping[str, Schema]
@@ -401,8 +422,7 @@ class Body:
     optional: bool = False  # a request without a body is valid
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An answer that a route gives."""
 
     description: str
@@ -464,6 +484,9 @@ class Route:
             if name not in self.fields:
                 raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
 
+
+#: The errors of a route that the state of the broker may not allow.
+CONFLICT = (409,)
 
 #: What a handler returns: a value that is answered as JSON, or nothing for an answer without a body.
 Json = Any
@@ -583,8 +606,7 @@ FORCE = Parameter("force", "Also delete what depends on it.", {"type": "boolean"
 LISTING = (PAGE, SIZE, SEARCH, SORT)
 
 
-@dataclass(frozen=True, slots=True)
-class BodyField:
+class BodyField(NamedTuple):
     """A field of a body: the attribute that it sets, how it is checked, and its schema."""
 
     attribute: str
@@ -834,8 +856,7 @@ MANAGEMENT = "activemq.management"
 RequiredPermission = tuple[PermissionType, str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionRule:
+class PermissionRule(NamedTuple):
     """The permissions that a route requires: a text for people, and a function that yields those of one request."""
 
     text: str

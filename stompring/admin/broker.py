@@ -21,6 +21,7 @@ from stompring.session.subscription import Subscription
 from stompring.settings.model import FullPolicy, HttpAcceptor, StompAcceptor
 
 from .api import (
+    CONFLICT,
     Answer,
     Body,
     Call,
@@ -248,7 +249,7 @@ LISTENER = Component(
         {
             "acceptor": string("Name of the acceptor in broker.xml."),
             "host": string("Configured host."),
-            "port": integer("Bound port.", None),
+            "port": integer("Bound port.", minimum=None),
             "protocols": array(
                 {"enum": ["STOMP", "WebSocket", "HTTP"]}, "What clients may speak; WebSocket: STOMP over it."
             ),
@@ -261,7 +262,7 @@ POLICY_ERROR = structure(
     {
         "policy": string("Name of the policy in broker.xml."),
         "hook": string("Name of the hook."),
-        "count": integer("Number of errors.", 1),
+        "count": integer("Number of errors.", minimum=1),
     }
 )
 REFUSALS = structure(
@@ -270,37 +271,33 @@ REFUSALS = structure(
 )
 
 FIELDS: Fields[AdminContext] = {
-    "name": Field("configuration.name", string("Name of the broker.")),
-    "version": Field(lambda s: stompring.__version__, string("Version of stompring.")),
-    "build": Field(
+    "name": string("Name of the broker.", "configuration.name"),
+    "version": string("Version of stompring.", lambda s: stompring.__version__),
+    "build": keyword(
+        stompring.BUILDS,
+        "compiled: the modules of the hot path run as extension modules.",
         lambda s: stompring.build(),
-        keyword(stompring.BUILDS, "compiled: the modules of the hot path run as extension modules."),
     ),
-    "reactor": Field(
-        "reactor_name",
-        string("Event loop: stompring, or the class of Twisted's stock one, as EPollReactor."),
+    "reactor": string(
+        "Event loop: stompring, or the class of Twisted's stock one, as EPollReactor.", "reactor_name"
     ),
-    "started": Field("broker.started_at", timestamp("Start of the broker.")),
+    "started": timestamp("Start of the broker.", "broker.started_at"),
     **fields_of(BROKER),
-    "addressMemoryUsagePercentage": Field(
-        memory_percentage, number("addressMemoryUsage in percent of globalMaxSize; 0: no limit.")
+    "addressMemoryUsagePercentage": number(
+        "addressMemoryUsage in percent of globalMaxSize; 0: no limit.", memory_percentage
     ),
-    "listeners": Field(open_listeners, array(LISTENER, "Open listeners.")),
-    "policyErrors": Field(
-        policy_errors, array(POLICY_ERROR, "Errors of address policies, by policy and hook.")
+    "listeners": array(LISTENER, "Open listeners.", open_listeners),
+    "policyErrors": array(POLICY_ERROR, "Errors of address policies, by policy and hook.", policy_errors),
+    "refusals": Field(REFUSALS, "broker.rejections.counts"),
+    "stopping": boolean("Whether the broker is stopping.", "stopping"),
+    "draining": boolean("Whether new STOMP connections are refused.", lambda s: s.drain.since is not None),
+    "problems": array(
+        PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.", problems
     ),
-    "refusals": Field("broker.rejections.counts", REFUSALS),
-    "stopping": Field("stopping", boolean("Whether the broker is stopping.")),
-    "draining": Field(
-        lambda s: s.drain.since is not None, boolean("Whether new STOMP connections are refused.")
-    ),
-    "problems": Field(
-        problems, array(PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.")
-    ),
-    "configurationFile": Field("configuration.file", string("Path of the broker.xml in use.", null=True)),
-    "securityEnabled": Field(lambda s: s.security is not None, boolean("Whether security is enabled.")),
-    "persistenceEnabled": Field(
-        "configuration.persistence_enabled", boolean("Whether durable messages survive a restart.")
+    "configurationFile": string("Path of the broker.xml in use.", "configuration.file", null=True),
+    "securityEnabled": boolean("Whether security is enabled.", lambda s: s.security is not None),
+    "persistenceEnabled": boolean(
+        "Whether durable messages survive a restart.", "configuration.persistence_enabled"
     ),
 }
 
@@ -434,7 +431,7 @@ def show_broker(call: Call) -> Json:
     edit_broker,
     Response("The changes that were applied.", RELOAD),
     body=Body({"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def reload(call: Call) -> Json:
     """Reload broker.xml, as SIGHUP does.

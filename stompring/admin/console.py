@@ -10,9 +10,8 @@ import gzip
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import stompring
 from stompring.errors import NotFound
@@ -83,8 +82,7 @@ REQUESTED_WITH = "stompring-console"
 CHALLENGE = 'Stompring-Basic realm="stompring", charset="UTF-8"'
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
+class StaticFile(NamedTuple):
     """One file of the console, as it is sent. ``version`` is inode, time of change and size."""
 
     version: tuple[int, int, int]

@@ -63,7 +63,7 @@ class Counter(Generic[Thing]):
         unit = "Milliseconds." if self.scale == 0.001 else ""
         description = " ".join(part for part in (text, unit, self.null) if part)
         bounds = {} if self.type == "boolean" else {"minimum": self.minimum}
-        return typed(self.type, description, bool(self.null), bounds)
+        return typed(self.type, description, "", bool(self.null), bounds)
 
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> tuple[Counter[Any], ...]:
@@ -345,7 +345,7 @@ BRIDGE: tuple[Counter[Bridge], ...] = (
 
 def fields_of(counters: Iterable[Counter[Thing]]) -> Fields[Thing]:
     """The counters as fields of a JSON object."""
-    return {counter.json: Field(counter.read, counter.schema) for counter in counters}
+    return {counter.json: Field(counter.schema, counter.read) for counter in counters}
 
 
 def consumers_without_credit(context: AdminContext) -> int:

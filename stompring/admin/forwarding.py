@@ -62,29 +62,22 @@ def transformer(divert: Divert) -> dict[str, Any] | None:
 
 
 DIVERT_FIELDS: Fields[Divert] = {
-    "name": Field("name", string("Name of the divert.")),
-    "routingName": Field(
-        lambda d: d.configuration.routing_name or d.name, string("routing-name of the divert.")
+    "name": string("Name of the divert.", "name"),
+    "routingName": string("routing-name of the divert.", lambda d: d.configuration.routing_name or d.name),
+    "address": string("Address whose messages it copies; may have wildcards.", "configuration.address"),
+    "forwardingAddresses": array(
+        TEXT, "Addresses that get the copies.", lambda d: list(d.configuration.forwarding_address)
     ),
-    "address": Field(
-        "configuration.address", string("Address whose messages it copies; may have wildcards.")
-    ),
-    "forwardingAddresses": Field(
-        lambda d: list(d.configuration.forwarding_address),
-        array(TEXT, "Addresses that get the copies."),
-    ),
-    "filter": Field("configuration.filter", string("Selector of the messages; null: all.", null=True)),
-    "exclusive": Field(
-        "exclusive", boolean("Whether its messages do not enter the queues of their address.")
-    ),
+    "filter": string("Selector of the messages; null: all.", "configuration.filter", null=True),
+    "exclusive": boolean("Whether its messages do not enter the queues of their address.", "exclusive"),
     "routingType": Field(
-        "configuration.routing_type",
         {"enum": [str(kind) for kind in ComponentRoutingType], "description": "Routing type of the copies."},
+        "configuration.routing_type",
     ),
     **fields_of(DIVERT),
     "transformer": Field(
-        transformer,
         {"anyOf": [TRANSFORMER, {"type": "null"}], "description": "Changes of headers; null: none."},
+        transformer,
     ),
 }
 
@@ -99,35 +92,33 @@ DIVERT_SCHEMA = object_of("Divert", DIVERT_FIELDS)
 STATE = {"enum": [str(state) for state in BridgeState]}
 
 BRIDGE_FIELDS: Fields[Bridge] = {
-    "name": Field("name", string("Name of the bridge.")),
-    "queue": Field("configuration.queue_name", string("Queue whose messages are forwarded.")),
-    "forwardingAddress": Field(
+    "name": string("Name of the bridge.", "name"),
+    "queue": string("Queue whose messages are forwarded.", "configuration.queue_name"),
+    "forwardingAddress": string(
+        "Destination at the remote broker; null: the address of each message.",
         "configuration.forwarding_address",
-        string("Destination at the remote broker; null: the address of each message.", null=True),
+        null=True,
     ),
-    "filter": Field("configuration.filter", string("Selector of what is forwarded.", null=True)),
+    "filter": string("Selector of what is forwarded.", "configuration.filter", null=True),
     "state": Field(
-        lambda b: str(b.state),
         {
             **STATE,
             "description": "CONNECTED as soon as one of its connections is. WAITING: for the next attempt to connect. "
             "STOPPING: for confirmations. FAILED: the attempts are used up.",
         },
+        lambda b: str(b.state),
     ),
-    "paused": Field("paused", boolean("Whether no messages are taken from the queue.")),
-    "remote": Field("remote", string("Host and port of the remote broker in use, or tried last.", null=True)),
-    "remoteServer": Field(
-        "server", string("The server header of the remote broker, while connected.", null=True)
-    ),
-    "connectors": Field(
+    "paused": boolean("Whether no messages are taken from the queue.", "paused"),
+    "remote": string("Host and port of the remote broker in use, or tried last.", "remote", null=True),
+    "remoteServer": string("The server header of the remote broker, while connected.", "server", null=True),
+    "connectors": array(
+        TEXT,
+        "Host and port of each connector, in the order in which they are tried.",
         lambda b: [each.remote for each in b.configuration.connectors],
-        array(TEXT, "Host and port of each connector, in the order in which they are tried."),
     ),
     **fields_of(BRIDGE),
-    "lastError": Field("last_error", string("The last fault.", null=True)),
-    "lastErrorTime": Field(
-        lambda b: b.last_error_time or None, timestamp("Time of the last fault.", null=True)
-    ),
+    "lastError": string("The last fault.", "last_error", null=True),
+    "lastErrorTime": timestamp("Time of the last fault.", lambda b: b.last_error_time or None, null=True),
 }
 
 

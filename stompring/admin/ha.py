@@ -167,81 +167,68 @@ class Member(NamedTuple):
 
 
 FIELDS: Fields[Member] = {
-    "enabled": Field(lambda member: True, boolean("Whether the broker has a replicated log.")),
+    "enabled": boolean("Whether the broker has a replicated log.", lambda member: True),
     "role": Field(
-        "status.role.value",
         {
             "enum": [each.value for each in Role],
             "description": "Role of the broker: `active`, also without a replicated log; `suspended`: active, but the "
             "engine does not answer, and nothing is delivered; `standby`; `connecting` to the engine; `released`, "
             "`fenced` or `failed` while it stops.",
         },
+        "status.role.value",
     ),
-    "broker": Field("status.broker", string("Name of the broker among those of the log.", null=True)),
-    "fresh": Field(
-        "status.fresh", boolean("Whether it is active and has stored an entry lately.", null=True)
+    "broker": string("Name of the broker among those of the log.", "status.broker", null=True),
+    "fresh": boolean("Whether it is active and has stored an entry lately.", "status.fresh", null=True),
+    "fault": string(
+        "What the broker waits for, or why it stops.", lambda member: member.status.fault or None, null=True
     ),
-    "fault": Field(
-        lambda member: member.status.fault or None,
-        string("What the broker waits for, or why it stops.", null=True),
-    ),
-    "url": Field("settings.url", string("URL of the engine.", null=True)),
-    "stream": Field("settings.stream", string("Name of the log.", null=True)),
-    "takeoverTimeout": Field(
+    "url": string("URL of the engine.", "settings.url", null=True),
+    "stream": string("Name of the log.", "settings.stream", null=True),
+    "takeoverTimeout": integer(
+        "Silence of the active broker after which a standby takes over, in milliseconds.",
         "settings.takeover_timeout",
-        integer("Silence of the active broker after which a standby takes over, in milliseconds.", null=True),
+        null=True,
     ),
-    "engine": Field("status.log.engine", string("Name of the engine.", null=True)),
-    "identity": Field(
-        "status.log.identity",
-        string("Identity of the log; another one: the log was created anew.", null=True),
+    "engine": string("Name of the engine.", "status.log.engine", null=True),
+    "identity": string(
+        "Identity of the log; another one: the log was created anew.", "status.log.identity", null=True
     ),
-    "replicas": Field("status.log.replicas", integer("Copies of each entry.", null=True)),
-    "leader": Field("status.log.leader", string("Node of the engine that orders the entries.", null=True)),
-    "lastSequence": Field(
-        "status.log.last", integer("Sequence of the last entry, as the engine said last.", null=True)
+    "replicas": integer("Copies of each entry.", "status.log.replicas", null=True),
+    "leader": string("Node of the engine that orders the entries.", "status.log.leader", null=True),
+    "lastSequence": integer(
+        "Sequence of the last entry, as the engine said last.", "status.log.last", null=True
     ),
-    "logAge": Field(
+    "logAge": integer(
+        "Milliseconds since the engine said so.",
         lambda member: None if member.status.log is None else round(member.status.log_age * 1000),
-        integer("Milliseconds since the engine said so.", null=True),
+        null=True,
     ),
-    "sequence": Field(
-        "status.sequence",
-        integer("Sequence of the last entry that this broker has applied or appended.", null=True),
+    "sequence": integer(
+        "Sequence of the last entry that this broker has applied or appended.", "status.sequence", null=True
     ),
-    "rebuiltPercent": Field(
+    "rebuiltPercent": integer(
+        "How far a standby is with its copy, by entries; 100: it has reached the end of the log.",
         lambda member: rebuild_percent(member.status) if member.status.role is Role.STANDBY else None,
-        integer(
-            "How far a standby is with its copy, by entries; 100: it has reached the end of the log.",
-            null=True,
-        ),
+        null=True,
     ),
-    "rebuiltEntries": Field(
-        "status.rebuilt_entries", integer("Entries that a rebuilding standby has applied.", null=True)
+    "rebuiltEntries": integer(
+        "Entries that a rebuilding standby has applied.", "status.rebuilt_entries", null=True
     ),
-    "rebuildEntries": Field(
-        "status.rebuild_entries", integer("Entries that it has to apply, at most.", null=True)
+    "rebuildEntries": integer("Entries that it has to apply, at most.", "status.rebuild_entries", null=True),
+    "rebuiltBytes": integer(
+        "Bytes that a rebuilding standby has applied.", "status.rebuilt_bytes", null=True
     ),
-    "rebuiltBytes": Field(
-        "status.rebuilt_bytes", integer("Bytes that a rebuilding standby has applied.", null=True)
-    ),
-    "rebuildBytes": Field(
+    "rebuildBytes": integer(
+        "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.",
         "status.rebuild_bytes",
-        integer(
-            "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.",
-            null=True,
-        ),
+        null=True,
     ),
-    "takeoverReason": Field(
-        "status.last_takeover.reason", string("Why this process became active.", null=True)
-    ),
-    "activeBroker": Field(
-        "status.active.broker", string("Name of the active broker, by its last beat.", null=True)
-    ),
-    "activeHost": Field("status.active.host", string("Its machine.", null=True)),
-    "activeVersion": Field("status.active.version", string("Its version of stompring.", null=True)),
-    "lastBeat": Field(
-        lambda member: member.status.active_time or None, timestamp("Time of its last beat.", null=True)
+    "takeoverReason": string("Why this process became active.", "status.last_takeover.reason", null=True),
+    "activeBroker": string("Name of the active broker, by its last beat.", "status.active.broker", null=True),
+    "activeHost": string("Its machine.", "status.active.host", null=True),
+    "activeVersion": string("Its version of stompring.", "status.active.version", null=True),
+    "lastBeat": timestamp(
+        "Time of its last beat.", lambda member: member.status.active_time or None, null=True
     ),
     **fields_of(of_part("status", NO_LOG, *HA)),
 }

@@ -84,14 +84,14 @@ def _answer(call: Call, history: History | None, names: Sequence[str]) -> Json:
 
 def _response(rates: Sequence[str], gauges: Sequence[str]) -> Response:
     point: Schema = {"type": ["number", "null"], "minimum": 0}
-    series = {
+    series: dict[str, Schema] = {
         name: array(point, f"{MEANINGS[name]}{' Per second.' if name in rates else ''}")
         for name in (*rates, *gauges)
     }
     schema = structure(
         {
-            "resolution": integer("Length of a point in milliseconds.", 1000),
-            "start": integer("Beginning of the first point. Milliseconds since the epoch.", None),
+            "resolution": integer("Length of a point in milliseconds.", minimum=1000),
+            "start": integer("Beginning of the first point. Milliseconds since the epoch.", minimum=None),
             "series": structure(series, "One number per point, the oldest first; null where it is unknown."),
         }
     )

@@ -55,7 +55,6 @@ from .api import (
     BODY_LIMIT,
     DISCARD_LIMIT,
     JSON,
-    SYNC_TIME,
     Answer,
     Call,
     LimitedBody,
@@ -71,9 +70,9 @@ from .api import (
     check_login,
     check_origin,
     check_permissions,
-    not_synced_text,
     problem_answer,
     read_object,
+    synced,
 )
 from .console import CHALLENGE, DIRECTORY, REQUESTED_WITH, ConsoleFiles, console_answer, is_console
 from .context import AdminContext, CooperativeTask
@@ -423,7 +422,6 @@ class RequestHandler(Responder):
         self._log = RequestLog(request, context)
         self._work: CooperativeTask | None = None
         self._unsynced: Answer | None = None  # the answer to a change that is not synced yet
-        self._timeout: IDelayedCall | None = None  # while the answer waits for the sync
 
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
@@ -546,36 +544,19 @@ class RequestHandler(Responder):
 
         An error waits too: its cause may be a change of another request that is not synced yet.
         """
-        if self._method in READ_METHODS:
+        if self._method in READ_METHODS or self._disconnected:
             self._write(answer)
-            return
-        self._unsynced = answer
-        self._context.broker.storage.when_synced(self._synced)
-        if self._unsynced is not None and not self._disconnected:
-            self._timeout = self._context.reactor.callLater(SYNC_TIME, self._not_synced)
+        else:
+            self._unsynced = answer
+            synced(self._context).addCallback(self._write_change, answer)
 
-    def _synced(self) -> None:
-        answer, self._unsynced = self._unsynced, None
-        self._stop_waiting()
-        if answer is not None:
-            self._write(answer)
-
-    def _not_synced(self) -> None:
-        """The disk is failing or slow: the change is in effect, and a crash may lose it."""
-        answer, self._unsynced, self._timeout = self._unsynced, None, None
-        assert answer is not None
-        if answer.status < 400:
-            store = self._context.store
-            cause = None if store is None else store.writer.failing
-            refused = Refused(not_synced_text(cause), status=503)
-            self._log.set_error(str(refused))
-            answer = problem_answer(refused, self._instance)
+    def _write_change(self, fault: str | None, answer: Answer) -> None:
+        """Write the answer to a change. ``fault``: it is in effect, and a crash may lose it."""
+        self._unsynced = None
+        if fault is not None and answer.status < 400:
+            self._log.set_error(fault)
+            answer = problem_answer(Refused(fault, status=503), self._instance)
         self._write(answer)
-
-    def _stop_waiting(self) -> None:
-        timeout, self._timeout = self._timeout, None
-        if timeout is not None:
-            timeout.cancel()
 
     # ---- the answer
 
@@ -618,8 +599,6 @@ class RequestHandler(Responder):
         super()._client_disconnected(reason)
         if self._unsynced is not None:  # the change is in effect; only its answer is lost
             self._log.write(self._unsynced)
-        self._unsynced = None
-        self._stop_waiting()
         if self._work is not None and self._method in READ_METHODS:
             self._work.stopProducing()
 

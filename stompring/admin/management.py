@@ -20,10 +20,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
-
-from twisted.internet.interfaces import IDelayedCall
 
 from stompring.broker import queue_browser
 from stompring.broker.address import Address, as_address
@@ -42,7 +40,7 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import AddressSettings, PermissionType, camel_case
 
 from . import addresses, broker, queues
-from .api import SYNC_TIME, Answer, Call, Query, Routes, check_permissions, encode, not_synced_text
+from .api import Answer, Call, Query, Routes, check_permissions, encode, synced
 from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
@@ -69,21 +67,20 @@ def find_resource(text: str) -> tuple[str, str]:
     return kind, name
 
 
+@dataclass(slots=True)
 class Target:
-    """A resource while an operation is carried out on it."""
+    """A resource while an operation is carried out on it. Raises `NotFound` for one that does not exist."""
 
-    def __init__(
-        self, context: AdminContext, routes: Routes, request: ManagementRequest, kind: str, name: str
-    ) -> None:
-        """Raises `NotFound` for a resource that does not exist."""
-        self.context = context
-        self.request = request
-        self.kind = kind
-        self.name = name
-        self._routes = routes
-        if kind == "acceptor" and name not in context.acceptors:
-            raise NotFound(f"Acceptor {name} does not exist")
-        if kind in ("queue", "address"):
+    context: AdminContext
+    routes: Routes
+    request: ManagementRequest
+    kind: str
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.kind == "acceptor" and self.name not in self.context.acceptors:
+            raise NotFound(f"Acceptor {self.name} does not exist")
+        if self.kind in ("queue", "address"):
             self._thing()
 
     @property
@@ -96,33 +93,21 @@ class Target:
         """The address. Raises `NotFound`."""
         return self.context.broker.directory.address(self.name)
 
-    def call(
-        self,
-        operation: str,
-        name: str | None = None,
-        body: Mapping[str, object] | None = None,
-        *,
-        query: Mapping[str, object] | None = None,
-        login: Login | None = None,
-        id: str | None = None,
-    ) -> Steps:
+    def call(self, operation: str, login: Login | None = None, /, **members: Any) -> Steps:
         """The JSON answer of a route of the HTTP API. Raises `Refused`.
 
-        Whoever sends requests has `manage`, which includes all; with ``login`` that user's permissions apply.
+        ``members`` are the names in the path, parameters of the query and fields of the body; the default of ``name``
+        in a path is the name of the resource. A user who sends requests has `manage`, which includes all permissions;
+        with ``login`` the permissions of that user apply.
         """
-        route = self._routes.operations[operation]
-        names = {} if name is None else {"name": name}
-        if id is not None:
-            names["id"] = id
-        given = {
-            key: str(value).lower() if isinstance(value, bool) else value
-            for key, value in (query or {}).items()
-        }
+        route = self.routes.operations[operation]
+        names = {key: members.pop(key, self.name) for key in ("name", "id") if f"{{{key}}}" in route.path}
+        queried = [key for key in members if not route.changes or key in route.query_names]
         call = Call(
             self.context,
             names,
-            Query(urlencode(given)),
-            dict(body or {}),
+            Query(urlencode({key: _text(members.pop(key)) for key in queried})),
+            members,
             user=self.request.login.user if login is None else login.user,
             authorizer=ALLOW_ALL if login is None else login.authorizer,
             peer=self.request.peer,
@@ -134,13 +119,11 @@ class Target:
         assert isinstance(answer, Answer) and isinstance(answer.body, bytes)
         return json.loads(answer.body) if answer.body else None
 
-    def all_of(self, operation: str, queue: str | None = None, /, **query: object) -> Steps:
+    def all_of(self, operation: str, **members: object) -> Steps:
         """All items of a list."""
         items: list[Any] = []
         while True:
-            page = yield from self.call(
-                operation, queue, query={**query, "page": len(items) // 1000 + 1, "size": 1000}
-            )
+            page = yield from self.call(operation, **members, page=len(items) // 1000 + 1, size=1000)
             items += page["data"]
             if len(page["data"]) < 1000:
                 return items
@@ -148,7 +131,7 @@ class Target:
     def attribute(self, name: str) -> Steps:
         """The value of an attribute."""
         if self.kind in ("divert", "bridge"):
-            fields = yield from self.call(self.kind, self.name)
+            fields = yield from self.call(self.kind)
             field = "name" if name == "UniqueName" else uncapitalized(name)
             if field not in fields:
                 raise no_attribute(self.kind, name, map(capitalized, fields))
@@ -207,7 +190,7 @@ def _total(field: str) -> Callable[[Target], int]:
 
 
 def _first_message(target: Target) -> Steps:
-    page = yield from target.call("listMessages", target.name, query={"size": 1, "bodyLimit": 0})
+    page = yield from target.call("listMessages", size=1, bodyLimit=0)
     return page["data"][0] if page["data"] else None
 
 
@@ -348,8 +331,7 @@ def no_attribute(kind: str, name: str, known: Any) -> Refused:
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One signature of an operation.
 
     ``parameters`` has one letter each: n text, s text or null, i number, b boolean, o object or null. ``secret``
@@ -457,12 +439,11 @@ def _check_address(target: Target, body: Mapping[str, Any], create: bool) -> Map
     return {}
 
 
-#: The parameters of operations that call one route: the letter of `Operation`, and the members of the request's body.
-#: The members ``path`` and ``id`` are the names in the path, and ``force`` is a parameter of the query.
+#: The parameters of operations that call one route: the letter of `Operation`, and the members of `Target.call`.
 PARAMETERS: Mapping[str, tuple[str, Members]] = {
-    **{name: ("n", _member(name)) for name in ("path", "id", "name", "address", "password")},
+    **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID")},
     **{name: ("s", _member(name)) for name in ("routingType", "user")},
-    **{name: ("i", _member(name)) for name in ("maxConsumers", "priority")},
+    **{name: ("i", _member(name)) for name in ("maxConsumers", "priority", "page", "size")},
     **{name: ("b", _member(name)) for name in ("durable", "purgeOnNoConsumers", "exclusive", "force")},
     "newPassword": ("s", _member("password")),
     "roles": ("s", lambda target, body, text: {} if text is None else {"roles": _words(text)}),
@@ -471,6 +452,8 @@ PARAMETERS: Mapping[str, tuple[str, Members]] = {
     "createAddress": ("b", _check_address),
     "group": ("s", lambda target, body, group: {"group": group}),
     "filter": ("s", lambda target, body, text: {"filter": text} if text else {}),
+    "nameOrAll": ("s", lambda target, body, name: {"name": name} if name else {}),
+    "routingTypeOrAll": ("s", lambda target, body, text: {"routingType": text} if text else {}),
     "message": ("i", lambda target, body, number: {"messages": [str(number)]}),
     "number": ("i", lambda target, body, number: {"id": str(number)}),
     "queue": ("n", _queue_members),
@@ -490,23 +473,24 @@ def forward(
     result: Callable[[Any], Any],
     *signatures: str,
     changes: bool = True,
+    every: bool = False,
     secret: tuple[int, ...] = (),
     **fixed: object,
 ) -> None:
     """Register an operation that calls a route, whose answer ``result`` converts.
 
-    A signature has the names of `PARAMETERS`; ``fixed`` are members of the body.
+    A signature has the names of `PARAMETERS`; ``fixed`` are further members of `Target.call`. With ``every``
+    the result is made of all items of a list.
     """
     for signature in signatures or ("",):
         parameters = [PARAMETERS[each] for each in signature.split()]
 
         def run(target: Target, *values: Any, parameters: Any = parameters) -> Steps:
-            body: dict[str, Any] = dict(fixed)
+            given: dict[str, Any] = dict(fixed)
             for (_, members), value in zip(parameters, values, strict=True):
-                body |= members(target, body, value)
-            query = {"force": body.pop("force")} if "force" in body else {}
-            path, number = body.pop("path", target.name), body.pop("id", None)
-            return result((yield from target.call(route, path, body, query=query, id=number)))
+                given |= members(target, given, value)
+            call: Callable[..., Steps] = target.all_of if every else target.call
+            return result((yield from call(route, **given)))
 
         letters = "".join(letter for letter, _ in parameters)
         operation(kinds, name, letters, changes=changes, secret=secret)(run)
@@ -621,14 +605,14 @@ forward(
     "updateQueue",
     "changeQueue",
     _attributes_as_json,
-    "path routingType maxConsumers purgeOnNoConsumers",
-    "path routingType maxConsumers purgeOnNoConsumers exclusive",
-    "path routingType maxConsumers purgeOnNoConsumers exclusive user",
+    "name routingType maxConsumers purgeOnNoConsumers",
+    "name routingType maxConsumers purgeOnNoConsumers exclusive",
+    "name routingType maxConsumers purgeOnNoConsumers exclusive user",
 )
 forward("broker", "createAddress", "createAddress", _address_text, "name routingTypes")
-forward("broker", "updateAddress", "changeAddress", _address_text, "path newRoutingTypes")
-forward("broker", "deleteAddress", "deleteAddress", _void, "path", "path force")
-forward("broker", "getAddressInfo", "address", _address_text, "path", changes=False)
+forward("broker", "updateAddress", "changeAddress", _address_text, "name newRoutingTypes")
+forward("broker", "deleteAddress", "deleteAddress", _void, "name", "name force")
+forward("broker", "getAddressInfo", "address", _address_text, "name", changes=False)
 forward("broker", "reloadConfigurationFile", "reload", _void)
 forward(
     "broker",
@@ -644,12 +628,12 @@ forward(
     "resetUser",
     "changeUser",
     _void,
-    "path newPassword",
-    "path newPassword roles",
-    "path newPassword roles plaintext",
+    "name newPassword",
+    "name newPassword roles",
+    "name newPassword roles plaintext",
     secret=(1,),
 )
-forward("broker", "removeUser", "deleteUser", _void, "path")
+forward("broker", "removeUser", "deleteUser", _void, "name")
 for _verb in ("start", "stop", "pause", "resume"):
     forward("bridge", _verb, f"{_verb}Bridge", _void)
 
@@ -677,9 +661,6 @@ STANDARD = frozenset(
     "ack content-length destination expires message-id persistent priority redelivered subscription timestamp".split()
 )
 
-#: Lists and counts with a filter leave scheduled and delivering messages out, as in Artemis.
-ONLY_PENDING = {"state": "pending"}
-
 #: Values of a header by which `countMessages` may group.
 MAX_GROUPS = 10_000
 
@@ -687,42 +668,42 @@ MAX_GROUPS = 10_000
 TEXT_TYPE, BYTES_TYPE = 3, 4
 
 
-def _page_of_messages(target: Target, route: str, text_filter: str | None, **query: object) -> Steps:
-    if text_filter:
-        query["filter"] = text_filter
-    return target.call(route, target.name, query=query)
+Page = Mapping[str, Any]
 
 
-@operation("queue", "listMessages", "s")
-def list_messages(target: Target, text_filter: str | None) -> Steps:
-    page = yield from _page_of_messages(target, "listMessages", text_filter, bodyLimit=0, **ONLY_PENDING)
+def _maps(page: Page) -> list[dict[str, Any]]:
     return [message_map(message) for message in page["data"]]
 
 
-@operation("queue", "listMessagesAsJSON", "s")
-def list_messages_as_json(target: Target, text_filter: str | None) -> Steps:
-    return _as_json((yield from list_messages(target, text_filter)))
-
-
-@operation("queue", "listScheduledMessages")
-def list_scheduled(target: Target) -> Steps:
-    page = yield from _page_of_messages(target, "listScheduled", None, bodyLimit=0)
-    return [message_map(message) for message in page["data"]]
-
-
-@operation("queue", "listScheduledMessagesAsJSON")
-def list_scheduled_as_json(target: Target) -> Steps:
-    return _as_json((yield from list_scheduled(target)))
-
-
-@operation("queue", "browse", "", "s", "ii", "iis")
-def browse(target: Target, *values: Any) -> Steps:
-    """Messages with their bodies, as ``text``."""
-    numbers = [value for value in values if isinstance(value, int)]
-    text_filter = next((value for value in values if isinstance(value, str)), None)
-    query = {**ONLY_PENDING, **dict(zip(("page", "size"), numbers, strict=False))}
-    page = yield from _page_of_messages(target, "listMessages", text_filter, **query)
+def _maps_with_bodies(page: Page) -> list[dict[str, Any]]:
     return [{**message_map(message), "text": message["body"]} for message in page["data"]]
+
+
+for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(page)))):
+    forward("queue", f"listScheduledMessages{_ending}", "listScheduled", _result, changes=False, bodyLimit=0)
+    # as in Artemis, a list with a filter has no scheduled and no delivering messages
+    forward(
+        "queue",
+        f"listMessages{_ending}",
+        "listMessages",
+        _result,
+        "filter",
+        changes=False,
+        bodyLimit=0,
+        state="pending",
+    )
+forward(
+    "queue",
+    "browse",
+    "listMessages",
+    _maps_with_bodies,
+    "",
+    "filter",
+    "page size",
+    "page size filter",
+    changes=False,
+    state="pending",
+)
 
 
 @operation("queue", "countMessages", "", "s")
@@ -761,13 +742,13 @@ def count_delivering(target: Target, text_filter: str | None = None) -> Any:
 
 
 def _count(target: Target, text_filter: str, state: str) -> Steps:
-    page = yield from _page_of_messages(target, "listMessages", text_filter, state=state, size=1, bodyLimit=0)
+    page = yield from target.call("listMessages", filter=text_filter, state=state, size=1, bodyLimit=0)
     return page["count"]
 
 
 @operation("queue", "removeMessage", "i", changes=True)
 def remove_message(target: Target, number: int) -> Steps:
-    return _whether(target.call("removeMessage", target.name, id=str(number)))
+    return _whether(target.call("removeMessage", id=str(number)))
 
 
 def _whether(steps: Steps) -> Steps:
@@ -800,14 +781,11 @@ def send_message(
         login = yield from awaited(security.logins.log_in(Credentials(user, password, host, None)))
     sent = yield from target.call(
         "sendMessages",
-        None,
-        {
-            target.kind: target.name,
-            "headers": {**(headers or {}), "persistent": durable},
-            "body": body or "",
-            "encoding": "text" if kind == TEXT_TYPE else "base64",
-        },
-        login=login,
+        login,
+        **{target.kind: target.name},
+        headers={**(headers or {}), "persistent": durable},
+        body=body or "",
+        encoding="text" if kind == TEXT_TYPE else "base64",
     )
     if not sent["sent"]:
         raise Refused(sent["reason"] or "The message was not sent")
@@ -821,7 +799,7 @@ def send_message(
 def purge_address(target: Target) -> Steps:
     removed = 0
     for name in list(target.address.queues):
-        removed += (yield from target.call("purgeQueue", name))["removed"]
+        removed += (yield from target.call("purgeQueue", name=name))["removed"]
     return removed
 
 
@@ -847,25 +825,24 @@ def create_queue(target: Target, text: str | None, ignore_if_exists: bool = Fals
     body = _attributes(text)
     if ignore_if_exists and body["name"] in target.context.broker.directory.queues:
         return text
-    return _attributes_as_json((yield from target.call("createQueue", None, body)))
+    return _attributes_as_json((yield from target.call("createQueue", **body)))
 
 
 @operation("broker", "updateQueue", "n", changes=True)
 def update_queue(target: Target, text: str | None) -> Steps:
     body = _attributes(text)
-    name = body.pop("name")
-    queue = target.context.broker.directory.queue(name)
+    queue = target.context.broker.directory.queue(body["name"])
     if body.pop("address", queue.address.name) != queue.address.name:
-        raise Refused(f"The address of queue {name} cannot change while it exists")
-    return _attributes_as_json((yield from target.call("changeQueue", name, body)))
+        raise Refused(f"The address of queue {queue.name} cannot change while it exists")
+    return _attributes_as_json((yield from target.call("changeQueue", **body)))
 
 
 @operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
     address = as_address(target.context.broker.directory.queue(name).address)
-    yield from target.call("deleteQueue", name, query={"force": force})
+    yield from target.call("deleteQueue", name=name, force=force)
     if delete_address and not address.queues and not address.deleted:
-        yield from target.call("deleteAddress", address.name)
+        yield from target.call("deleteAddress", name=address.name)
     return NOTHING
 
 
@@ -920,8 +897,7 @@ LISTED: Mapping[str, Mapping[str, str]] = {
 
 def _page(route: str, target: Target, options: str | None, page: int, size: int) -> Steps:
     """One page as ``{"data":[…],"count":n}``: the values are texts, as in Artemis."""
-    query = {**_filtered(route, options), "page": page, "size": size}
-    answer = yield from target.call(route, query=query)
+    answer = yield from target.call(route, **{**_filtered(route, options), "page": page, "size": size})
     data = []
     for item in answer["data"]:
         shown = {name: _text(value) for name, value in item.items()}
@@ -1020,35 +996,15 @@ _CONSUMERS = _objects(
 )
 
 
-def listed(
-    kind: str,
-    name: str,
-    route: str,
-    result: Callable[[Items], Any],
-    *signatures: str,
-    field: str = "",
-) -> None:
-    """Register an operation that lists items, of which ``field`` has the value of the parameter, if there is one.
-
-    A parameter that may be null does not filter if it is empty.
-    """
-    for signature in signatures or ("",):
-
-        def run(target: Target, value: str | None = None, signature: str = signature) -> Steps:
-            query = {field: value} if value or signature == "n" else {}
-            return result((yield from target.all_of(route, target.name, **query)))
-
-        operation(kind, name, signature)(run)
-
-
-listed("broker", "getQueueNames", "listQueues", _column("name"), "s", field="routingType")
+listed = partial(forward, every=True, changes=False)
+listed("broker", "getQueueNames", "listQueues", _column("name"), "routingTypeOrAll")
 listed("broker", "listConnectionIDs", "listConnections", _column("connectionID"))
 listed("broker", "listConnectionsAsJSON", "listConnections", _CONNECTIONS)
-listed("broker", "listSessions", "listConnections", _column("connectionID"), "n", field="connectionID")
-listed("broker", "listSessionsAsJSON", "listConnections", _SESSIONS, "n", field="connectionID")
+listed("broker", "listSessions", "listConnections", _column("connectionID"), "connectionID")
+listed("broker", "listSessionsAsJSON", "listConnections", _SESSIONS, "connectionID")
 listed("broker", "listAllSessionsAsJSON", "listConnections", _SESSIONS)
 listed("broker", "listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
-listed("broker", "listConsumersAsJSON", "listConsumers", _CONSUMERS, "n", field="connectionID")
+listed("broker", "listConsumersAsJSON", "listConsumers", _CONSUMERS, "connectionID")
 listed("queue", "listConsumersAsJSON", "listQueueConsumers", _CONSUMERS)
 listed(
     "broker",
@@ -1056,8 +1012,7 @@ listed(
     "listUsers",
     _objects(lambda item: {}, username="name", roles="roles"),
     "",
-    "s",
-    field="name",
+    "nameOrAll",
 )
 
 
@@ -1121,12 +1076,11 @@ class ManagementRequests:
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._lanes: dict[str, deque[ManagementRequest]] = {}
-        self._replies: dict[str, deque[PendingReply]] = {}
+        self._replies: dict[str, deque[Exchange]] = {}
         self._routes: Routes | None = None
         self._spent = 0.0  # seconds of this turn of the reactor
         self.succeeded = self.failed = 0
-        settings = context.configuration
-        self._pattern = re.compile(settings.view_permission_method_match_pattern)
+        self._views = re.compile(context.configuration.view_permission_method_match_pattern)
 
     @property
     def routes(self) -> Routes:
@@ -1185,14 +1139,9 @@ class ManagementRequests:
         result: object = NOTHING
         error: str | None = None
         try:
-            self._check_length(request)
-            exchange.read()
-            if exchange.operation is not None:
-                self._check_permission(exchange)
-            result = yield from exchange.carry_out()
-            if exchange.operation is None:  # its value tells the name of its method
-                exchange.method = f"{'is' if isinstance(result, bool) else 'get'}{exchange.method}"
-                self._check_permission(exchange)
+            if len(request.body) > MAX_REQUEST:
+                raise Refused(f"The request is longer than {MAX_REQUEST} bytes")
+            result = yield from exchange.carry_out(self._views)
         except Refused as refused:
             error = str(refused)
             if isinstance(refused, PermissionRejected):
@@ -1202,87 +1151,44 @@ class ManagementRequests:
             error = "Internal error; see the broker's log"
         if error is None:
             self.succeeded += 1
-            body = b"" if result is NOTHING or result is None else encode([result])
+            exchange.body = b"" if result is NOTHING or result is None else encode([result])
         else:
             self.failed += 1
-            body = encode([error])
-        reply = PendingReply(request, error is None, body)
-        self._replies.setdefault(request.connection, deque()).append(reply)
+            exchange.succeeded, exchange.body = False, encode([error])
+        self._replies.setdefault(request.connection, deque()).append(exchange)
         if exchange.changes:
-            exchange.log(error, body)
-            self._reply_when_synced(reply)
+            exchange.log(error)
+            synced(self._context).addCallback(self._reply_to_change, exchange)
         else:
-            self._ready(reply)
-
-    def _check_length(self, request: ManagementRequest) -> None:
-        if len(request.body) > MAX_REQUEST:
-            raise Refused(f"The request is longer than {MAX_REQUEST} bytes")
-
-    def _check_permission(self, exchange: Exchange) -> None:
-        """``management-message-rbac``: view or edit on the address of the operation. Raises `Refused`."""
-        settings = self._context.configuration
-        if not settings.management_message_rbac:
-            return
-        viewing = self._pattern.match(exchange.method) is not None
-        address = ".".join((settings.management_rbac_prefix, exchange.resource_name, exchange.method))
-        exchange.request.login.authorizer.check(
-            PermissionType.VIEW if viewing else PermissionType.EDIT, address
-        )
+            self._ready(exchange)
 
     # ---- replies, in the order of the requests of a connection
 
-    def _reply_when_synced(self, reply: PendingReply) -> None:
+    def _reply_to_change(self, fault: str | None, exchange: Exchange) -> None:
         """As an answer over HTTP, the reply to a change waits until the change is synced."""
-        reply.changed = True
-        timeout: list[IDelayedCall] = []
+        if fault is not None:
+            exchange.succeeded, exchange.body = False, encode([fault])
+        self._ready(exchange)
 
-        def synced() -> None:
-            if timeout:
-                if not timeout[0].active():
-                    return
-                timeout[0].cancel()
-            self._ready(reply)
-
-        def not_synced() -> None:
-            store = self._context.store
-            cause = None if store is None else store.writer.failing
-            reply.succeeded, reply.body = False, encode([not_synced_text(cause)])
-            self._ready(reply)
-
-        self._context.broker.storage.when_synced(synced)
-        if not reply.ready:
-            timeout.append(self._context.reactor.callLater(SYNC_TIME, not_synced))
-
-    def _ready(self, reply: PendingReply) -> None:
-        reply.ready = True
-        connection = reply.request.connection
-        replies = self._replies.get(connection)
+    def _ready(self, exchange: Exchange) -> None:
+        exchange.ready = True
+        connection = exchange.request.connection
+        replies = self._replies[connection]
         while replies and replies[0].ready:
             self._send(replies.popleft())
-        if replies is not None and not replies:
+        if not replies:
             self._replies.pop(connection, None)
 
-    def _send(self, reply: PendingReply) -> None:
-        request = reply.request
+    def _send(self, exchange: Exchange) -> None:
+        request = exchange.request
         if request.reply_to is not None:
-            headers = {SUCCEEDED: b"true" if reply.succeeded else b"false"}
+            headers = {SUCCEEDED: b"true" if exchange.succeeded else b"false"}
             correlation = request.headers.get(b"correlation-id")
             if correlation is not None:
                 headers[b"correlation-id"] = correlation
-            if not send_reply(self._context.broker, request.reply_to, headers, reply.body):
+            if not send_reply(self._context.broker, request.reply_to, headers, exchange.body):
                 log.debug("management reply to %s not routed", request.reply_to.address)
-        request.done(reply.changed)
-
-
-@dataclass(slots=True)
-class PendingReply:
-    """The outcome of a request, until its reply is sent. ``changed``: it waits for the sync of a change."""
-
-    request: ManagementRequest
-    succeeded: bool
-    body: bytes
-    changed: bool = False
-    ready: bool = False
+        request.done(exchange.changes)
 
 
 def _after(first: object, rest: Iterator[object]) -> Iterator[object]:
@@ -1291,50 +1197,56 @@ def _after(first: object, rest: Iterator[object]) -> Iterator[object]:
 
 
 class Exchange:
-    """One request while it is carried out. ``text`` and ``fields`` describe it in the log."""
+    """One request, and the body of its reply. ``text`` and ``fields`` describe the request in the log."""
+
+    changes = False  # whether the operation changes something: its reply waits for the sync
+    ready = False  # whether the reply may be sent
+    succeeded = True
+    body = b""
+    operation: Operation | None = None
 
     def __init__(self, context: AdminContext, routes: Routes, request: ManagementRequest) -> None:
         self.context = context
         self.routes = routes
         self.request = request
         self.resource_name = request.text(RESOURCE) or ""
-        self.method = ""
-        self.changes = False
-        self._resource: tuple[str, str] | None = None
-        self.operation: Operation | None = None
-        self._attribute: str | None = None
         self._values: list[Any] = []
         self.fields: dict[str, object] = {"peer": request.peer, "connection": request.connection}
         if request.login.user is not None:
             self.fields["user"] = request.login.user
-        self.text = printable(self.resource_name, MAX_REASON)
+        name = request.text(OPERATION) or request.text(ATTRIBUTE) or ""
+        self.text = printable(f"{self.resource_name} {name}".strip(), MAX_REASON)
 
-    def read(self) -> None:
-        """Find the resource and what is asked of it. Raises `Refused`."""
+    def carry_out(self, views: re.Pattern[str]) -> Steps:
+        """The result as JSON; `NOTHING` for an operation without one. Raises `Refused`."""
         request = self.request
         operation, attribute = request.text(OPERATION), request.text(ATTRIBUTE)
-        name = operation or attribute or ""
-        self.text = printable(f"{self.resource_name} {name}".strip(), MAX_REASON)
-        self._resource = kind, named = find_resource(self.resource_name)
+        kind, name = find_resource(self.resource_name)
         if kind in ("queue", "address"):
-            self.fields[kind] = named
+            self.fields[kind] = name
         if operation is not None:
             self._values = read_parameters(request.body)
             self.operation = found = find_operation(kind, operation, self._values)
-            self.method, self.changes = found.name, found.changes
-        elif attribute is not None:
-            self.method = self._attribute = find_attribute(kind, attribute)
-        else:
+            self.changes = found.changes
+            self._check_permission(found.name, views)
+            target = Target(self.context, self.routes, request, kind, name)
+            return (yield from result_of(found.function(target, *self._values)))
+        if attribute is None:
             raise Refused("The request has neither _AMQ_OperationName nor _AMQ_Attribute")
+        attribute = find_attribute(kind, attribute)
+        result = yield from Target(self.context, self.routes, request, kind, name).attribute(attribute)
+        # the value tells the name of the method
+        self._check_permission(f"{'is' if isinstance(result, bool) else 'get'}{attribute}", views)
+        return result
 
-    def carry_out(self) -> Generator[Any, None, object]:
-        """The result as JSON; `NOTHING` for an operation without one. Raises `Refused`."""
-        assert self._resource is not None
-        target = Target(self.context, self.routes, self.request, *self._resource)
-        if self.operation is not None:
-            return (yield from result_of(self.operation.function(target, *self._values)))
-        assert self._attribute is not None
-        return (yield from target.attribute(self._attribute))
+    def _check_permission(self, method: str, views: re.Pattern[str]) -> None:
+        """``management-message-rbac``: view or edit on the address of the operation. Raises `Refused`."""
+        settings = self.context.configuration
+        if settings.management_message_rbac:
+            self.request.login.authorizer.check(
+                PermissionType.VIEW if views.match(method) else PermissionType.EDIT,
+                f"{settings.management_rbac_prefix}.{self.resource_name}.{method}",
+            )
 
     def notify_violation(self, refused: PermissionRejected) -> None:
         """Notify that the user lacks the permission for the operation."""
@@ -1348,15 +1260,14 @@ class Exchange:
             remoteAddress=self.request.peer,
         )
 
-    def log(self, error: str | None, body: bytes) -> None:
-        """The log line and the notification of a change."""
+    def log(self, error: str | None) -> None:
+        """Write the log line of a change, and notify of it."""
         broker, request = self.context.broker, self.request
-        shown = [
-            HIDDEN if self.operation is not None and index in self.operation.secret else value
-            for index, value in enumerate(self._values)
-        ]
+        assert self.operation is not None
+        secret = self.operation.secret
+        shown = [HIDDEN if index in secret else value for index, value in enumerate(self._values)]
         parameters = printable(encode(shown).decode(), MAX_BODY) if shown else ""
-        result = "" if error is None and len(body) > MAX_RESULT else body.decode()
+        result = "" if error is None and len(self.body) > MAX_RESULT else self.body.decode()
         outcome = "failed" if error is not None else "succeeded"
         broker.log_limit.info(
             log,

@@ -7,8 +7,7 @@ Each changes many messages, as a task that runs in slices. A request waits for i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.internet.task import deferLater
 
@@ -23,6 +22,7 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, RoutingType
 
 from .api import (
+    CONFLICT,
     Answer,
     Body,
     Call,
@@ -34,7 +34,6 @@ from .api import (
     Response,
     Route,
     Steps,
-    choice,
     edit_queue,
     edit_task,
     flag,
@@ -49,6 +48,7 @@ from .api import (
     optional,
     permission_check,
     route,
+    routing_type,
     text,
     view,
     view_broker,
@@ -56,8 +56,8 @@ from .api import (
 )
 from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, page_read
 from .json_schema import (
-    Field,
     Fields,
+    Schema,
     array,
     boolean,
     integer,
@@ -86,8 +86,7 @@ STEP_COST, CHANGED_COST = 50, 5
 STEP_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The messages that a request selects: by number, by a filter, or all that are pending or scheduled."""
 
     numbers: Sequence[int] | None
@@ -117,8 +116,7 @@ class Selection:
 Change = Callable[[Reference], Rejection | bool | None]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTask:
+class QueueTask(NamedTuple):
     """The work of one task on the messages of one queue. It fails if the ``target`` is deleted."""
 
     context: AdminContext
@@ -229,13 +227,12 @@ def _answer_when_ended(task: ManagementTask) -> Steps:
 
 
 def _target(call: Call) -> Target:
-    body, queue = call.body, queue_of(call)
-    routing_type = choice(RoutingType)("routingType", body["routingType"]) if "routingType" in body else None
+    body, queue, kind = call.body, queue_of(call), routing_type(call.body)
     return publish.move_target(
         queue,
         optional(body, "address"),
         optional(body, "queue"),
-        RoutingType(routing_type) if routing_type is not None else None,
+        kind,
         permission_check(call),
         call.user,
     )
@@ -261,45 +258,35 @@ def _purge(queue: Queue, task: ManagementTask, purged: Iterator[int | PageRead])
 
 
 FIELDS: Fields[ManagementTask] = {
-    "taskID": Field(lambda t: str(t.number), string("Id of the task.")),
-    "operation": Field(
+    "taskID": string("Id of the task.", lambda t: str(t.number)),
+    "operation": keyword(
+        ("move", "copy", "retry", "remove", "expire", "dead-letter", "priority", "purge"),
+        "What the task does.",
         "operation",
-        keyword(
-            ("move", "copy", "retry", "remove", "expire", "dead-letter", "priority", "purge"),
-            "What the task does.",
-        ),
     ),
-    "queue": Field("queue", string("Queue of the messages.")),
-    "user": Field("user", string("User who started it; null without security.", null=True)),
-    "state": Field("state", keyword(TaskState, "running, completed, failed or cancelled.")),
-    "started": Field("started", timestamp("Time of the start.")),
-    "ended": Field("ended", timestamp("Time of the end; null while it runs.", null=True)),
-    "done": Field("done", integer("Messages changed: moved, copied, retried, removed and so on.")),
-    "skipped": Field(
+    "queue": string("Queue of the messages.", "queue"),
+    "user": string("User who started it; null without security.", "user", null=True),
+    "state": keyword(TaskState, "running, completed, failed or cancelled.", "state"),
+    "started": timestamp("Time of the start.", "started"),
+    "ended": timestamp("Time of the end; null while it runs.", "ended", null=True),
+    "done": integer("Messages changed: moved, copied, retried, removed and so on.", "done"),
+    "skipped": integer(
+        "Messages in delivery, messages that had left the queue, and scheduled ones that keep their priority.",
         "skipped",
-        integer(
-            "Messages in delivery, messages that had left the queue, and scheduled ones that keep their priority."
-        ),
     ),
-    "failed": Field(
-        "failed", integer("Messages that could not go where they should; they stay in the queue.")
-    ),
-    "total": Field(
-        "total",
-        integer("Messages selected at the start; null if a filter selects them.", null=True),
-    ),
-    "error": Field(
-        "error",
-        string("Why the task failed, or why the first message failed; null without an error.", null=True),
+    "failed": integer("Messages that could not go where they should; they stay in the queue.", "failed"),
+    "total": integer("Messages selected at the start; null if a filter selects them.", "total", null=True),
+    "error": string(
+        "Why the task failed, or why the first message failed; null without an error.", "error", null=True
     ),
 }
 
 TASK = object_of("Task", FIELDS)
 
-SELECTION = {
+SELECTION: dict[str, Schema] = {
     "messages": array(string("A messageID."), f"Message ids, at most {MAX_IDS}.", maxItems=MAX_IDS),
     "filter": string("Selector.", null=True),
-    "limit": integer("Maximum number of messages to change. -1: no limit.", -1),
+    "limit": integer("Maximum number of messages to change. -1: no limit.", minimum=-1),
     "wait": boolean("False: answer at once with 202 and the task. Default: true."),
 }
 TARGET = {
@@ -325,7 +312,7 @@ PURGED = "Number of removed messages; each counts as killed."
 
 def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable[[Handler], Route]:
     """The route of a task that changes the selected messages."""
-    return route(where, permissions, *DONE, description=SELECTED, body=body, errors=(409,))
+    return route(where, permissions, *DONE, description=SELECTED, body=body, errors=CONFLICT)
 
 
 @_task_route("POST /api/v1/queues/{name}/move", message_move, Body(TARGET))
@@ -429,7 +416,7 @@ def change_messages_priority(call: Call) -> Answer | Steps:
     Response("The number of removed messages.", structure({"removed": integer(PURGED)})),
     DONE[1],
     body=Body({name: SELECTION[name] for name in ("filter", "wait")}, optional=True),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def purge_queue(call: Call) -> Answer | Steps:
     """Remove all pending and scheduled messages, or those that match a selector."""
@@ -450,7 +437,7 @@ def list_tasks(call: Call) -> list[ManagementTask]:
     return list(call.context.tasks)
 
 
-@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,), errors=(404,))
+@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,))
 def show_task(call: Call) -> Json:
     """Show one task."""
     return view(call.context.tasks.find(call.names["id"]), FIELDS)
@@ -461,7 +448,7 @@ def show_task(call: Call) -> Json:
     edit_task,
     Response("The task ends after its present slice."),
     parameters=(TASK_ID,),
-    errors=(404, 409),
+    errors=CONFLICT,
 )
 def cancel_task(call: Call) -> None:
     """Cancel a task; what it has done stays done."""

@@ -14,7 +14,7 @@ import binascii
 import codecs
 import json
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from heapq import merge
 from itertools import islice
@@ -42,9 +42,8 @@ from stompring.stomp.frames import Head
 from stompring.store.export import InvalidExport, PortableMessage, QueueEntry
 
 from .api import (
+    CONFLICT,
     LINES,
-    MANAGE,
-    MANAGEMENT,
     PAGE,
     Answer,
     Body,
@@ -56,21 +55,33 @@ from .api import (
     Response,
     Steps,
     browse_queue,
-    choice,
     edit_queue,
     encode,
     invalid,
     manage_broker,
+    manages,
     message_number,
+    optional,
     page_answer,
     paging,
     permission_rule,
     required,
     route,
+    routing_type,
     text,
 )
 from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
-from .json_schema import TEXT, Component, boolean, integer, keyword, page_of, string, structure, timestamp
+from .json_schema import (
+    TEXT,
+    Component,
+    boolean,
+    integer,
+    keyword,
+    page_of,
+    string,
+    structure,
+    timestamp,
+)
 from .queues import queue_of
 
 #: Default and maximum number of bytes of a body in a list.
@@ -97,10 +108,7 @@ class BodyFormat(StrEnum):
 
 
 def message_view(
-    ref: Reference,
-    body_limit: int = MAX_BODY_LENGTH,
-    body_format: BodyFormat = BodyFormat.AUTO,
-    body_offset: int = 0,
+    ref: Reference, body_limit: int, body_format: BodyFormat, body_offset: int = 0
 ) -> dict[str, Any]:
     """The fields of a message; ``dueTime`` and ``recurrence`` are null unless it is scheduled."""
     message = ref.message
@@ -148,9 +156,7 @@ def recurrence_view(ref: Reference) -> dict[str, Any] | None:
     }
 
 
-def body_view(
-    message: Message, limit: int, body_format: BodyFormat = BodyFormat.AUTO, offset: int = 0
-) -> dict[str, Any]:
+def body_view(message: Message, limit: int, body_format: BodyFormat, offset: int) -> dict[str, Any]:
     """``limit`` bytes of the body from ``offset``, and how they are encoded.
 
     AUTO gives text if they are UTF-8, else base64; JSON the same, but says ``json`` of a whole body that is JSON. TEXT
@@ -263,7 +269,7 @@ class DueMessage(NamedTuple):
 RECURRENCE = structure(
     {
         "period": integer("Milliseconds between two deliveries."),
-        "repeat": integer("Deliveries after the next one; -1: no end.", -1),
+        "repeat": integer("Deliveries after the next one; -1: no end.", minimum=-1),
         "cron": string("Cron expression.", null=True),
         "delay": integer("Milliseconds after each time of the cron expression."),
     },
@@ -352,6 +358,16 @@ STATE = Parameter(
 FILTER = Parameter("filter", "Only messages that match this selector.")
 
 
+def _browsing(call: Call) -> tuple[Queue, int, int, Callable[[Reference], bytes]]:
+    """The queue of a request for one page of messages, page and size, and how a message is shown. Raises 400."""
+    queue, query = queue_of(call), call.query
+    most = queue.address.settings.management_browse_page_size
+    page, size = paging(query, size=most, most=most)
+    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
+    shown_as = body_format(query)
+    return queue, page, size, lambda ref: encode(message_view(ref, limit, shown_as))
+
+
 #: Messages that one request may send.
 MAX_COUNT = 10_000
 
@@ -385,13 +401,9 @@ class HttpWire:
         """The answer is that of the request."""
 
     def close(self) -> None:
-        """There is no connection of its own."""
+        """There is no connection of its own, and nothing to read."""
 
-    def pause_reading(self) -> None:
-        """There is nothing to read."""
-
-    def resume_reading(self) -> None:
-        """The same."""
+    pause_reading = resume_reading = close
 
 
 class HttpSession(Session):
@@ -407,9 +419,7 @@ class HttpSession(Session):
             context.outgoing,
             "http",
         )
-        authorizer = call.authorizer
-        if authorizer.allows(MANAGE, MANAGEMENT):
-            authorizer = ALLOW_ALL
+        authorizer = ALLOW_ALL if manages(call.authorizer) else call.authorizer
         self.login = Login(call.user, authorizer, verified=not call.authorizer.allows_all)
         self._target = target
 
@@ -423,8 +433,7 @@ class HttpSession(Session):
         return self._target
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What has become of one message: why it did not enter, whether that holds for the next one too, and whether a
     queue accepted it."""
 
@@ -502,22 +511,17 @@ def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: An
 
 
 def _target(call: Call) -> Destination:
-    body = call.body
-    address, queue = _names(body)
-    routing_type: RoutingType | None = None
-    if "routingType" in body:
-        routing_type = RoutingType(choice(RoutingType)("routingType", body["routingType"]))
+    address, queue = _names(call.body)
+    kind = routing_type(call.body)
     if queue is not None and not address:
         address = call.context.broker.auto_create.address_of("", queue)
-    return Destination(address, queue, routing_type)
+    return Destination(address, queue, kind)
 
 
 def _names(body: dict[str, Any]) -> tuple[str, str | None]:
-    queue = body.get("queue")
-    if queue is not None:
-        queue = text("queue", queue)
-        if not queue:
-            raise invalid("queue", "must not be empty")
+    queue = optional(body, "queue")
+    if queue == "":
+        raise invalid("queue", "must not be empty")
     address = "" if "address" not in body and queue is not None else required(body, "address")
     if not address and queue is None:
         raise invalid("address", "must not be empty")
@@ -696,13 +700,9 @@ IMPORTED = Component("Imported", structure({"imported": integer("Messages import
 )
 def list_messages(call: Call) -> Steps:
     """List the messages of a queue: pending in order of delivery, then scheduled, then delivering."""
-    queue, query = queue_of(call), call.query
-    most = queue.address.settings.management_browse_page_size
-    page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call.query)
-    matches = queue_browser.matching(query.text("filter"))
-    state = query.choice("state", LISTED_STATES)
+    queue, page, size, shown = _browsing(call)
+    matches = matching(call.query.text("filter"))
+    state = call.query.choice("state", LISTED_STATES)
     only_pending = state == STATES[PENDING]
     total: int | None = None  # if it is known
     if matches is None and (state is None or only_pending):
@@ -713,12 +713,12 @@ def list_messages(call: Call) -> Steps:
         if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
-        shown = STATES[ref.state]
-        if only_pending and shown != state:
+        ref_state = STATES[ref.state]
+        if only_pending and ref_state != state:
             break  # they come first
-        if (state is None or shown == state) and (matches is None or matches(ref.message)):
+        if (state is None or ref_state == state) and (matches is None or matches(ref.message)):
             if first <= count < first + size:
-                items.append(encode(message_view(ref, limit, shown_as)))
+                items.append(shown(ref))
                 if len(items) % ENCODED_PER_STEP == 0:
                     yield
             count += 1
@@ -768,7 +768,7 @@ def show_message_body(call: Call) -> Steps:
     edit_queue,
     Response("The message is removed."),
     parameters=(MESSAGE_ID,),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def remove_message(call: Call) -> Steps:
     """Remove a pending or scheduled message; it counts as acknowledged."""
@@ -784,11 +784,7 @@ def remove_message(call: Call) -> Steps:
 def list_scheduled(call: Call) -> Steps:
     """List the scheduled messages of a queue by due time."""
     # Scheduled messages by due time, including NACKed messages during their redelivery-delay.
-    queue, query = queue_of(call), call.query
-    most = queue.address.settings.management_browse_page_size
-    page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call.query)
+    queue, page, size, shown = _browsing(call)
     refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
     for index, ref in enumerate(iterate_timed(queue)):
         if isinstance(ref, PageRead):
@@ -808,7 +804,7 @@ def list_scheduled(call: Call) -> Steps:
             if found is None:
                 found = yield from _read(queue_browser.seek(queue, due.sequence))
             if found is not None and found.state == SCHEDULED:
-                items.append(encode(message_view(found, limit, shown_as)))
+                items.append(shown(found))
         if index % ENCODED_PER_STEP == ENCODED_PER_STEP - 1:
             yield
     return page_answer(items, len(refs), page, size)
@@ -848,7 +844,7 @@ def deliver_scheduled(call: Call) -> Steps:
             "headers": HEADERS,
             "body": string("The body, in the encoding given."),
             "encoding": keyword(("text", "base64", "hex"), "Encoding of body. Default: text."),
-            "count": integer(f"How often to send it, at most {MAX_COUNT}. Default: 1.", 1),
+            "count": integer(f"How often to send it, at most {MAX_COUNT}. Default: 1.", minimum=1),
         },
         name="NewMessage",
     ),
@@ -899,7 +895,7 @@ def export_messages(call: Call) -> Answer:
     manage_broker,
     Response("The number of imported messages.", IMPORTED),
     body_type=LINES,
-    errors=(409,),
+    errors=CONFLICT,
 )
 def import_messages(call: Call) -> Steps:
     """Upload messages as JSON lines, all of one request or none.

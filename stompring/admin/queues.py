@@ -28,6 +28,7 @@ from stompring.settings.model import Option, QueueConfiguration, RoutingType
 from stompring.settings.value_types import VALUE_TYPES, key_header, message_header
 
 from .api import (
+    CONFLICT,
     FORCE,
     Answer,
     Body,
@@ -69,18 +70,16 @@ from .json_schema import (
     integer,
     keyword,
     object_of,
-    shown,
     string,
     structure,
     timestamp,
-    typed,
 )
 from .sampler import QUEUE_RATES, rate_fields
 
 #: The rows of the options that the interface shows.
 OPTIONS = [row for row in model.options_of(QueueConfiguration) if row.http]
 
-ROUTING_TYPE = keyword(RoutingType, "Routing type of the queue.")
+ROUTING_TYPE: Schema = keyword(RoutingType, "Routing type of the queue.")
 
 
 def meaning(row: Option) -> str:
@@ -94,7 +93,7 @@ def schema_of(row: Option) -> Schema:
     if value_type.choices is not None:
         return keyword(value_type.choices, meaning(row))
     if value_type.kind is int:
-        return integer(meaning(row), -1)
+        return integer(meaning(row), minimum=-1)
     return boolean(meaning(row)) if value_type.kind is bool else string(meaning(row), null=True)
 
 
@@ -108,8 +107,8 @@ def body_field(row: Option) -> BodyField:
         return BodyField(row.name, choice(value_type.choices), schema)
     if value_type.kind is int:
         if value_type.least > 0:
-            bounds = {"anyOf": [{"const": -1}, {"minimum": value_type.least}]}
-            schema = typed("integer", schema["description"], False, bounds)
+            bounds = [{"const": -1}, {"minimum": value_type.least}]
+            schema = integer(schema["description"], minimum=None, anyOf=bounds)
         return BodyField(row.name, number(value_type.least), schema)
     reader: Reader = flag if value_type.kind is bool else text_or_none
     if row.type in HEADER_NAMES:
@@ -139,9 +138,9 @@ def create_only(schema: Schema) -> Schema:
 COUNTERS = fields_of(QUEUE)
 
 FIELDS: Fields[Queue] = {
-    "name": Field("name", string("Name of the queue, unique in the broker.")),
-    "address": Field("address.name", string("Address of the queue.")),
-    "routingType": Field("attributes.routing_type", ROUTING_TYPE),
+    "name": string("Name of the queue, unique in the broker.", "name"),
+    "address": string("Address of the queue.", "address.name"),
+    "routingType": Field(ROUTING_TYPE, "attributes.routing_type"),
     **COUNTERS,
     **rate_fields(
         QUEUE_RATES,
@@ -155,38 +154,33 @@ FIELDS: Fields[Queue] = {
             "paged": "Messages by which pagedCount grew.",
         },
     ),
-    "pendingCount": Field(
+    "pendingCount": integer(
+        "Pending messages in memory; with pagedCount, deliveringCount and scheduledCount they make messageCount.",
         "count",
-        integer(
-            "Pending messages in memory; with pagedCount, deliveringCount and scheduledCount they make messageCount."
-        ),
     ),
-    "oldestAge": Field(
+    "oldestAge": integer(
+        "Time since the oldest pending message was sent, of any priority. Milliseconds.",
         oldest_age,
-        integer("Time since the oldest pending message was sent, of any priority. Milliseconds.", null=True),
+        null=True,
     ),
-    "rebalancing": Field(
+    "rebalancing": boolean(
+        "Whether delivery waits until everything in delivery is settled, because a consumer came "
+        "(groupRebalancePauseDispatch).",
         "dispatcher.rebalancing",
-        boolean(
-            "Whether delivery waits until everything in delivery is settled, because a consumer came "
-            "(groupRebalancePauseDispatch)."
-        ),
     ),
-    "paused": Field("paused", boolean("Whether delivery to consumers is paused.")),
+    "paused": boolean("Whether delivery to consumers is paused.", "paused"),
     **{
-        row.json_name: Field(attrgetter(f"attributes.{row.name}"), schema_of(row))
+        row.json_name: Field(schema_of(row), attrgetter(f"attributes.{row.name}"))
         for row in OPTIONS
         if row.json_name not in COUNTERS
     },
-    "autoCreated": Field("attributes.auto_created", boolean("Whether the queue was created automatically.")),
-    "autoDelete": Field(
-        "attributes.auto_delete",
-        boolean("Whether the queue is deleted automatically when it is no longer used."),
+    "autoCreated": boolean("Whether the queue was created automatically.", "attributes.auto_created"),
+    "autoDelete": boolean(
+        "Whether the queue is deleted automatically when it is no longer used.", "attributes.auto_delete"
     ),
-    "temporary": Field("attributes.temporary", boolean("Whether the queue is deleted with its connection.")),
-    "configured": Field(
-        "attributes.configured",
-        boolean("Whether broker.xml defines the queue: a reload resets it to the file."),
+    "temporary": boolean("Whether the queue is deleted with its connection.", "attributes.temporary"),
+    "configured": boolean(
+        "Whether broker.xml defines the queue: a reload resets it to the file.", "attributes.configured"
     ),
 }
 
@@ -205,7 +199,7 @@ ATTRIBUTES = {**FIXED, **CHANGEABLE}
 
 QUEUE_SCHEMA = object_of("Queue", FIELDS)
 QUEUE_DETAIL = Component(
-    "QueueDetail", structure({**shown(FIELDS), "consumers": array(CONSUMER, "Consumers of the queue.")})
+    "QueueDetail", structure({**FIELDS, "consumers": array(CONSUMER, "Consumers of the queue.")})
 )
 
 
@@ -229,8 +223,10 @@ def default_type(directory: Directory, name: str) -> RoutingType:
 
 RESET = "Number of groups that were pinned to a consumer; with groupBuckets above 0, of buckets."
 TRIMMED = "Number of evicted messages; each counts as replaced."
-PAUSED = boolean("Pause or resume the queue.")
-SETTABLE = {**{name: field.schema for name, field in ATTRIBUTES.items()}, "paused": PAUSED}
+SETTABLE = {
+    **{name: field.schema for name, field in ATTRIBUTES.items()},
+    "paused": boolean("Pause or resume the queue."),
+}
 NEW = {
     "name": string("Name of the queue.", minLength=1),
     "address": string("Address of the queue. Default: the name of the queue.", minLength=1),
@@ -286,27 +282,23 @@ def _messages(queue: Queue) -> Iterator[Reference | PageRead]:
 
 
 GROUP_FIELDS: Fields[DeadLetterGroup] = {
-    "queue": Field("queue.name", string("Queue that has the messages.")),
-    "address": Field("queue.address.name", string("Address of that queue.")),
-    "originAddress": Field("origin.address", string("Original address of the messages.")),
-    "originQueue": Field("origin.queue", string("Original queue of the messages.")),
-    "reason": Field(
+    "queue": string("Queue that has the messages.", "queue.name"),
+    "address": string("Address of that queue.", "queue.address.name"),
+    "originAddress": string("Original address of the messages.", "origin.address"),
+    "originQueue": string("Original queue of the messages.", "origin.queue"),
+    "reason": string(
+        "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
+        "unknown.",
         "origin.reason",
-        string(
-            "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
-            "unknown."
-        ),
     ),
-    "count": Field("count", integer("Messages of the group, without those in delivery.")),
-    "oldest": Field("oldest", timestamp("When the first of them arrived in the queue.")),
-    "newest": Field("newest", timestamp("When the last of them arrived in the queue.")),
-    "complete": Field(
-        "complete",
-        boolean(f"False if the queue has more than {MAX_EXAMINED} messages: only these are counted."),
+    "count": integer("Messages of the group, without those in delivery.", "count"),
+    "oldest": timestamp("When the first of them arrived in the queue.", "oldest"),
+    "newest": timestamp("When the last of them arrived in the queue.", "newest"),
+    "complete": boolean(
+        f"False if the queue has more than {MAX_EXAMINED} messages: only these are counted.", "complete"
     ),
-    "filter": Field(
-        "filter",
-        string("The selector of the group, for retry, remove, move and the list of messages."),
+    "filter": string(
+        "The selector of the group, for retry, remove, move and the list of messages.", "filter"
     ),
 }
 
@@ -324,7 +316,7 @@ def list_queues(call: Call) -> list[Queue]:
     queue_creation,
     Response("The new queue.", QUEUE_DETAIL, headers=("Location",), status=201),
     body=Body(NEW, ("name",), "NewQueue"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def create_queue(call: Call) -> Answer:
     """Create a queue, and its address if it does not exist.
@@ -362,7 +354,7 @@ def show_queue(call: Call) -> Json:
     edit_queue,
     Response("The changed queue.", QUEUE_DETAIL),
     body=Body(SETTABLE, name="QueueChange"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def change_queue(call: Call) -> Json:
     """Change attributes of a queue: all of them or none.
@@ -386,7 +378,7 @@ def change_queue(call: Call) -> Json:
     queue_deletion,
     Response("The queue is deleted."),
     parameters=(FORCE,),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def delete_queue(call: Call) -> Steps:
     """Delete a queue and its messages.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet.threads import deferToThreadPool
@@ -10,7 +11,7 @@ from stompring.store.retention import LakeBacklog, lake_backlogs
 
 from .api import Call, Response, Steps, route, view_broker
 from .context import awaited
-from .json_schema import Component, array, boolean, integer, string, structure, timestamp
+from .json_schema import Component, Schema, array, boolean, integer, string, structure, timestamp
 
 
 def lake(lag: LakeBacklog, now: int) -> dict[str, Any]:
@@ -35,7 +36,7 @@ LAKE = structure(
         "lag": integer("Age of the oldest of these files, in milliseconds."),
     }
 )
-FIELDS = {
+FIELDS: Mapping[str, Schema] = {
     "enabled": boolean("Whether the broker has a journal-retention-directory."),
     "directory": string("The directory.", null=True),
     "bytes": integer("Size of the retained files.", null=True),
@@ -44,8 +45,10 @@ FIELDS = {
     "newest": timestamp("Time since which the newest file is retained.", null=True),
     "deleted": integer("Files deleted since the broker started.", null=True),
     "deletedNotIngested": integer("Files of these that not every lake had ingested.", null=True),
-    "period": integer("How long a file is retained, in milliseconds; -1: without limit.", -1, null=True),
-    "storageLimit": integer("Maximum size of all files; -1: without limit.", -1, null=True),
+    "period": integer(
+        "How long a file is retained, in milliseconds; -1: without limit.", minimum=-1, null=True
+    ),
+    "storageLimit": integer("Maximum size of all files; -1: without limit.", minimum=-1, null=True),
     "fault": string("Reason why the state of the lakes cannot be read.", null=True),
     "lakes": array(LAKE, "Lakes that ingest the files."),
 }

@@ -21,7 +21,7 @@ from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 
 from .context import AdminContext
-from .json_schema import Field, Fields, number
+from .json_schema import Fields, number
 
 Thing = TypeVar("Thing")
 
@@ -82,9 +82,8 @@ class Sampled(Protocol):
 def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
     """A field ``…Rate`` for each of the rates that have a meaning, by its position among all."""
     return {
-        f"{name}Rate": Field(
-            _rate_of(rates.index(name)),
-            number(f"{meaning} Per second, mean of the last 10 seconds.", null=True),
+        f"{name}Rate": number(
+            f"{meaning} Per second, mean of the last 10 seconds.", _rate_of(rates.index(name)), null=True
         )
         for name, meaning in meanings.items()
     }

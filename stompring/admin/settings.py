@@ -55,7 +55,6 @@ from .context import AdminContext
 from .json_schema import (
     TEXT,
     Component,
-    Field,
     Fields,
     array,
     boolean,
@@ -188,7 +187,7 @@ SETTING = Component(
                 Source, "Where the value comes from: the queue itself, an address-setting, or the default."
             ),
             "match": string("match of the address-setting.", null=True),
-            "line": integer("Line of the address-setting in broker.xml.", 1, null=True),
+            "line": integer("Line of the address-setting in broker.xml.", minimum=1, null=True),
             "addressSetting": string(
                 "Of a queue: the address-setting that provides the value for new queues.", null=True
             ),
@@ -312,7 +311,7 @@ PARAMETER = structure(
 USE = structure(
     {
         "match": string("match of the address-setting."),
-        "line": integer("Line in broker.xml.", 1, null=True),
+        "line": integer("Line in broker.xml.", minimum=1, null=True),
         "element": keyword(("address-policy", "address-full-policy"), "Element that names the policy."),
         "enabled": boolean("Whether it applies; false removes the policy of a less specific entry."),
         "parameters": {
@@ -383,18 +382,21 @@ def level_name(level: int) -> str:
 
 
 LOGGER_FIELDS: Fields[logging.Logger] = {
-    "name": Field("name", string("Name of the logger: a module or package, or root.")),
-    "level": Field(
+    "name": string("Name of the logger: a module or package, or root.", "name"),
+    "level": string(
+        "Level of the logger; null: that of its parent.",
         lambda each: level_name(each.level) if each.level else None,
-        string("Level of the logger; null: that of its parent.", null=True, enum=[*LEVELS, None]),
+        null=True,
+        enum=[*LEVELS, None],
     ),
-    "effectiveLevel": Field(
+    "effectiveLevel": string(
+        "Lines of this level and above are logged.",
         lambda each: level_name(each.getEffectiveLevel()),
-        string("Lines of this level and above are logged.", enum=list(LEVELS)),
+        enum=list(LEVELS),
     ),
-    "configured": Field(
+    "configured": boolean(
+        "Whether the level is that of the start of the broker.",
         lambda each: _configured.get(each.name, each.level) == each.level,
-        boolean("Whether the level is that of the start of the broker."),
     ),
 }
 
@@ -417,7 +419,6 @@ LOGGER_NAME = Parameter(
     where="path",
     component="loggerName",
 )
-LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
 
 
 @route("GET /api/v1/queues/{name}/settings", view_queue, SETTINGS)
@@ -460,7 +461,11 @@ def list_loggers(call: Call) -> list[logging.Logger]:
     edit_broker,
     Response("The changed logger.", LOGGER),
     parameters=(LOGGER_NAME,),
-    body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
+    body=Body(
+        {"level": string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])},
+        ("level",),
+        "LoggerChange",
+    ),
 )
 def change_logger(call: Call) -> Json:
     """Change the level of a logger until the broker stops."""

@@ -8,10 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any
-
-from twisted.internet.defer import Deferred
+from typing import Any, NamedTuple
 
 from stompring.errors import ConfigurationError, NotFound, Refused
 from stompring.security.access import Decision, Permissions
@@ -21,6 +18,7 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType
 
 from .api import (
+    CONFLICT,
     MANAGE,
     MANAGEMENT,
     VIEW,
@@ -44,7 +42,7 @@ from .api import (
     view,
     view_broker,
 )
-from .context import AdminContext, Security, awaited
+from .context import Security, awaited
 from .json_schema import (
     TEXT,
     Component,
@@ -61,8 +59,7 @@ from .json_schema import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UserEntry:
+class UserEntry(NamedTuple):
     """A user with a password, with a certificate, or with both."""
 
     name: str
@@ -73,14 +70,8 @@ class UserEntry:
         """Whether the user has a line in the users file."""
         return self.name in self.security.users
 
-    @property
-    def hash_outdated(self) -> bool:
-        """Whether the password hash has other parameters than new ones."""
-        return self.has_password and self.security.users.needs_rehash(self.name)
 
-
-@dataclass(frozen=True, slots=True)
-class RoleEntry:
+class RoleEntry(NamedTuple):
     """A role with its users; a role of the security-settings may have none."""
 
     name: str
@@ -88,55 +79,62 @@ class RoleEntry:
     granted: bool
 
 
-ROLES = array(TEXT, "Roles of the user, sorted.")
-
 FIELDS: Fields[UserEntry] = {
-    "name": Field("name", string("Name of the user.")),
-    "roles": Field(lambda u: sorted(u.security.authority.roles_of(u.name)), ROLES),
-    "hasPassword": Field("has_password", boolean("Whether the user can log in with a password.")),
-    "certificate": Field(
-        lambda u: u.security.certificate_subjects().get(u.name),
-        string("Subject of the certificate with which the user can log in.", null=True),
+    "name": string("Name of the user.", "name"),
+    "roles": array(
+        TEXT, "Roles of the user, sorted.", lambda u: sorted(u.security.authority.roles_of(u.name))
     ),
-    "hashOutdated": Field(
-        "hash_outdated",
-        boolean("Whether the password hash has other parameters than new ones: set the password again."),
+    "hasPassword": boolean("Whether the user can log in with a password.", "has_password"),
+    "certificate": string(
+        "Subject of the certificate with which the user can log in.",
+        lambda u: u.security.certificate_subjects().get(u.name),
+        null=True,
+    ),
+    "hashOutdated": boolean(
+        "Whether the password hash has other parameters than new ones: set the password again.",
+        lambda u: u.has_password and u.security.users.needs_rehash(u.name),
     ),
 }
 
 ROLE_FIELDS: Fields[RoleEntry] = {
-    "name": Field("name", string("Name of the role.")),
-    "users": Field("users", array(TEXT, "Users with the role, sorted.")),
-    "granted": Field("granted", boolean("Whether a security-setting grants a permission to the role.")),
+    "name": string("Name of the role.", "name"),
+    "users": array(TEXT, "Users with the role, sorted.", "users"),
+    "granted": boolean("Whether a security-setting grants a permission to the role.", "granted"),
 }
 
 
-def security_of(context: AdminContext) -> Security:
+def security_of(call: Call) -> Security:
     """The security of the broker. Raises `Refused` if it is disabled."""
-    if context.security is None:
+    if call.context.security is None:
         raise Refused(
             "Security is disabled: the broker uses no users and roles. Set <security-enabled> in broker.xml"
         )
-    return context.security
+    return call.context.security
 
 
-def edit(security: Security, change: Callable[[UserFiles], None]) -> Generator[Deferred[None], None, None]:
+def edit(call: Call, change: Callable[[UserFiles], None]) -> Steps:
     """Run a change in a thread. Raises `Refused` for whatever prevents it."""
     try:
-        yield from awaited(security.edit_users(change))
+        yield from awaited(security_of(call).edit_users(change))
     except InvalidUser as fault:
-        raise Problem(400, str(fault), None, field=fault.field) from None
+        raise Problem(400, str(fault), field=fault.field) from None
     except ConfigurationError as fault:
         raise Refused(str(fault)) from None
 
 
+def read_security(call: Call) -> Generator[Any, None, Security]:
+    """The security of the broker with its files as they are now. Raises `Refused` if it is disabled."""
+    security = security_of(call)
+    yield from awaited(security.read_changes())
+    return security
+
+
 def password_of(body: dict[str, Any]) -> str | None:
     """The password in a body. No error shows it."""
-    if "password" not in body:
-        return None
-    if not isinstance(body["password"], str):
+    password = body.get("password", "")
+    if not isinstance(password, str):
         raise invalid("password", "must be a string")
-    return body["password"]
+    return password if "password" in body else None
 
 
 def roles_of(body: dict[str, Any]) -> list[str] | None:
@@ -148,14 +146,11 @@ def roles_of(body: dict[str, Any]) -> list[str] | None:
     return [text("roles", role) for role in body["roles"]]
 
 
-PASSWORD = string("Password. It is in no answer and in no log.", writeOnly=True, minLength=1)
+PASSWORD: Schema = string("Password. It is in no answer and in no log.", writeOnly=True, minLength=1)
 GIVEN_ROLES: Schema = array(TEXT, "Roles of the user: all of them.")
 SECRET = frozenset(("password",))
 
 USER = object_of("User", FIELDS)
-
-
-PERMISSION = keyword(PermissionType, "Permission, as in <permission type> of broker.xml.")
 
 
 # ---- may a user do something, and why
@@ -174,18 +169,16 @@ def destination(call: Call) -> tuple[str, str | None]:
 
 def check_user(call: Call, security: Security, user: str) -> None:
     """Raise `NotFound` for a user without password, certificate and role."""
-    known = (
+    if not (
         user == call.user
         or user in security.users
         or user in security.certificate_subjects()
-        or bool(security.authority.roles_of(user))
-    )
-    if not known:
+        or security.authority.roles_of(user)
+    ):
         raise NotFound(f"User {user} does not exist")
 
 
-@dataclass(frozen=True, slots=True)
-class Inquiry:
+class Inquiry(NamedTuple):
     """The permissions of one user, and their reasons."""
 
     rules: Permissions
@@ -250,8 +243,7 @@ class Inquiry:
 # ---- the matrix
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The roles with one permission by one security-setting."""
 
     match: str
@@ -261,23 +253,23 @@ class Grant:
 
 
 GRANT_FIELDS: Fields[Grant] = {
-    "match": Field("match", string("match of the security-setting.")),
+    "match": string("match of the security-setting.", "match"),
     "permission": Field(
-        "permission",
         {
             "type": ["string", "null"],
             "enum": [*map(str, PermissionType), None],
             "description": "Permission; null for an entry without any: it denies every operation.",
         },
+        "permission",
     ),
-    "roles": Field("roles", array(TEXT, "Roles with the permission, sorted.")),
-    "line": Field("line", integer("Line of the entry in broker.xml.", 1, null=True)),
+    "roles": array(TEXT, "Roles with the permission, sorted.", "roles"),
+    "line": integer("Line of the entry in broker.xml.", "line", 1, null=True),
 }
 
 
 ENTRY = structure(
     {
-        "permission": PERMISSION,
+        "permission": keyword(PermissionType, "Permission, as in <permission type> of broker.xml."),
         "allowed": boolean("Whether the user has the permission."),
         "allowedOverHTTP": boolean(
             "Whether the HTTP API allows it: also if the user has manage on activemq.management."
@@ -318,14 +310,13 @@ WHOAMI = Component(
 )
 
 
-@listing("/api/v1/users", manage_broker, "users", USER, FIELDS, errors=(409,))
+@listing("/api/v1/users", manage_broker, "users", USER, FIELDS, errors=CONFLICT)
 def list_users(call: Call) -> Listed[UserEntry]:
     """List users.
 
     Passwords and their hashes are never shown.
     """
-    security = security_of(call.context)
-    yield from awaited(security.read_changes())
+    security = yield from read_security(call)
     names = {**dict.fromkeys(security.users.names()), **security.certificate_subjects()}
     return [UserEntry(name, security) for name in names]
 
@@ -339,7 +330,7 @@ def list_users(call: Call) -> Listed[UserEntry]:
         ("name", "password"),
         "NewUser",
     ),
-    errors=(409,),
+    errors=CONFLICT,
     secret=SECRET,
 )
 def create_user(call: Call) -> Steps:
@@ -347,20 +338,19 @@ def create_user(call: Call) -> Steps:
 
     The change is in the users file and the roles file, and in effect, when it is answered.
     """
-    security = security_of(call.context)
+    security = security_of(call)
     name, password = required(call.body, "name"), password_of(call.body)
     if password is None:
         raise invalid("password", "is missing")
     roles = roles_of(call.body) or []
-    yield from edit(security, lambda files: files.add(name, password, roles))
+    yield from edit(call, lambda files: files.add(name, password, roles))
     return created(view(UserEntry(name, security), FIELDS), "users", name)
 
 
-@route("GET /api/v1/users/{name}", manage_broker, Response("The user.", USER), errors=(409,))
+@route("GET /api/v1/users/{name}", manage_broker, Response("The user.", USER), errors=CONFLICT)
 def show_user(call: Call) -> Steps:
     """Show one user."""
-    security, name = security_of(call.context), call.names["name"]
-    yield from awaited(security.read_changes())
+    security, name = (yield from read_security(call)), call.names["name"]
     if name not in security.users and name not in security.certificate_subjects():
         raise NotFound(f"User {name} does not exist")
     return view(UserEntry(name, security), FIELDS)
@@ -371,7 +361,7 @@ def show_user(call: Call) -> Steps:
     manage_broker,
     Response("The changed user.", USER),
     body=Body({"password": PASSWORD, "roles": GIVEN_ROLES}, name="UserChange"),
-    errors=(409,),
+    errors=CONFLICT,
     secret=SECRET,
 )
 def change_user(call: Call) -> Steps:
@@ -380,31 +370,31 @@ def change_user(call: Call) -> Steps:
     Open connections stay open; their permissions are checked again. The last user with manage on
     activemq.management keeps it.
     """
-    security, name = security_of(call.context), call.names["name"]
+    security, name = security_of(call), call.names["name"]
     password, roles = password_of(call.body), roles_of(call.body)
-    yield from edit(security, lambda files: files.change(name, password, roles))
+    yield from edit(call, lambda files: files.change(name, password, roles))
     return view(UserEntry(name, security), FIELDS)
 
 
-@route("DELETE /api/v1/users/{name}", manage_broker, Response("The user is deleted."), errors=(409,))
+@route("DELETE /api/v1/users/{name}", manage_broker, Response("The user is deleted."), errors=CONFLICT)
 def delete_user(call: Call) -> Steps:
     """Delete a user and revoke all roles of the user.
 
     Open connections stay open, without any permission. The last user with manage on activemq.management is not
     deleted.
     """
-    security, name = security_of(call.context), call.names["name"]
-    yield from edit(security, lambda files: files.remove(name))
+    yield from edit(call, lambda files: files.remove(call.names["name"]))
 
 
-@listing("/api/v1/roles", manage_broker, "roles", object_of("Role", ROLE_FIELDS), ROLE_FIELDS, errors=(409,))
+@listing(
+    "/api/v1/roles", manage_broker, "roles", object_of("Role", ROLE_FIELDS), ROLE_FIELDS, errors=CONFLICT
+)
 def list_roles(call: Call) -> Listed[RoleEntry]:
     """List the roles of users and of security-settings.
 
     A role exists by its users in the roles file, or by a security-setting.
     """
-    security = security_of(call.context)
-    yield from awaited(security.read_changes())
+    security = yield from read_security(call)
     members = security.roles.users_by_role()
     granted = {
         role
@@ -412,10 +402,9 @@ def list_roles(call: Call) -> Listed[RoleEntry]:
         for roles in entry.roles.values()
         for role in roles
     }
-    found = [
+    return [
         RoleEntry(name, members.get(name, []), name in granted) for name in sorted(granted | members.keys())
     ]
-    return found
 
 
 @route("GET /api/v1/whoami", no_permission, Response("The user.", WHOAMI))
@@ -496,11 +485,8 @@ def list_security_settings(call: Call) -> list[Grant]:
 
     An address is decided by its most specific match alone.
     """
-    found = []
-    for entry in call.context.configuration.security_settings:
-        for permission in PermissionType:
-            if permission in entry.roles:
-                found.append(Grant(entry.match, permission, sorted(entry.roles[permission]), entry.line))
-        if not entry.roles:
-            found.append(Grant(entry.match, None, [], entry.line))
-    return found
+    return [
+        Grant(entry.match, permission, sorted(entry.roles[permission]) if permission else [], entry.line)
+        for entry in call.context.configuration.security_settings
+        for permission in ([each for each in PermissionType if each in entry.roles] or (None,))
+    ]
