@@ -13,11 +13,11 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import wraps
+from functools import cached_property, wraps
 from http import HTTPStatus
 from io import BytesIO
 from types import GeneratorType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from twisted.internet.defer import Deferred
@@ -36,6 +36,8 @@ from stompring.settings.network import host_name, is_local, is_loopback
 
 from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
 from .json_schema import TEXT, Component, Fields, Schema, page_of
+
+Thing = TypeVar("Thing")
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -113,6 +115,14 @@ def synced(context: AdminContext) -> Deferred[str | None]:
     return outcome
 
 
+def named(call: Call, things: Mapping[str, Thing], kind: str, part: str = "name") -> Thing:
+    """The thing of a kind that the path names. Raises `NotFound`."""
+    name = call.names[part]
+    if name not in things:
+        raise NotFound(f"{kind} {name} does not exist")
+    return things[name]
+
+
 def created(value: Any, kind: str, name: str) -> Answer:
     """The answer about a new object of a kind, such as ``queues``."""
     return json_answer(value, 201, {"Location": f"/api/v1/{kind}/{quote(name, safe='')}"})
@@ -123,20 +133,17 @@ NO_CONTENT = Answer(status=204, content_type=None)
 
 def problem_answer(refused: Refused, instance: str) -> Answer:
     """A rejection as ``application/problem+json``: type, title, status, detail, instance, and its own members."""
-    status = HTTPStatus(404 if isinstance(refused, NotFound) else refused.status)
-    members: Mapping[str, object] = {}
-    headers: Mapping[str, str] = {}
-    if isinstance(refused, Problem):
-        members, headers = refused.members, refused.headers
+    status = HTTPStatus(refused.status)
+    problem = refused if isinstance(refused, Problem) else Problem(status, str(refused))
     document = {
         "type": "about:blank",
         "title": status.phrase,
         "status": int(status),
         "detail": str(refused),
         "instance": instance,
-        **members,
+        **problem.members,
     }
-    return Answer(encode(document), int(status), PROBLEM, headers)
+    return Answer(encode(document), int(status), PROBLEM, problem.headers)
 
 
 class Query:
@@ -144,26 +151,23 @@ class Query:
 
     def __init__(self, text: str) -> None:
         try:
-            self._pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
+            self.pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
         except UnicodeDecodeError:
             raise Problem(400, "The query is not UTF-8") from None
         except ValueError:
             raise Problem(400, "The query has more than 100 parameters") from None
-        self.names = [name for name, _ in self._pairs]
+        self.names = [name for name, _ in self.pairs]
         for name in self.names:
             if self.names.count(name) > 1 and not name.endswith("[]"):
                 raise Problem(400, f"Parameter {name!r} is given more than once", parameter=name)
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._pairs)
-
     def text(self, name: str) -> str | None:
         """The value of a parameter, ``None`` where it is not given."""
-        return next((value for key, value in self._pairs if key == name), None)
+        return next((value for key, value in self.pairs if key == name), None)
 
     def all(self, name: str) -> list[str]:
         """The values of a parameter that may come several times."""
-        return [value for key, value in self._pairs if key == name]
+        return [value for key, value in self.pairs if key == name]
 
     def number(self, name: str, default: int, least: int, most: int | None = None) -> int:
         """A whole number within its bounds. Raises 400."""
@@ -204,9 +208,7 @@ MAX_DIGITS = 40
 class LimitedBody(BytesIO):
     """The first `BODY_LIMIT` bytes of a body; ``length`` is the number of bytes received."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.length = 0
+    length = 0
 
     def write(self, data: Any, /) -> int:
         """Append bytes up to the limit."""
@@ -214,11 +216,6 @@ class LimitedBody(BytesIO):
         if self.length <= BODY_LIMIT:
             super().write(data)
         return len(data)
-
-    @property
-    def too_large(self) -> bool:
-        """Whether the body is longer than the limit."""
-        return self.length > BODY_LIMIT
 
 
 def check_content_type(content_type: str | None, body: LimitedBody, expected: str = JSON) -> None:
@@ -234,7 +231,7 @@ def check_content_type(content_type: str | None, body: LimitedBody, expected: st
         given = f"is {content_type}" if content_type else "is missing"
         text = f"Content-Type {given}: the body must be {expected} in UTF-8"
         raise Problem(415, text, {"Accept": expected})
-    if body.too_large:
+    if body.length > BODY_LIMIT:
         raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
 
 
@@ -432,7 +429,7 @@ class Response(NamedTuple):
     status: int = 0  # 0: 200, or 204 without a schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Route:
     """One method of one path, with everything that the OpenAPI document says about it.
 
@@ -455,11 +452,12 @@ class Route:
     public: bool = False  # answered without a login
     secret: frozenset[str] = frozenset()  # fields of the body that the log must not show
     body_type: str = JSON  # of the body; one of another type is in ``Call.raw``
-    query_names: frozenset[str] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        """The parameters of the query."""
         named = (parameter.name for parameter in self.parameters if parameter.where == "query")
-        object.__setattr__(self, "query_names", frozenset((*named, *self.filters)))
+        return frozenset((*named, *self.filters))
 
     @property
     def changes(self) -> bool:
@@ -472,7 +470,10 @@ class Route:
         return {} if self.body is None else self.body.fields
 
     def check(self, call: Call) -> None:
-        """Raise 400 for unknown parameters and fields: a misspelt one must not be ignored."""
+        """Raise 403 if the user lacks a permission, 400 for unknown parameters and fields, which may be misspelt."""
+        if not manages(call.authorizer):
+            for permission, address, queue in self.permissions.required(call):
+                call.authorizer.check(permission, address, queue)
         for name in call.query.names:
             if name not in self.query_names:
                 raise Problem(
@@ -579,8 +580,6 @@ def _matches(path: tuple[str, ...], segments: list[str]) -> bool:
         for part, segment in zip(path, segments, strict=True)
     )
 
-
-Thing = TypeVar("Thing")
 
 #: Default and maximum of items per page.
 PAGE_SIZE = 200
@@ -694,7 +693,7 @@ def listing(
 
 
 def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thing], bool] | None:
-    wanted = [(fields[name].read, value) for name, value in query if name in fields]
+    wanted = [(fields[name].read, value) for name, value in query.pairs if name in fields]
     text = (query.text("search") or "").lower()
     if not wanted and not text:
         return None
@@ -794,39 +793,29 @@ def check_host(host: str | None, listens_on: str) -> None:
 RETRY = 5
 
 
-class SecuritySource(Protocol):
-    """What has security, or None while it is off."""
-
-    @property
-    def security(self) -> Security | None: ...
-
-
 def check_login(
-    context: SecuritySource, authorization: str | None, host: str, certificate: str | None = None
+    security: Security | None, authorization: str | None, host: str, certificate: str | None
 ) -> Deferred[Login] | None:
     """The login of a request, or a failure with 401 or 429; ``None`` without security.
 
     ``host`` is where they are, ``certificate`` the subject of the one they showed. Whether there is security is as it
     was at the start, for this as for STOMP, whatever a reload has read since.
     """
-    if context.security is None:
+    if security is None:
         return None
-    user: str | None = None
-    password: str | None = None
-    if authorization is not None or certificate is None:
-        user, password = _credentials(authorization)
+    by_certificate = authorization is None and certificate is not None
+    user, password = (None, None) if by_certificate else _credentials(authorization)
     credentials = Credentials(user, password, host, certificate)
-    return context.security.logins.log_in(credentials).addErrback(_refusal)
+    return security.logins.log_in(credentials).addErrback(_refusal)
 
 
 def _refusal(failure: Failure) -> Failure:
     refused = failure.value
-    if not isinstance(refused, Refused):
-        return failure
-    if refused.status == 401:
-        return Failure(_login(str(refused)))
-    if refused.status in (429, 503):
-        return Failure(Problem(429, str(refused), {"Retry-After": str(RETRY)}))
+    if isinstance(refused, Refused):
+        if refused.status == 401:
+            return Failure(_login(str(refused)))
+        if refused.status in (429, 503):
+            return Failure(Problem(429, str(refused), {"Retry-After": str(RETRY)}))
     return failure
 
 
@@ -910,13 +899,6 @@ VIEW, EDIT, BROWSE, MANAGE = (
 def manages(authorizer: Authorizer) -> bool:
     """Whether a user may do everything over HTTP."""
     return authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT)
-
-
-def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call: Call) -> None:
-    """Raise `Refused` (403) if a permission is missing."""
-    if not manages(authorizer):
-        for permission, address, queue in permissions.required(call):
-            authorizer.check(permission, address, queue)
 
 
 def permission_check(call: Call) -> PermissionCheck:

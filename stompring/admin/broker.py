@@ -349,31 +349,22 @@ READINESS = Component(
 )
 
 
-def drain_state(context: AdminContext) -> dict[str, Any]:
-    """Whether the broker drains, and what is left."""
-    queues = context.broker.directory.queues.values()
-    return {
-        "draining": context.drain.since is not None,
-        "since": context.drain.since,
-        "connections": len(context.connections),
-        "deliveringCount": sum(queue.delivering for queue in queues),
-        "messageCount": sum(queue.message_count for queue in queues),
-    }
-
-
-DRAIN = Component(
-    "Drain",
-    structure(
-        {
-            "draining": boolean("Whether new STOMP connections are refused."),
-            "since": timestamp("Time of the drain's beginning.", null=True),
-            "connections": integer("Open STOMP connections."),
-            "deliveringCount": integer("Messages delivered to consumers and not yet acknowledged."),
-            "messageCount": integer("Messages in all queues."),
-        }
+DRAIN: Fields[AdminContext] = {
+    "draining": boolean(
+        "Whether new STOMP connections are refused.", lambda context: context.drain.since is not None
     ),
-)
-DRAIN_STATE = Response("The state of the drain.", DRAIN)
+    "since": timestamp("Time of the drain's beginning.", "drain.since", null=True),
+    "connections": integer("Open STOMP connections.", lambda context: len(context.connections)),
+    "deliveringCount": integer(
+        "Messages delivered to consumers and not yet acknowledged.",
+        lambda context: sum(queue.delivering for queue in context.broker.directory.queues.values()),
+    ),
+    "messageCount": integer(
+        "Messages in all queues.",
+        lambda context: sum(queue.message_count for queue in context.broker.directory.queues.values()),
+    ),
+}
+DRAIN_STATE = Response("The state of the drain.", object_of("Drain", DRAIN))
 
 
 @route("GET /health/live", no_permission, Response("The process responds.", LIVENESS), public=True)
@@ -453,24 +444,14 @@ def reload(call: Call) -> Json:
         "dryRun": dry,
         "warnings": outcome.warnings,
         "ignored": outcome.ignored,
-        "changes": [
-            {
-                "what": change.what,
-                "name": change.name,
-                "setting": change.setting,
-                "before": change.before,
-                "after": change.after,
-                "restart": change.restart,
-            }
-            for change in outcome.changes
-        ],
+        "changes": [change._asdict() for change in outcome.changes],
     }
 
 
 @route("GET /api/v1/drain", view_broker, DRAIN_STATE)
 def show_drain_state(call: Call) -> Json:
     """Show whether the broker drains."""
-    return drain_state(call.context)
+    return view(call.context, DRAIN)
 
 
 @route("POST /api/v1/drain", edit_broker, DRAIN_STATE)
@@ -480,11 +461,11 @@ def drain(call: Call) -> Json:
     /health/ready answers 503. A restart ends it.
     """
     call.context.drain.begin()
-    return drain_state(call.context)
+    return view(call.context, DRAIN)
 
 
 @route("POST /api/v1/undrain", edit_broker, DRAIN_STATE)
 def undrain(call: Call) -> Json:
     """Accept STOMP connections again."""
     call.context.drain.end()
-    return drain_state(call.context)
+    return view(call.context, DRAIN)

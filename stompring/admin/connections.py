@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stompring.broker.queue import Queue
-from stompring.errors import NotFound, Refused
+from stompring.errors import Refused
 from stompring.session.session import Session
 from stompring.session.subscription import UNLIMITED, Subscription
 
@@ -23,6 +23,7 @@ from .api import (
     Response,
     edit_broker,
     listing,
+    named,
     route,
     view,
     view_broker,
@@ -36,16 +37,12 @@ from .json_schema import (
     array,
     boolean,
     integer,
-    number,
     object_of,
-    page_of,
     string,
     structure,
     timestamp,
 )
-from .sampler import CONNECTION_RATES, rate_fields
-
-MEAN = "Per second, mean of the last 10 seconds."
+from .sampler import CONNECTION_RATES, CONSUMER_RATES, rate_fields
 
 
 class ConsumerView(NamedTuple):
@@ -74,11 +71,6 @@ def _is_slow(consumer: ConsumerView) -> bool:
 def _oldest_delivering(consumer: ConsumerView) -> int | None:
     oldest = next(iter(consumer.subscription.unsettled_references()), None)
     return None if oldest is None else max(0, consumer.session.broker.clock.now - oldest.message.timestamp)
-
-
-def _rate(consumer: ConsumerView, index: int) -> float | None:
-    history = consumer.subscription.history
-    return None if history is None else history.rate(index)
 
 
 def _window(size: int) -> int:
@@ -139,8 +131,11 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         "Messages that the consumer acknowledged, also in open transactions.",
         "subscription.messages_acknowledged",
     ),
-    "deliveredRate": number(f"Messages delivered. {MEAN}", lambda c: _rate(c, 0), null=True),
-    "acknowledgedRate": number(f"Messages acknowledged. {MEAN}", lambda c: _rate(c, 1), null=True),
+    **rate_fields(
+        CONSUMER_RATES,
+        {"delivered": "Messages delivered.", "acknowledged": "Messages acknowledged."},
+        "subscription.history",
+    ),
     "slow": boolean(
         "Whether it was below slow-consumer-threshold at the last check, or its client has read nothing for 10 "
         "seconds while the outbox was full.",
@@ -165,11 +160,6 @@ def consumers_of_queue(context: AdminContext, queue: Queue) -> list[dict[str, An
     return [view(consumer, CONSUMER_FIELDS) for consumer in _of_queue(context, queue)]
 
 
-def consumers_of_connection(session: Session) -> list[dict[str, Any]]:
-    """The subscriptions of a connection as JSON objects."""
-    return [view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()]
-
-
 def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
     sessions = context.connections.open
     for consumer in queue.consumers:
@@ -177,9 +167,6 @@ def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
             session = sessions.get(consumer.connection_id)
             if session is not None:
                 yield ConsumerView(session, consumer)
-
-
-CONSUMER_PAGE = page_of(CONSUMER)
 
 
 #: The fields in lists; GET of one connection adds its subscriptions.
@@ -227,11 +214,7 @@ FIELDS: Fields[Session] = {
 
 def session_of(call: Call) -> Session:
     """The session in the path. Raises `NotFound`."""
-    number = call.names["id"]
-    session = call.context.connections.open.get(number)
-    if session is None:
-        raise NotFound(f"Connection {number} does not exist")
-    return session
+    return named(call, call.context.connections.open, "Connection", "id")
 
 
 CONNECTION = object_of("Connection", FIELDS)
@@ -279,7 +262,10 @@ def list_connections(call: Call) -> list[Session]:
 def show_connection(call: Call) -> Json:
     """Show one connection."""
     session = session_of(call)
-    return {**view(session, FIELDS), "subscriptions": consumers_of_connection(session)}
+    consumers = [
+        view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()
+    ]
+    return {**view(session, FIELDS), "subscriptions": consumers}
 
 
 @route(

@@ -9,18 +9,16 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import stompring
 from stompring.errors import NotFound
 from stompring.settings.network import host_name
 
 from .api import Answer, Problem
-
-if TYPE_CHECKING:
-    from .context import AdminContext
+from .context import AdminContext
 
 #: The directory of the console's files.
 DIRECTORY = Path(stompring.__file__).with_name("console")
@@ -131,19 +129,19 @@ class ConsoleFiles:
         return known
 
 
-def is_console(segments: Sequence[str]) -> bool:
+def is_console(segments: list[str]) -> bool:
     """Whether a path, in its segments, is one of the console: ``/``, ``/console/…``."""
-    return list(segments) == [""] or (bool(segments) and segments[0] == PREFIX)
+    return segments == [""] or segments[:1] == [PREFIX]
 
 
 def console_answer(
     context: AdminContext,
     files: ConsoleFiles,
     method: str,
-    segments: Sequence[str],
-    headers: Mapping[str, str | None],
+    segments: list[str],
+    header: Callable[[str], str | None],
 ) -> Answer:
-    """A file of the console. ``headers`` has ``host``, ``accept-encoding`` and ``if-none-match``.
+    """A file of the console for a request with these headers.
 
     Raises `NotFound` for a file that does not exist, `Problem` for a method that changes something.
     """
@@ -153,32 +151,32 @@ def console_answer(
             f"Method {method} is not supported by this path; supported: GET, HEAD",
             {"Allow": "GET, HEAD"},
         )
-    if list(segments) in ([PREFIX], [PREFIX, ""]):
+    if segments in ([PREFIX], [PREFIX, ""]):
         return Answer(
             status=308, content_type=None, headers={"Location": "./" if len(segments) == 1 else "../"}
         )
-    page = list(segments) == [""]
+    page = segments == [""]
     file = files.find((PAGE,) if page else segments[1:])
-    if file is None and page:
+    if file is None:
         raise NotFound(
             "The console is not installed: the package has no console/index.html. The API is below /api/v1"
+            if page
+            else f"Path /{'/'.join(segments)} does not exist"
         )
-    if file is None:
-        raise NotFound(f"Path /{'/'.join(segments)} does not exist")
-    zipped = file.compressed is not None and accepts_gzip(headers.get("accept-encoding"))
-    tag = f'"{file.tag}-gzip"' if zipped else f'"{file.tag}"'
+    zipped = file.compressed if accepts_gzip(header("accept-encoding")) else None
+    tag = f'"{file.tag}"' if zipped is None else f'"{file.tag}-gzip"'
+    sources = " ".join(("'self'", *web_sockets(context, header("host"))))
     sent = {
         **HEADERS,
-        "Content-Security-Policy": security_policy(context, headers.get("host")),
+        "Content-Security-Policy": POLICY.format(sources),
         "ETag": tag,
         "Vary": "Accept-Encoding",
     }
-    if matches(headers.get("if-none-match"), tag):
+    if matches(header("if-none-match"), tag):
         return Answer(status=304, content_type=None, headers=sent)
-    if not zipped:
+    if zipped is None:
         return Answer(file.content, 200, file.content_type, sent)
-    assert file.compressed is not None
-    return Answer(file.compressed, 200, file.content_type, {**sent, "Content-Encoding": "gzip"})
+    return Answer(zipped, 200, file.content_type, {**sent, "Content-Encoding": "gzip"})
 
 
 def accepts_gzip(accept_encoding: str | None) -> bool:
@@ -192,14 +190,7 @@ def accepts_gzip(accept_encoding: str | None) -> bool:
 
 def matches(if_none_match: str | None, tag: str) -> bool:
     """Whether an If-None-Match header names an entity tag."""
-    if if_none_match is None:
-        return False
-    return any(one.strip().removeprefix("W/") in (tag, "*") for one in if_none_match.split(","))
-
-
-def security_policy(context: AdminContext, host: str | None) -> str:
-    """The Content-Security-Policy of a request with this Host header."""
-    return POLICY.format(" ".join(("'self'", *web_sockets(context, host))))
+    return any(one.strip().removeprefix("W/") in (tag, "*") for one in (if_none_match or "").split(","))
 
 
 def web_sockets(context: AdminContext, host: str | None) -> Iterator[str]:

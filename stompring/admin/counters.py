@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -28,7 +29,7 @@ Thing = TypeVar("Thing")
 GAUGE, COUNTER = "gauge", "counter"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counter(Generic[Thing]):
     """One number of a thing. ``source`` gives the JSON value, see `Field`; Prometheus gets ``scale`` times as much.
 
@@ -46,10 +47,11 @@ class Counter(Generic[Thing]):
     minimum: int = 0
     null: str = ""
     description: str = ""
-    read: Callable[[Thing], Any] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "read", reader(self.source))
+    @cached_property
+    def read(self) -> Callable[[Thing], Any]:
+        """How the JSON value is read."""
+        return reader(self.source)
 
     @property
     def kind(self) -> str:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from stompring.replication.role import NodeStatus, Role, rebuild_percent
+from stompring.replication.role import Node, NodeStatus, Role, rebuild_percent
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 
 from .api import Call, Json, Response, route, view, view_broker
 from .counters import Counter, families_of, fields_of, of_part
-from .json_schema import Field, Fields, boolean, integer, object_of, string, timestamp
+from .json_schema import Field, Fields, boolean, integer, nullable, object_of, string, timestamp
 
 ROLE = "stompring_ha_role"
 ROLE_HELP = "1 for the role of this broker. JSON: role."
@@ -141,22 +141,15 @@ HA: tuple[Counter[NodeStatus], ...] = (
 )
 
 
-#: Values of the label of `ROLE`.
-ROLES = tuple([each.value for each in Role])
-
-
-def role_families(role: str) -> Iterator[Metric]:
-    """The metric of the role: 1 for it, 0 for the others."""
+def ha_families(node: Node | None, role: Role) -> Iterator[Metric]:
+    """The metrics of a broker in a replicated log, active or standby; without one that of its role."""
+    status = None if node is None else node.status()
     family = GaugeMetricFamily(ROLE, ROLE_HELP, labels=("role",))
-    for each in ROLES:
-        family.add_metric((each,), float(each == role))
+    for each in Role:
+        family.add_metric((each.value,), float(each is (role if status is None else status.role)))
     yield family
-
-
-def ha_families(status: NodeStatus) -> Iterator[Metric]:
-    """The metrics of a broker in a replicated log, active or standby."""
-    yield from role_families(status.role.value)
-    yield from families_of(status, HA)
+    if status is not None:
+        yield from families_of(status, HA)
 
 
 class Member(NamedTuple):
@@ -177,71 +170,64 @@ FIELDS: Fields[Member] = {
         },
         "status.role.value",
     ),
-    "broker": string("Name of the broker among those of the log.", "status.broker", null=True),
-    "fresh": boolean("Whether it is active and has stored an entry lately.", "status.fresh", null=True),
-    "fault": string(
-        "What the broker waits for, or why it stops.", lambda member: member.status.fault or None, null=True
-    ),
-    "url": string("URL of the engine.", "settings.url", null=True),
-    "stream": string("Name of the log.", "settings.stream", null=True),
-    "takeoverTimeout": integer(
-        "Silence of the active broker after which a standby takes over, in milliseconds.",
-        "settings.takeover_timeout",
-        null=True,
-    ),
-    "engine": string("Name of the engine.", "status.log.engine", null=True),
-    "identity": string(
-        "Identity of the log; another one: the log was created anew.", "status.log.identity", null=True
-    ),
-    "replicas": integer("Copies of each entry.", "status.log.replicas", null=True),
-    "leader": string("Node of the engine that orders the entries.", "status.log.leader", null=True),
-    "lastSequence": integer(
-        "Sequence of the last entry, as the engine said last.", "status.log.last", null=True
-    ),
-    "logAge": integer(
-        "Milliseconds since the engine said so.",
-        lambda member: None if member.status.log is None else round(member.status.log_age * 1000),
-        null=True,
-    ),
-    "sequence": integer(
-        "Sequence of the last entry that this broker has applied or appended.", "status.sequence", null=True
-    ),
-    "rebuiltPercent": integer(
-        "How far a standby is with its copy, by entries; 100: it has reached the end of the log.",
-        lambda member: rebuild_percent(member.status) if member.status.role is Role.STANDBY else None,
-        null=True,
-    ),
-    "rebuiltEntries": integer(
-        "Entries that a rebuilding standby has applied.", "status.rebuilt_entries", null=True
-    ),
-    "rebuildEntries": integer("Entries that it has to apply, at most.", "status.rebuild_entries", null=True),
-    "rebuiltBytes": integer(
-        "Bytes that a rebuilding standby has applied.", "status.rebuilt_bytes", null=True
-    ),
-    "rebuildBytes": integer(
-        "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.",
-        "status.rebuild_bytes",
-        null=True,
-    ),
-    "takeoverReason": string("Why this process became active.", "status.last_takeover.reason", null=True),
-    "activeBroker": string("Name of the active broker, by its last beat.", "status.active.broker", null=True),
-    "activeHost": string("Its machine.", "status.active.host", null=True),
-    "activeVersion": string("Its version of stompring.", "status.active.version", null=True),
-    "lastBeat": timestamp(
-        "Time of its last beat.", lambda member: member.status.active_time or None, null=True
+    **nullable(
+        {
+            "broker": string("Name of the broker among those of the log.", "status.broker"),
+            "fresh": boolean("Whether it is active and has stored an entry lately.", "status.fresh"),
+            "fault": string(
+                "What the broker waits for, or why it stops.", lambda member: member.status.fault or None
+            ),
+            "url": string("URL of the engine.", "settings.url"),
+            "stream": string("Name of the log.", "settings.stream"),
+            "takeoverTimeout": integer(
+                "Silence of the active broker after which a standby takes over, in milliseconds.",
+                "settings.takeover_timeout",
+            ),
+            "engine": string("Name of the engine.", "status.log.engine"),
+            "identity": string(
+                "Identity of the log; another one: the log was created anew.", "status.log.identity"
+            ),
+            "replicas": integer("Copies of each entry.", "status.log.replicas"),
+            "leader": string("Node of the engine that orders the entries.", "status.log.leader"),
+            "lastSequence": integer(
+                "Sequence of the last entry, as the engine said last.", "status.log.last"
+            ),
+            "logAge": integer(
+                "Milliseconds since the engine said so.",
+                lambda member: None if member.status.log is None else round(member.status.log_age * 1000),
+            ),
+            "sequence": integer(
+                "Sequence of the last entry that this broker has applied or appended.", "status.sequence"
+            ),
+            "rebuiltPercent": integer(
+                "How far a standby is with its copy, by entries; 100: it has reached the end of the log.",
+                lambda member: rebuild_percent(member.status) if member.status.role is Role.STANDBY else None,
+            ),
+            "rebuiltEntries": integer(
+                "Entries that a rebuilding standby has applied.", "status.rebuilt_entries"
+            ),
+            "rebuildEntries": integer("Entries that it has to apply, at most.", "status.rebuild_entries"),
+            "rebuiltBytes": integer("Bytes that a rebuilding standby has applied.", "status.rebuilt_bytes"),
+            "rebuildBytes": integer(
+                "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.",
+                "status.rebuild_bytes",
+            ),
+            "takeoverReason": string("Why this process became active.", "status.last_takeover.reason"),
+            "activeBroker": string("Name of the active broker, by its last beat.", "status.active.broker"),
+            "activeHost": string("Its machine.", "status.active.host"),
+            "activeVersion": string("Its version of stompring.", "status.active.version"),
+            "lastBeat": timestamp("Time of its last beat.", lambda member: member.status.active_time or None),
+        }
     ),
     **fields_of(of_part("status", NO_LOG, *HA)),
 }
 
 
-def without_log(role: str = Role.ACTIVE.value) -> dict[str, Any]:
-    """The answer of a broker without a replicated log."""
-    return {**dict.fromkeys(FIELDS), "enabled": False, "role": role}
-
-
-def describe(status: NodeStatus, configuration: BrokerConfiguration) -> dict[str, Any]:
-    """The answer of a broker with a replicated log, active or standby."""
-    return view(Member(status, configuration.replicated_log), FIELDS)
+def describe(node: Node | None, configuration: BrokerConfiguration, role: Role) -> dict[str, Any]:
+    """The answer of a broker, active or standby; ``role`` is that of one without a replicated log."""
+    if node is None:
+        return {**dict.fromkeys(FIELDS), "enabled": False, "role": role.value}
+    return view(Member(node.status(), configuration.replicated_log), FIELDS)
 
 
 @route(
@@ -252,7 +238,4 @@ def show_ha(call: Call) -> Json:
 
     Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.
     """
-    node, context = call.context.node, call.context
-    if node is None:
-        return without_log()
-    return describe(node.status(), context.configuration)
+    return describe(call.context.node, call.context.configuration, Role.ACTIVE)

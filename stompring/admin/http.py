@@ -12,7 +12,7 @@ The HTTP listener: a site of twisted.web that takes each request to its route an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
@@ -38,9 +38,7 @@ from . import (
     broker,
     connections,
     events,
-    forwarding,
     ha,
-    history,
     message_tasks,
     messages,
     metrics,
@@ -62,20 +60,18 @@ from .api import (
     Query,
     Route,
     Routes,
-    SecuritySource,
     Steps,
     check_content_type,
     check_fetch_site,
     check_host,
     check_login,
     check_origin,
-    check_permissions,
     problem_answer,
     read_object,
     synced,
 )
 from .console import CHALLENGE, DIRECTORY, REQUESTED_WITH, ConsoleFiles, console_answer, is_console
-from .context import AdminContext, CooperativeTask
+from .context import AdminContext, CooperativeTask, Security
 from .request_log import READ_METHODS, RequestLog
 
 #: Maximum number of connections of one HTTP listener: health checks, Prometheus, browsers with six each.
@@ -115,18 +111,14 @@ class AdminChannel(HTTPChannel):
     totalHeadersSize = 16_384
     maxHeaders = 500
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.connection_limit: HttpConnectionLimit | None = None
-        self.network = ""
-        self._request_timer: IDelayedCall | None = None
-        self._answer_timer: IDelayedCall | None = None
-        self._abort_timer: IDelayedCall | None = None
-        self._closing = False  # no more input is processed
-        self._holds = False  # so much of an unfinished body that it counts
-        self.exceeded: LimitReached | None = (
-            None  # the limit that this connection exceeds; it may request health only
-        )
+    connection_limit: HttpConnectionLimit  # set by it, as the next two
+    network: str
+    exceeded: LimitReached | None  # the limit that this connection exceeds; it may request health only
+    _request_timer: IDelayedCall | None = None
+    _answer_timer: IDelayedCall | None = None
+    _abort_timer: IDelayedCall | None = None
+    _closing = False  # no more input is processed
+    _holds = False  # so much of an unfinished body that it counts
 
     # ---- a connection above the limits
 
@@ -157,9 +149,7 @@ class AdminChannel(HTTPChannel):
         if self._closing or self.exceeded is None:
             return
         cancel(self._request_timer)
-        self._request_timer = None
-        if self.connection_limit is not None:
-            self.connection_limit.closed(self)
+        self.connection_limit.closed(self)
         self._refuse(self.exceeded)
         abort = getattr(self.transport, "abortConnection", None)
         if abort is not None:
@@ -171,8 +161,7 @@ class AdminChannel(HTTPChannel):
         """The first byte of a request starts its timer."""
         if self._closing:
             return
-        if self._request_timer is None and not self._handlingRequest:
-            self._request_timer = self._call_later(REQUEST_TIME, self._request_timed_out)
+        self._time_request()
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def rawDataReceived(self, data: bytes) -> None:
@@ -189,7 +178,7 @@ class AdminChannel(HTTPChannel):
 
     def hold(self, size: int) -> None:
         """A body that is not complete has ``size`` bytes in memory."""
-        unfinished = None if self.connection_limit is None else self.connection_limit.unfinished
+        unfinished = self.connection_limit.unfinished
         if unfinished is not None and (size > UNCOUNTED or self._holds) and not self._closing:
             self._holds = unfinished.hold(self, size)
 
@@ -218,8 +207,11 @@ class AdminChannel(HTTPChannel):
     def requestDone(self, request: Any) -> None:
         """A request is answered; a pipelined one is next."""
         super().requestDone(request)  # type: ignore[no-untyped-call]
-        begun = self.requests or self._buffer
-        if begun and self._request_timer is None and not self._handlingRequest:
+        if self.requests or self._buffer:
+            self._time_request()
+
+    def _time_request(self) -> None:
+        if self._request_timer is None and not self._handlingRequest:
             self._request_timer = self._call_later(REQUEST_TIME, self._request_timed_out)
 
     def _request_timed_out(self) -> None:
@@ -277,16 +269,11 @@ class AdminChannel(HTTPChannel):
 
     def connectionLost(self, reason: Failure = CLOSED) -> None:
         """Stop the timers and release the connection."""
-        cancel(self._request_timer)
-        self._request_timer = None
-        cancel(self._answer_timer)
-        self._answer_timer = None
-        cancel(self._abort_timer)
-        self._abort_timer = None
-        if self.connection_limit is not None:
-            self.connection_limit.closed(self)
-            if self._holds and self.connection_limit.unfinished is not None:
-                self.connection_limit.unfinished.forget(self)
+        for timer in (self._request_timer, self._answer_timer, self._abort_timer):
+            cancel(timer)
+        self.connection_limit.closed(self)
+        if self._holds and self.connection_limit.unfinished is not None:
+            self.connection_limit.unfinished.forget(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self._transferDecoder = None  # of an incomplete body: it refers to this channel
 
@@ -295,8 +282,7 @@ class AdminChannel(HTTPChannel):
         return timer
 
     def _count_rejection(self, limit: str, text: str) -> None:
-        if self.connection_limit is not None:
-            self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
+        self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
 
 
 class HttpConnectionLimit:
@@ -368,8 +354,9 @@ log = logging.getLogger(__name__)
 class Responder:
     """A request to any site: its headers, the checks of its origin and login, and the writing of a whole answer."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, security: Security | None) -> None:
         self._request = request
+        self._security = security
         self._method = request.method.decode("latin-1")
         self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
         self._host = str(getattr(request.getClientAddress(), "host", ""))
@@ -385,9 +372,9 @@ class Responder:
         check_host(self._header("host"), listens_on)
         check_origin(self._header("origin"), self._header("host"))
 
-    def _log_in(self, context: SecuritySource) -> Deferred[Login] | None:
+    def _log_in(self) -> Deferred[Login] | None:
         certificate: str | None = getattr(self._request, "certificate", None)
-        return check_login(context, self._header("authorization"), self._host, certificate)
+        return check_login(self._security, self._header("authorization"), self._host, certificate)
 
     def _set_head(self, answer: Answer) -> None:
         request = self._request
@@ -414,7 +401,7 @@ class RequestHandler(Responder):
     def __init__(
         self, request: Request, context: AdminContext, console: ConsoleFiles, routes: Routes
     ) -> None:
-        super().__init__(request)
+        super().__init__(request, context.security)
         self._context = context
         self._console = console
         self._routes = routes
@@ -428,12 +415,13 @@ class RequestHandler(Responder):
         try:
             segments = self._segments()
             if is_console(segments):
-                self._write(self._console_answer(segments))
+                found = console_answer(self._context, self._console, self._method, segments, self._header)
+                self._write(found)
                 return
             check_fetch_site(self._header("sec-fetch-site"))
             route, names = self._routes.find(self._method, segments)
             self._log.set_route(route, names)
-            login = None if route.public else self._log_in(self._context)
+            login = None if route.public else self._log_in()
         except Refused as refused:
             self._log.set_error(str(refused), login=refused.status == 401)
             self._write(problem_answer(refused, self._instance))
@@ -442,10 +430,6 @@ class RequestHandler(Responder):
             self._call_route(route, names, Login())
         else:
             login.addCallbacks(lambda one: self._call_route(route, names, one), self._login_failed)
-
-    def _console_answer(self, segments: list[str]) -> Answer:
-        headers = {name: self._header(name) for name in ("host", "accept-encoding", "if-none-match")}
-        return console_answer(self._context, self._console, self._method, segments, headers)
 
     def _segments(self) -> list[str]:
         """The decoded segments of the path. Raises 400, and 403 for a page of another site."""
@@ -468,11 +452,11 @@ class RequestHandler(Responder):
         if self._disconnected:
             return
         self._context.broker.clock.refresh()
-        self._log.set_user(login.user)
+        if login.user is not None:
+            self._log.fields["user"] = login.user
         try:
             call = self._call(route, names, login)
             self._log.set_body(call.body)
-            check_permissions(login.authorizer, route.permissions, call)
             route.check(call)
         except Exception as fault:
             self._write(self._error_answer(fault))
@@ -516,7 +500,7 @@ class RequestHandler(Responder):
             self._header("last-event-id"),
         )
 
-    def _run(self, steps: Steps) -> Iterator[object]:
+    def _run(self, steps: Steps) -> Generator[object, None, None]:
         try:
             answer = yield from steps
         except Exception as fault:
@@ -577,7 +561,7 @@ class RequestHandler(Responder):
             self._work = CooperativeTask(self._write_pieces(answer.body), self._cooperator)
             request.registerProducer(self._work, True)
 
-    def _write_pieces(self, pieces: Iterator[Any]) -> Iterator[object]:
+    def _write_pieces(self, pieces: Iterator[Any]) -> Generator[object, None, None]:
         try:
             for piece in pieces:
                 if isinstance(piece, bytes):
@@ -672,9 +656,7 @@ def admin_routes() -> Routes:
         messages,
         message_tasks,
         addresses,
-        forwarding,
         connections,
-        history,
         events,
         settings,
         users,

@@ -131,6 +131,13 @@ def object_of(name: str, fields: Fields[Any]) -> Component:
     return Component(name, structure(fields))
 
 
+def nullable(fields: Fields[Thing]) -> Fields[Thing]:
+    """These fields, each of which may be null."""
+    return {
+        name: Field({**field, "type": [field["type"], "null"]}, field.read) for name, field in fields.items()
+    }
+
+
 def page_of(item: Component) -> Component:
     """One page of a list."""
     properties: dict[str, Schema | Component] = {

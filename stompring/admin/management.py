@@ -40,7 +40,7 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import AddressSettings, PermissionType, camel_case
 
 from . import addresses, broker, queues
-from .api import Answer, Call, Query, Routes, check_permissions, encode, synced
+from .api import Answer, Call, Query, Routes, encode, synced
 from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
@@ -112,8 +112,6 @@ class Target:
             authorizer=ALLOW_ALL if login is None else login.authorizer,
             peer=self.request.peer,
         )
-        if login is not None:
-            check_permissions(login.authorizer, route.permissions, call)
         route.check(call)
         answer = yield from result_of(route.answer(call))
         assert isinstance(answer, Answer) and isinstance(answer.body, bytes)

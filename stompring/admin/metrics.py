@@ -7,7 +7,7 @@ rendered here in pieces, because a Python object for each of ten thousand sample
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import twisted
@@ -25,7 +25,7 @@ from stompring.replication.role import Role
 from .api import Answer, Call, Parameter, Response, route, view_broker
 from .context import ITEMS_PER_STEP, AdminContext
 from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
-from .ha import ha_families, role_families
+from .ha import ha_families
 from .json_schema import TEXT
 
 Thing = TypeVar("Thing")
@@ -117,19 +117,14 @@ def labelled_families(
     name: str,
     text: str,
     labels: Sequence[str],
-    samples: Iterable[tuple[Sequence[str], float]],
+    samples: Iterable[tuple[str | Sequence[str], float]],
 ) -> Iterator[Metric]:
-    """A family with a sample for each of the values of its labels; none without samples."""
+    """A family with a sample for each value of its label, or for the values of its labels; none without samples."""
     family = kind(name, text, labels=labels)
     for values, number in samples:
-        family.add_metric(values, number)
+        family.add_metric((values,) if isinstance(values, str) else values, number)
     if family.samples:
         yield family
-
-
-def by_name(numbers: Mapping[str, float]) -> Iterator[tuple[Sequence[str], float]]:
-    """Samples of numbers with one label."""
-    return (((name,), number) for name, number in numbers.items())
 
 
 class BrokerCollector(Collector):
@@ -159,12 +154,11 @@ class BrokerCollector(Collector):
             hooks = ("policy", "hook")
             yield from labelled_families(CounterMetricFamily, name, text, hooks, numbers.items())
         for counter in DIVERT:
-            copied = {name: counter.read(divert) for name, divert in diverts.items()}
+            copied = [(name, counter.read(divert)) for name, divert in diverts.items()]
             yield from labelled_families(
-                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), by_name(copied)
+                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), copied
             )
-        node = context.node
-        yield from role_families(Role.ACTIVE.value) if node is None else ha_families(node.status())
+        yield from ha_families(context.node, Role.ACTIVE)
         listeners = context.listener_stack
         certificates = [
             ((acceptor, each.file, each.subject), each.not_after.timestamp())
@@ -197,7 +191,7 @@ class BrokerCollector(Collector):
                 context.broker.rejections.counts,
             ),
         ):
-            yield from labelled_families(CounterMetricFamily, name, text, (label,), by_name(counts))
+            yield from labelled_families(CounterMetricFamily, name, text, (label,), counts.items())
 
 
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:

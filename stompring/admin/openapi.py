@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission, route
+from .api import JSON, PROBLEM, Answer, Call, Parameter, Response, Route, encode, no_permission, route
 from .json_schema import TEXT, Component, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
@@ -76,63 +76,64 @@ def errors_of(route: Route) -> list[int]:
     return sorted(statuses - route.responses.keys())
 
 
+LOGIN = {
+    "type": "http",
+    "scheme": "basic",
+    "description": "A user of the broker. Required while security-enabled is true.",
+}
+
+#: How the fields of an object stand in a query.
+EXPLODED = {"style": "form", "explode": True}
+
+
 class Document:
-    """The document, and its components as they are met."""
+    """The operations of a document, and the components that they refer to."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self.parameters: dict[str, Any] = {}
-        self.responses: dict[str, Any] = {}
-        self.schemas: dict[str, Any] = {}
+        self.components: dict[str, dict[str, Any]] = {
+            "securitySchemes": {"login": LOGIN},
+            "parameters": {},
+            "responses": {},
+            "schemas": {},
+        }
         self.paths: dict[str, dict[str, Any]] = {}
         for each in routes:
             self.paths.setdefault(each.path, {})[each.method.lower()] = self.operation(each)
 
-    @property
-    def content(self) -> dict[str, Any]:
-        """The whole document as JSON has it."""
-        login = {
-            "type": "http",
-            "scheme": "basic",
-            "description": "A user of the broker. Required while security-enabled is true.",
-        }
-        return {
-            "openapi": "3.1.0",
-            "info": {
-                "title": "stompring management API",
-                "version": "1",
-                "description": "Monitor and manage a running broker. HEAD works wherever GET does. Unknown parameters "
-                "and fields are rejected with 400, other methods with 405. Sizes are bytes, times milliseconds.",
-            },
-            "servers": [{"url": "/"}],
-            "security": [{"login": []}],
-            "paths": self.paths,
-            "components": {
-                "securitySchemes": {"login": login},
-                "parameters": self.parameters,
-                "responses": self.responses,
-                "schemas": self.schemas,
-            },
-        }
+    def component(self, kind: str, name: str, value: Any) -> dict[str, str]:
+        """A reference to a component with this value."""
+        self.components[kind][name] = value
+        return {"$ref": f"#/components/{kind}/{name}"}
 
     def operation(self, route: Route) -> dict[str, Any]:
         """One method of one path."""
-        permissions = f"Permissions: {route.permissions.text}."
-        description = permissions if not route.description else f"{route.description} {permissions}"
         found: dict[str, Any] = {"operationId": route.operation, "summary": route.summary}
         if not route.public:
-            found["description"] = description
+            found["description"] = f"{route.description} Permissions: {route.permissions.text}.".lstrip()
         parameters = [self.parameter(parameter) for parameter in route.parameters]
         if route.filters:
-            parameters.append(self.filters(route))
+            parameters.append(
+                {
+                    "name": "fields",
+                    "in": "query",
+                    "description": "Only items whose field has this value: address=orders, temporary=false.",
+                    "schema": {
+                        "type": "object",
+                        "properties": {name: {} for name in route.filters},
+                        "additionalProperties": False,
+                    },
+                    **EXPLODED,
+                }
+            )
         if parameters:
             found["parameters"] = parameters
-        if route.body is not None:
-            found["requestBody"] = self.body(route.body)
+        body = route.body
+        if body is not None:
+            schema = structure(body.fields, required=body.required)
+            content = self.schema(Component(body.name, schema) if body.name else schema)
+            found["requestBody"] = {"required": not body.optional, "content": {JSON: {"schema": content}}}
         elif route.body_type != JSON:
-            found["requestBody"] = {
-                "required": True,
-                "content": {route.body_type: {"schema": TEXT}},
-            }
+            found["requestBody"] = {"required": True, "content": {route.body_type: {"schema": TEXT}}}
         found["responses"] = {
             **{str(status): self.response(response) for status, response in route.responses.items()},
             **{str(status): self.error(status) for status in errors_of(route)},
@@ -141,9 +142,8 @@ class Document:
             found["security"] = []
         return found
 
-    def parameter(self, parameter: Parameter) -> dict[str, str]:
+    def parameter(self, parameter: Parameter) -> dict[str, Any]:
         """A reference to a parameter."""
-        name = parameter.component or parameter.name
         described: dict[str, Any] = {
             "name": parameter.name,
             "in": parameter.where,
@@ -153,39 +153,17 @@ class Document:
         if parameter.where == "path":
             described["required"] = True
         if parameter.schema["type"] == "array":
-            described |= {"style": "form", "explode": True}
-        self.parameters[name] = described
-        return {"$ref": f"#/components/parameters/{name}"}
-
-    def filters(self, route: Route) -> dict[str, Any]:
-        """The fields of a list as parameters."""
-        return {
-            "name": "fields",
-            "in": "query",
-            "description": "Only items whose field has this value: address=orders, temporary=false.",
-            "schema": {
-                "type": "object",
-                "properties": {name: {} for name in route.filters},
-                "additionalProperties": False,
-            },
-            "style": "form",
-            "explode": True,
-        }
-
-    def body(self, body: Body) -> dict[str, Any]:
-        """The JSON object of a request."""
-        schema = structure(body.fields, required=body.required)
-        found = self.schema(Component(body.name, schema) if body.name else schema)
-        return {"required": not body.optional, "content": {"application/json": {"schema": found}}}
+            described |= EXPLODED
+        return self.component("parameters", parameter.component or parameter.name, described)
 
     def response(self, response: Response) -> dict[str, Any]:
-        """An answer."""
+        """An answer. The schema describes one JSON value as the whole content."""
         found: dict[str, Any] = {"description": response.description}
         if response.schema is not None:
             schema = self.schema(response.schema)
             found["content"] = {
-                content_type: {"schema": schema if is_json(content_type) else TEXT}
-                for content_type in response.content_types
+                kind: {"schema": schema if kind in (JSON, PROBLEM) else TEXT}
+                for kind in response.content_types
             }
         if response.headers:
             found["headers"] = {name: {"schema": TEXT} for name in response.headers}
@@ -199,15 +177,15 @@ class Document:
             found["headers"] = {
                 header: {"description": text, "schema": TEXT} for header, text in headers.items()
             }
-        self.responses[name] = found
-        return {"$ref": f"#/components/responses/{name}"}
+        return self.component("responses", name, found)
 
     def schema(self, node: Any) -> Any:
         """A schema with its named parts as references."""
         if isinstance(node, Component):
-            if node.name not in self.schemas:
-                self.schemas[node.name] = {}  # reserves the name: a schema may refer to itself
-                self.schemas[node.name] = self.schema(node.schema)
+            schemas = self.components["schemas"]
+            if node.name not in schemas:
+                schemas[node.name] = {}  # reserves the name: a schema may refer to itself
+                schemas[node.name] = self.schema(node.schema)
             return {"$ref": f"#/components/schemas/{node.name}"}
         if isinstance(node, Mapping):
             return {key: self.schema(value) for key, value in node.items()}
@@ -216,14 +194,22 @@ class Document:
         return node
 
 
-def is_json(content_type: str) -> bool:
-    """Whether one JSON value is the whole content: the schema of an answer describes it."""
-    return content_type == "application/json" or content_type.endswith("+json")
-
-
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The OpenAPI document of these routes."""
-    return Document(routes).content
+    """The OpenAPI document of these routes, as JSON has it."""
+    described = Document(routes)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "stompring management API",
+            "version": "1",
+            "description": "Monitor and manage a running broker. HEAD works wherever GET does. Unknown parameters "
+            "and fields are rejected with 400, other methods with 405. Sizes are bytes, times milliseconds.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"login": []}],
+        "paths": described.paths,
+        "components": described.components,
+    }
 
 
 def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:

@@ -184,18 +184,16 @@ FIELDS: Fields[Queue] = {
     ),
 }
 
-#: Attributes that POST and PATCH set.
-CHANGEABLE: dict[str, BodyField] = {
-    row.json_name: body_field(row) for row in OPTIONS if row.http == model.CHANGEABLE
-}
-
-#: Attributes that only POST sets; a PATCH may repeat the value, but not change it.
-FIXED: dict[str, BodyField] = {
+#: Attributes that a request sets: those that only POST sets, then those that PATCH changes.
+ATTRIBUTES: dict[str, BodyField] = {
     "routingType": BodyField("routing_type", choice(RoutingType), create_only(ROUTING_TYPE)),
-    **{row.json_name: body_field(row) for row in OPTIONS if row.http == model.CREATE_ONLY},
+    **{
+        row.json_name: body_field(row)
+        for kind in (model.CREATE_ONLY, model.CHANGEABLE)
+        for row in OPTIONS
+        if row.http == kind
+    },
 }
-
-ATTRIBUTES = {**FIXED, **CHANGEABLE}
 
 QUEUE_SCHEMA = object_of("Queue", FIELDS)
 QUEUE_DETAIL = Component(
@@ -438,9 +436,8 @@ def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
     """List dead letters and expired messages of all queues, in groups by queue, origin and reason."""
     groups: list[DeadLetterGroup] = []
     examined = 0
-    queues = list(call.directory.queues.values())
     only = call.query.text("queue")
-    for queue in queues:
+    for queue in list(call.directory.queues.values()):
         examined += 1
         if queue.message_count and (only is None or queue.name == only) and not queue.deleted:
             of_queue: dict[MessageOrigin, DeadLetterGroup] = {}

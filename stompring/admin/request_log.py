@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.web.server import Request
 
 from stompring.session.outbox import printable
 
-from .api import Answer, encode
-
-if TYPE_CHECKING:
-    from .api import Route
-    from .context import AdminContext
+from .api import Answer, Route, encode
+from .context import AdminContext
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +50,13 @@ class RequestLog:
             "method": self._method,
             "path": printable(request.uri.decode("latin-1"), MAX_PATH),
         }
+        #: method and path, printable
+        self.request_line = f"{self._method} {self.fields['path']}"
         self._body: dict[str, Any] = {}
-        self._reason: str | None = None
-        self._login_failed = False
-        self._written = False
 
-    @property
-    def request_line(self) -> str:
-        """Method and path, printable."""
-        return f"{self._method} {self.fields['path']}"
+    _reason: str | None = None
+    _login_failed = False
+    _written = False
 
     def set_route(self, route: Route, names: dict[str, str]) -> None:
         """Add the names in the path."""
@@ -88,11 +83,6 @@ class RequestLog:
 
     #: Members of the body that may be logged, where others are secret; a misspelt member may be a secret too.
     _shown_fields: frozenset[str] | None = None
-
-    def set_user(self, user: str | None) -> None:
-        """Add the user; None without security."""
-        if user is not None:
-            self.fields["user"] = user
 
     def set_body(self, body: dict[str, Any]) -> None:
         """Add the body."""

@@ -11,7 +11,7 @@ from stompring.store.retention import LakeBacklog, lake_backlogs
 
 from .api import Call, Response, Steps, route, view_broker
 from .context import awaited
-from .json_schema import Component, Schema, array, boolean, integer, string, structure, timestamp
+from .json_schema import Component, Schema, array, boolean, integer, nullable, string, structure, timestamp
 
 
 def lake(lag: LakeBacklog, now: int) -> dict[str, Any]:
@@ -38,18 +38,20 @@ LAKE = structure(
 )
 FIELDS: Mapping[str, Schema] = {
     "enabled": boolean("Whether the broker has a journal-retention-directory."),
-    "directory": string("The directory.", null=True),
-    "bytes": integer("Size of the retained files.", null=True),
-    "files": integer("Retained files.", null=True),
-    "oldest": timestamp("Time since which the oldest file is retained.", null=True),
-    "newest": timestamp("Time since which the newest file is retained.", null=True),
-    "deleted": integer("Files deleted since the broker started.", null=True),
-    "deletedNotIngested": integer("Files of these that not every lake had ingested.", null=True),
-    "period": integer(
-        "How long a file is retained, in milliseconds; -1: without limit.", minimum=-1, null=True
+    **nullable(
+        {
+            "directory": string("The directory."),
+            "bytes": integer("Size of the retained files."),
+            "files": integer("Retained files."),
+            "oldest": timestamp("Time since which the oldest file is retained."),
+            "newest": timestamp("Time since which the newest file is retained."),
+            "deleted": integer("Files deleted since the broker started."),
+            "deletedNotIngested": integer("Files of these that not every lake had ingested."),
+            "period": integer("How long a file is retained, in milliseconds; -1: without limit.", minimum=-1),
+            "storageLimit": integer("Maximum size of all files; -1: without limit.", minimum=-1),
+            "fault": string("Reason why the state of the lakes cannot be read."),
+        }
     ),
-    "storageLimit": integer("Maximum size of all files; -1: without limit.", minimum=-1, null=True),
-    "fault": string("Reason why the state of the lakes cannot be read.", null=True),
     "lakes": array(LAKE, "Lakes that ingest the files."),
 }
 

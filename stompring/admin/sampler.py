@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer, cancel
@@ -21,7 +21,7 @@ from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 
 from .context import AdminContext
-from .json_schema import Fields, number
+from .json_schema import Fields, number, reader
 
 Thing = TypeVar("Thing")
 
@@ -73,25 +73,23 @@ class Held(NamedTuple):
     since: int  # second
 
 
-class Sampled(Protocol):
-    """What has a history."""
-
-    history: History | None
-
-
-def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
+def rate_fields(rates: Sequence[str], meanings: Mapping[str, str], history: str = "history") -> Fields[Any]:
     """A field ``…Rate`` for each of the rates that have a meaning, by its position among all."""
+    find: Callable[[Any], History | None] = reader(history)
     return {
         f"{name}Rate": number(
-            f"{meaning} Per second, mean of the last 10 seconds.", _rate_of(rates.index(name)), null=True
+            f"{meaning} Per second, mean of the last 10 seconds.",
+            _rate_of(find, rates.index(name)),
+            null=True,
         )
         for name, meaning in meanings.items()
     }
 
 
-def _rate_of(index: int) -> Callable[[Sampled], float | None]:
-    def rate(thing: Sampled) -> float | None:
-        return None if thing.history is None else thing.history.rate(index)
+def _rate_of(find: Callable[[Any], History | None], index: int) -> Callable[[Any], float | None]:
+    def rate(thing: Any) -> float | None:
+        history = find(thing)
+        return None if history is None else history.rate(index)
 
     return rate
 
@@ -99,26 +97,27 @@ def _rate_of(index: int) -> Callable[[Sampled], float | None]:
 class Sampler:
     """Writes the histories of a broker's things."""
 
+    seconds: Callable[[], float] = staticmethod(time.perf_counter)  # measures slices
+    history: History | None = None  # of the broker as a whole
+    _begun = 0  # ms of the steady clock at which second ``_base`` began
+    _base = 0  # the wall clock's second then
+    _timer: Timer | None = None
+    _round: Iterator[None] | None = None
+    _late = 1  # seconds of the round under way
+    _spent = 0.0  # seconds of work of the round under way
+    _skipped = 0  # rounds to leave out
+    _swept = 0
+    _looked = 0  # second of the last look at what consumers hold
+
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._broker = context.broker
-        self.seconds: Callable[[], float] = time.perf_counter  # measures slices
         self.memory = HistoryMemory()
         self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # of consumers: for their rates only
-        self.history: History | None = None  # of the broker as a whole
-        self._begun = 0  # ms of the steady clock at which second ``_base`` began
-        self._base = 0  # the wall clock's second then
-        self._timer: Timer | None = None
-        self._round: Iterator[None] | None = None
-        self._late = 1  # seconds of the round under way
-        self._spent = 0.0  # seconds of work of the round under way
-        self._skipped = 0  # rounds to leave out
-        self._swept = 0
         self._totals = list(NOTHING)  # of all queues, also of those that are gone
         self._by_address: dict[AddressBase, list[int]] = {}  # changes of queues in this round
         #: the oldest unsettled message of each consumer with a backlog, at the last check
         self._held: dict[Subscription, Held] = {}
-        self._looked = 0  # second of that
 
     # ---- time
 
@@ -203,36 +202,18 @@ class Sampler:
 
     def _first_round(self) -> Iterator[None]:
         directory = self._broker.directory
-        for queues in _in_steps(directory.queues.values()):
-            for queue in queues:
-                if not queue.deleted:
-                    self._new_queue(queue)
-            yield
-        for addresses in _in_steps(directory.addresses.values()):
-            for address in addresses:
-                address.history = History(
-                    self.memory, _of_address(address, NOTHING), len(ADDRESS_RATES), self.memory.sampling
-                )
-            yield
+        yield from _in_steps(directory.queues.values(), self._new_queue)
+        yield from _in_steps(directory.addresses.values(), self._new_address)
         self._finish()
 
     def _sample_all(self) -> Iterator[None]:
         directory = self._broker.directory
-        for queues in _in_steps(directory.queues.values()):
-            for queue in queues:
-                if not queue.deleted:
-                    self._sample_queue(queue)
-            yield
+        yield from _in_steps(directory.queues.values(), self._sample_queue)
         by_address, self._by_address = self._by_address, {}
-        for addresses in _in_steps(directory.addresses.values()):
-            for address in addresses:
-                self._sample_address(address, by_address.get(address))
-            yield
-        for sessions in _in_steps(self._context.connections.open.values()):
-            for session in sessions:
-                if not session.closed:
-                    self._sample_session(session)
-            yield
+        yield from _in_steps(
+            directory.addresses.values(), lambda each: self._sample_address(each, by_address.get(each))
+        )
+        yield from _in_steps(self._context.connections.open.values(), self._sample_session)
         if self.memory.sampling - self._looked >= LOOK_INTERVAL:
             yield from self._look_at_consumers()
         self._finish()
@@ -260,8 +241,15 @@ class Sampler:
         """The history of a thing that is new since the last round."""
         return History(memory, (0,) * (len(rates) + len(gauges)), len(rates), memory.sampling - self._late)
 
+    def _new_address(self, address: Address) -> None:
+        address.history = History(
+            self.memory, _of_address(address, NOTHING), len(ADDRESS_RATES), self.memory.sampling
+        )
+
     def _new_queue(self, queue: Queue) -> None:
         """Take the counters of a queue as they are."""
+        if queue.deleted:
+            return
         values = queue_values(queue, 0, 0)
         queue.history = history = History(
             self.memory, NOTHING if values == NOTHING else values, len(QUEUE_RATES), self.memory.sampling
@@ -270,6 +258,8 @@ class Sampler:
         self._count(queue.address, [*NOTHING[: len(QUEUE_RATES)], *values[len(QUEUE_RATES) :]])
 
     def _sample_queue(self, queue: Queue) -> None:
+        if queue.deleted:
+            return
         history = queue.history
         changes = _changes(queue)
         if history is None:  # created since the last round
@@ -325,6 +315,8 @@ class Sampler:
             history.record(values, self._late)
 
     def _sample_session(self, session: Session) -> None:
+        if session.closed:
+            return
         delivering = 0
         delivered, acknowledged = session.delivered_before, session.acknowledged_before
         for subscription in session.subscriptions.values():
@@ -393,10 +385,13 @@ class Sampler:
         self.memory.review(used)
 
 
-def _in_steps(things: Iterable[Thing]) -> Iterator[list[Thing]]:
+def _in_steps(things: Iterable[Thing], sample: Callable[[Thing], object]) -> Iterator[None]:
+    """Sample all things, so many between two checks of the time slice."""
     listed = list(things)
     for start in range(0, len(listed), ITEMS_PER_STEP):
-        yield listed[start : start + ITEMS_PER_STEP]
+        for thing in listed[start : start + ITEMS_PER_STEP]:
+            sample(thing)
+        yield
 
 
 def _changes(queue: Queue) -> int:

@@ -20,7 +20,6 @@ from stompring.broker.address import Address
 from stompring.broker.directory import services_of
 from stompring.broker.queue import Queue
 from stompring.broker.reference import QueueAttributes
-from stompring.errors import NotFound
 from stompring.policy.api import AddressPolicy
 from stompring.settings.document import hidden
 from stompring.settings.match import SettingsRepository
@@ -45,6 +44,7 @@ from .api import (
     edit_broker,
     invalid,
     listing,
+    named,
     route,
     view,
     view_address,
@@ -469,10 +469,8 @@ def list_loggers(call: Call) -> list[logging.Logger]:
 )
 def change_logger(call: Call) -> Json:
     """Change the level of a logger until the broker stops."""
+    found = named(call, loggers(), "Logger")
     name = call.names["name"]
-    found = loggers().get(name)
-    if found is None:
-        raise NotFound(f"Logger {name} does not exist")
     if "level" not in call.body:
         raise invalid("level", "is missing")
     level: Any = call.body["level"]

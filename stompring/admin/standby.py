@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from twisted.web.server import Request
 
 from stompring.errors import Refused
-from stompring.replication.role import Node
+from stompring.replication.role import Node, Role
 from stompring.session.connect import Login
 from stompring.settings.model import BrokerConfiguration
 
@@ -28,13 +28,13 @@ from .api import (
     VIEW,
     Answer,
     Problem,
-    SecuritySource,
     check_fetch_site,
     json_answer,
     manages,
     problem_answer,
 )
-from .ha import describe, ha_families, role_families, without_log
+from .context import Security
+from .ha import describe, ha_families
 from .http import IDLE, AdminChannel, AdminRequest, AdminResource, AdminSite, HttpConnectionLimit, Responder
 from .metrics import build_family, process_registry
 from .request_log import READ_METHODS
@@ -47,31 +47,27 @@ LIVE, READY, METRICS, HA = "/health/live", "/health/ready", "/metrics", "/api/v1
 PAGE = "/"
 
 
-class StandbyContext(SecuritySource, Protocol):
-    """What the site shows."""
+class StandbyContext:
+    """What the site shows: the base class of a standby."""
 
     reactor: Any
-
-    @property
-    def configuration(self) -> BrokerConfiguration: ...
-    @property
-    def node(self) -> Node | None:
-        """This broker in its replicated log; None while it waits for a lock."""
-
-    @property
-    def reason(self) -> str:
-        """What the broker waits for."""
+    configuration: BrokerConfiguration
+    security: Security | None
+    node: Node | None  # this broker in its replicated log; None while it waits for a lock
+    reason: str  # what the broker waits for
 
     @property
     def acceptor_names(self) -> list[str]:
         """The acceptors that are not open."""
+        raise NotImplementedError
 
 
 def show(context: StandbyContext) -> Answer:
     """The answer of ``/api/v1/ha``."""
+    described = describe(context.node, context.configuration, Role.STANDBY)
     if context.node is None:
-        return json_answer({**without_log(STANDBY), "fault": context.reason})
-    return json_answer(describe(context.node.status(), context.configuration))
+        described["fault"] = context.reason
+    return json_answer(described)
 
 
 def live() -> Answer:
@@ -107,10 +103,10 @@ class _Standby(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield build_family()
-        yield from role_families(STANDBY) if self._node is None else ha_families(self._node.status())
+        yield from ha_families(self._node, Role.STANDBY)
 
 
-def scrape(accept: str, node: Node | None = None) -> Answer:
+def scrape(accept: str, node: Node | None) -> Answer:
     """The metrics of a standby: process, build, role, and those of its replicated log."""
     encode, content_type = choose_encoder(accept)
     return Answer(encode(process_registry(_Standby(node))), content_type=content_type)
@@ -120,7 +116,7 @@ class StandbyResponder(Responder):
     """Answers one request."""
 
     def __init__(self, request: Request, context: StandbyContext) -> None:
-        super().__init__(request)
+        super().__init__(request, context.security)
         self._context = context
 
     def handle(self) -> None:
@@ -136,7 +132,7 @@ class StandbyResponder(Responder):
             if path in (LIVE, READY):
                 self._write(live() if path == LIVE else ready(self._context))
                 return
-            login = self._log_in(self._context)
+            login = self._log_in()
         except Refused as refused:
             self._write(problem_answer(refused, self._instance))
             return
