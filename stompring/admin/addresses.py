@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from stompring.broker import address
 from stompring.broker.address import Address
@@ -21,7 +20,7 @@ from stompring.broker.publish import Divert
 from stompring.errors import Refused
 from stompring.settings.document import hidden
 from stompring.settings.match import is_internal
-from stompring.settings.model import ComponentRoutingType, RoutingType, camel_case
+from stompring.settings.model import AddressSettings, ComponentRoutingType, RoutingType, camel_case
 
 from .api import (
     CONFLICT,
@@ -56,6 +55,7 @@ from .json_schema import (
     Component,
     Field,
     Fields,
+    JsonObject,
     Schema,
     array,
     boolean,
@@ -119,9 +119,14 @@ def address_of(call: Call) -> Address:
     return call.directory.address(call.names["name"])
 
 
-def detailed(address: Address) -> dict[str, Any]:
+def settings_shown(settings: AddressSettings) -> JsonObject:
+    """Address-settings with their names of broker.xml in camelCase."""
+    return {camel_case(name): hidden(value) for name, value in asdict(settings).items()}
+
+
+def detailed(address: Address) -> JsonObject:
     """All fields, the names of the address's queues, and the address-settings in force for it."""
-    settings = {camel_case(name): hidden(value) for name, value in asdict(address.settings).items()}
+    settings = settings_shown(address.settings)
     return {**view(address, FIELDS), "queues": list(address.queues), "settings": settings}
 
 
@@ -250,7 +255,7 @@ TRANSFORMER = structure(
 )
 
 
-def transformer(divert: Divert) -> dict[str, Any] | None:
+def transformer(divert: Divert) -> JsonObject | None:
     """The transformer as JSON, None without one."""
     configured = divert.configuration.transformer
     if configured is None:

@@ -35,7 +35,7 @@ from stompring.settings.model import PermissionType, RoutingType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
 from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
-from .json_schema import TEXT, Component, Fields, Schema, page_of
+from .json_schema import TEXT, Component, Fields, JsonObject, Schema, page_of
 
 Thing = TypeVar("Thing")
 
@@ -235,7 +235,7 @@ def check_content_type(content_type: str | None, body: LimitedBody, expected: st
         raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
 
 
-def read_object(raw: bytes) -> dict[str, Any]:
+def read_object(raw: bytes) -> JsonObject:
     """The JSON object that a body holds; an empty body is an empty object. Raises 400 with the position."""
     try:
         text = raw.decode()
@@ -261,8 +261,8 @@ def read_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
+    found: JsonObject = {}
     for name, value in pairs:
         if name in found:
             raise ValueError(f"duplicate member {name!r}")
@@ -345,24 +345,24 @@ def choices(kind: type[StrEnum]) -> Reader:
     return read
 
 
-def read_fields(body: Mapping[str, Any], fields: Mapping[str, BodyField]) -> dict[str, Any]:
+def read_fields(body: JsonObject, fields: Mapping[str, BodyField]) -> JsonObject:
     """The attributes that ``body`` sets, checked. Raises 400."""
     return {each.attribute: each.read(name, body[name]) for name, each in fields.items() if name in body}
 
 
-def required(body: Mapping[str, Any], name: str) -> str:
+def required(body: JsonObject, name: str) -> str:
     """A required string. Raises 400."""
     if name not in body:
         raise invalid(name, "is missing")
     return text(name, body[name])
 
 
-def optional(body: Mapping[str, Any], name: str) -> str | None:
+def optional(body: JsonObject, name: str) -> str | None:
     """An optional string. Raises 400."""
     return text_or_none(name, body.get(name))
 
 
-def routing_type(body: Mapping[str, Any]) -> RoutingType | None:
+def routing_type(body: JsonObject) -> RoutingType | None:
     """The routing type in a body, None without one. Raises 400."""
     return choice(RoutingType)("routingType", body["routingType"]) if "routingType" in body else None
 
@@ -386,7 +386,7 @@ class Call(NamedTuple):
     context: AdminContext
     names: dict[str, str]  # the parts of the path that are names, decoded
     query: Query
-    body: dict[str, Any]
+    body: JsonObject
     accept: str = ""
     user: str | None = None  # who logged in; None without security
     authorizer: Authorizer = ALLOW_ALL  # what they may do
@@ -613,7 +613,7 @@ class BodyField(NamedTuple):
     schema: Schema
 
 
-def view(thing: Thing, fields: Fields[Thing]) -> dict[str, Any]:
+def view(thing: Thing, fields: Fields[Thing]) -> JsonObject:
     """All fields of a thing."""
     return {name: field.read(thing) for name, field in fields.items()}
 
@@ -964,7 +964,7 @@ def address_deletion(call: Call) -> Iterator[RequiredPermission]:
 )
 def queue_creation(call: Call) -> Iterator[RequiredPermission]:
     name = required(call.body, "name")
-    address = text("address", call.body["address"]) if "address" in call.body else name
+    address = text("address", call.body.get("address", name))
     durable = flag("durable", call.body.get("durable", True))
     yield EDIT, address, name
     if address not in call.directory.addresses:

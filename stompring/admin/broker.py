@@ -10,7 +10,6 @@ What is wrong with the broker now: why it is not ready, full addresses, memory, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import stompring
 from stompring.broker.address import Address
@@ -42,6 +41,7 @@ from .json_schema import (
     Component,
     Field,
     Fields,
+    JsonObject,
     array,
     boolean,
     integer,
@@ -81,20 +81,19 @@ PROBLEM = Component(
 )
 
 
-def problems(context: AdminContext) -> list[dict[str, Any]]:
+def problems(context: AdminContext) -> list[JsonObject]:
     """The problems of now, errors first; at most `MAX_PROBLEMS`."""
     found = sorted(_problems(context), key=lambda problem: problem["severity"])
-    more = len(found) - MAX_PROBLEMS
-    if more > 0:
-        found[MAX_PROBLEMS:] = [_problem(WARNING, f"{more} more problems")]
+    if len(found) > MAX_PROBLEMS:
+        found[MAX_PROBLEMS:] = [_problem(WARNING, f"{len(found) - MAX_PROBLEMS} more problems")]
     return found
 
 
-def _problem(severity: str, text: str, **names: str) -> dict[str, Any]:
+def _problem(severity: str, text: str, **names: str) -> JsonObject:
     return {"severity": severity, "text": text, **names}
 
 
-def _problems(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _problems(context: AdminContext) -> Iterator[JsonObject]:
     if context.stopping:
         yield _problem(WARNING, "the broker is stopping")
     if context.drain.since is not None:
@@ -111,7 +110,7 @@ def _problems(context: AdminContext) -> Iterator[dict[str, Any]]:
         yield _problem(WARNING, f"policy {policy} failed {count} times in {hook}: see the log")
 
 
-def _of_log(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_log(context: AdminContext) -> Iterator[JsonObject]:
     """Of a replicated log. One that is full counts as a full disk."""
     if context.node is None:
         return
@@ -124,28 +123,27 @@ def _of_log(context: AdminContext) -> Iterator[dict[str, Any]]:
         )
 
 
-def _of_listeners(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_listeners(context: AdminContext) -> Iterator[JsonObject]:
     bound = bound_ports(context)
     for name, host, port in context.listening:
         if port not in bound and not context.stopping:
             yield _problem(ERROR, f"acceptor {name} does not listen on {host}:{port}")
     limit = context.connections.global_limit.limit
     if 0 < limit * HIGH_USAGE <= len(context.connections) * 100:
-        text = f"{len(context.connections)} of {limit} connections are open (global-max-connections)"
-        yield _problem(WARNING, text)
+        yield _problem(
+            WARNING, f"{len(context.connections)} of {limit} connections are open (global-max-connections)"
+        )
     now = context.broker.clock.now
     for name, certificate in context.listener_stack.identities():
         left = certificate.not_after.timestamp() * 1000 - now
         if left < EXPIRY:
             subject = f"certificate {certificate.subject} of acceptor {name}"
             when = f"{certificate.not_after:%Y-%m-%d %H:%M} UTC"
-            if left < 0:
-                yield _problem(ERROR, f"{subject} expired on {when}")
-            else:
-                yield _problem(WARNING, f"{subject} expires on {when}")
+            severity, verb = (ERROR, "expired") if left < 0 else (WARNING, "expires")
+            yield _problem(severity, f"{subject} {verb} on {when}")
 
 
-def _of_disk(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_disk(context: AdminContext) -> Iterator[JsonObject]:
     broker, configuration = context.broker, context.configuration
     store_fault = broker.storage.write_limit.fault
     if store_fault is not None:
@@ -156,40 +154,39 @@ def _of_disk(context: AdminContext) -> Iterator[dict[str, Any]]:
     elif reading is not None and configuration.min_disk_free < 0:
         most = configuration.max_disk_usage
         if most >= 0 and reading.usage * 100 >= most - DISK_MARGIN:
-            text = f"the disk is {reading.usage * 100:.1f} % full, max-disk-usage is {most} %"
-            yield _problem(WARNING, text)
+            yield _problem(
+                WARNING, f"the disk is {reading.usage * 100:.1f} % full, max-disk-usage is {most} %"
+            )
 
 
-def _of_memory(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_memory(context: AdminContext) -> Iterator[JsonObject]:
     memory = context.broker.memory
     for used, limit, name in (
         (memory.bytes, memory.max_bytes, "global-max-size"),
         (memory.messages, memory.max_messages, "global-max-messages"),
     ):
         if limit > 0 and used * 100 >= limit * HIGH_USAGE:
-            full = "memory is full: " if used >= limit else ""
-            severity = ERROR if used >= limit else WARNING
+            severity, full = (ERROR, "memory is full: ") if used >= limit else (WARNING, "")
             yield _problem(severity, f"{full}{used * 100 // limit} % of {name} ({limit}) is in use")
 
 
-def _of_consumers(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_consumers(context: AdminContext) -> Iterator[JsonObject]:
     """One for each queue with stalled consumers, which names the one that has held a message for the longest time."""
-    by_queue: dict[Queue, tuple[int, int, Subscription]] = {}
-    for consumer, seconds in context.sampler.stalled().items():
-        count, longest, worst = by_queue.get(consumer.queue, (0, -1, consumer))
-        if seconds > longest:
-            longest, worst = seconds, consumer
-        by_queue[consumer.queue] = count + 1, longest, worst
-    for queue, (count, seconds, worst) in by_queue.items():
+    stalled = context.sampler.stalled()
+    by_queue: dict[Queue, list[Subscription]] = {}
+    for consumer in stalled:
+        by_queue.setdefault(consumer.queue, []).append(consumer)
+    for queue, consumers in by_queue.items():
+        worst, count = max(consumers, key=stalled.__getitem__), len(consumers)
         text = (
             f"queue {queue.name}: consumer {worst.connection_id}/{worst.identifier} ({worst.remote}) has held messages "
-            f"unacknowledged for {seconds} seconds while more wait"
+            f"unacknowledged for {stalled[worst]} seconds while more wait"
         )
         more = f", and {count - 1} other consumers do the same" if count > 1 else ""
         yield _problem(WARNING, f"{text}{more}", address=queue.address.name, queue=queue.name)
 
 
-def _of_address(address: Address) -> dict[str, Any]:
+def _of_address(address: Address) -> JsonObject:
     name, blocked = address.name, address.blocked_producers
     if blocked:
         many = "1 producer is" if blocked == 1 else f"{blocked} producers are"
@@ -211,7 +208,7 @@ def bound_ports(context: AdminContext) -> set[int | None]:
     }
 
 
-def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
+def open_listeners(context: AdminContext) -> list[JsonObject]:
     """Acceptor, host and port of each open listener."""
     bound = bound_ports(context)
     return [
@@ -221,7 +218,7 @@ def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
     ]
 
 
-def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> dict[str, Any]:
+def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> JsonObject:
     protocols, path = ["HTTP"], None
     if isinstance(acceptor, StompAcceptor):
         websocket = acceptor.websocket
@@ -235,7 +232,7 @@ def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> dict[str, Any]:
     }
 
 
-def policy_errors(context: AdminContext) -> list[dict[str, Any]]:
+def policy_errors(context: AdminContext) -> list[JsonObject]:
     """Errors of address policies since the broker started."""
     return [
         {"policy": policy, "hook": hook, "count": count}
@@ -394,10 +391,8 @@ def ready(call: Call) -> Answer:
         {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
     )
     disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
-    draining = context.drain.since is not None
-    faults = missing or context.stopping or draining
-    replication_fault = context.replication_fault
-    up = not faults and disk_fault is None and store_fault is None and replication_fault is None
+    draining, replication_fault = context.drain.since is not None, context.replication_fault
+    up = not (missing or context.stopping or draining or disk_fault or store_fault or replication_fault)
     details = {
         "status": "UP" if up else "DOWN",
         "stopping": context.stopping,

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
@@ -34,6 +34,7 @@ from .json_schema import (
     TEXT,
     Component,
     Fields,
+    JsonObject,
     array,
     boolean,
     integer,
@@ -155,7 +156,7 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
 CONSUMER = object_of("Consumer", CONSUMER_FIELDS)
 
 
-def consumers_of_queue(context: AdminContext, queue: Queue) -> list[dict[str, Any]]:
+def consumers_of_queue(context: AdminContext, queue: Queue) -> list[JsonObject]:
     """The consumers of a queue as JSON objects, in the order in which they came."""
     return [view(consumer, CONSUMER_FIELDS) for consumer in _of_queue(context, queue)]
 

@@ -209,8 +209,8 @@ class TaskList:
         running = sum(task.state is TaskState.RUNNING for task in self._tasks.values())
         if running >= RUNNING_TASKS:
             raise Refused(f"{running} tasks are running, and that is the limit: wait for one or cancel it")
-        task = ManagementTask(next(self._numbers), operation, queue, user, self._now())
-        self._tasks[task.number] = task
+        number = next(self._numbers)
+        task = self._tasks[number] = ManagementTask(number, operation, queue, user, self._now())
         return task
 
     def start(self, task: ManagementTask, work: Iterator[object]) -> None:
@@ -239,9 +239,8 @@ class TaskList:
             log.exception("task %d (%s of queue %s) failed", task.number, task.operation, task.queue)
             error = "Internal error; see the broker's log"
         task.end(state, self._now(), error)
-        level = logging.WARNING if state is TaskState.FAILED else logging.INFO
         log.log(
-            level,
+            logging.WARNING if state is TaskState.FAILED else logging.INFO,
             "task %d (%s of queue %s) %s: %d done, %d skipped, %d failed%s",
             task.number,
             task.operation,

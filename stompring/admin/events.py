@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -39,7 +38,7 @@ from .api import (
     view_queue,
 )
 from .connections import CONNECTION_ID, session_of
-from .json_schema import Component, Schema, array, integer, string, structure, timestamp
+from .json_schema import Component, JsonObject, Schema, array, integer, string, structure, timestamp
 from .queues import queue_of
 from .sampler import (
     ADDRESS_RATES,
@@ -211,7 +210,7 @@ EVENTS_PER_PIECE = 50
 STREAM_ENDED, EVENTS_LOST = "STREAM_ENDED", "EVENTS_LOST"
 
 
-def described(event: Event) -> dict[str, Any]:
+def described(event: Event) -> JsonObject:
     """An event as a JSON object."""
     return {"id": event.id, "time": event.time, "type": event.type, "text": event.text, **dict(event.fields)}
 
@@ -315,7 +314,7 @@ class EventStream:
             sleep.callback(None)
 
 
-def _piece(kind: str, data: dict[str, Any], number: int | None = None) -> bytes:
+def _piece(kind: str, data: JsonObject, number: int | None = None) -> bytes:
     head = "" if number is None else f"id: {number}\n"
     return f"{head}event: {kind}\n".encode() + b"data: " + encode(data) + b"\n\n"
 

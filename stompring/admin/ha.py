@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -12,7 +12,7 @@ from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 
 from .api import Call, Json, Response, route, view, view_broker
 from .counters import Counter, families_of, fields_of, of_part
-from .json_schema import Field, Fields, boolean, integer, nullable, object_of, string, timestamp
+from .json_schema import Field, Fields, JsonObject, boolean, integer, nullable, object_of, string, timestamp
 
 ROLE = "stompring_ha_role"
 ROLE_HELP = "1 for the role of this broker. JSON: role."
@@ -223,7 +223,7 @@ FIELDS: Fields[Member] = {
 }
 
 
-def describe(node: Node | None, configuration: BrokerConfiguration, role: Role) -> dict[str, Any]:
+def describe(node: Node | None, configuration: BrokerConfiguration, role: Role) -> JsonObject:
     """The answer of a broker, active or standby; ``role`` is that of one without a replicated log."""
     if node is None:
         return {**dict.fromkeys(FIELDS), "enabled": False, "role": role.value}

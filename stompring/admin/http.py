@@ -320,8 +320,11 @@ class HttpConnectionLimit:
         if self._open.total >= MAX_CONNECTIONS:
             return LimitReached(f"More than {MAX_CONNECTIONS} HTTP connections", "http-connections", 503)
         if not is_this_machine(network) and self._open.by_network[network] >= MAX_CONNECTIONS_PER_HOST:
-            text = f"More than {MAX_CONNECTIONS_PER_HOST} HTTP connections from {network}"
-            return LimitReached(text, "http-connections-per-host", 503)
+            return LimitReached(
+                f"More than {MAX_CONNECTIONS_PER_HOST} HTTP connections from {network}",
+                "http-connections-per-host",
+                503,
+            )
         return None
 
 
@@ -486,13 +489,12 @@ class RequestHandler(Responder):
                 body = read_object(content.getvalue())
             else:
                 raw = content.getvalue()
-        accept = self._header("accept") or ""
         return Call(
             self._context,
             names,
             Query(query.decode("latin-1")),
             body,
-            accept,
+            self._header("accept") or "",
             login.user,
             login.authorizer,
             self._log.peer,

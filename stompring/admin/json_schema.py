@@ -9,6 +9,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 Thing = TypeVar("Thing")
 
+#: A value that becomes a JSON object.
+JsonObject = dict[str, Any]
+
 Schema = Mapping[str, Any]
 
 

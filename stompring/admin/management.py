@@ -16,8 +16,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from operator import attrgetter
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from urllib.parse import urlencode
 
 from stompring.broker import queue_browser
 from stompring.broker.address import Address, as_address
+from stompring.broker.directory import Directory
 from stompring.broker.message import SUCCEEDED
 from stompring.broker.publish import send_reply
 from stompring.broker.queue import Queue
@@ -35,13 +36,15 @@ from stompring.session.connect import Credentials, Login, ManagementRequest
 from stompring.session.destination import ALLOW_ALL, PermissionRejected
 from stompring.session.outbox import printable
 from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE
-from stompring.settings.document import hidden, with_suggestion
+from stompring.settings.document import with_suggestion
 from stompring.settings.match import is_internal
-from stompring.settings.model import AddressSettings, PermissionType, camel_case
+from stompring.settings.model import PermissionType, camel_case
 
 from . import addresses, broker, queues
 from .api import Answer, Call, Query, Routes, encode, synced
 from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
+from .http import admin_routes
+from .json_schema import JsonObject
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
 #: The result of an operation without one: the reply has no body.
@@ -84,14 +87,19 @@ class Target:
             self._thing()
 
     @property
+    def directory(self) -> Directory:
+        """The addresses and queues of the broker."""
+        return self.context.broker.directory
+
+    @property
     def queue(self) -> Queue:
         """The queue. Raises `NotFound`."""
-        return self.context.broker.directory.queue(self.name)
+        return self.directory.queue(self.name)
 
     @property
     def address(self) -> Address:
         """The address. Raises `NotFound`."""
-        return self.context.broker.directory.address(self.name)
+        return self.directory.address(self.name)
 
     def call(self, operation: str, login: Login | None = None, /, **members: Any) -> Steps:
         """The JSON answer of a route of the HTTP API. Raises `Refused`.
@@ -182,9 +190,7 @@ def _as_json(value: object) -> str:
 
 
 def _total(field: str) -> Callable[[Target], int]:
-    return lambda t: sum(
-        queues.FIELDS[field].read(queue) for queue in t.context.broker.directory.queues.values()
-    )
+    return lambda t: sum(queues.FIELDS[field].read(queue) for queue in t.directory.queues.values())
 
 
 def _first_message(target: Target) -> Steps:
@@ -220,7 +226,7 @@ def _uptime(target: Target) -> str:
 
 
 #: The fields of the HTTP API, each of which is an attribute.
-FIELDS: Mapping[str, Mapping[str, Any]] = {
+FIELDS: Mapping[str, JsonObject] = {
     "broker": broker.FIELDS,
     "address": addresses.FIELDS,
     "queue": queues.FIELDS,
@@ -238,10 +244,8 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "Uptime": _uptime,
         "UptimeMillis": _field("uptime"),
         "CurrentTimeMillis": attrgetter("context.broker.clock.now"),
-        "QueueNames": lambda t: [name for name in t.context.broker.directory.queues if not is_internal(name)],
-        "AddressNames": lambda t: [
-            name for name in t.context.broker.directory.addresses if not is_internal(name)
-        ],
+        "QueueNames": lambda t: [name for name in t.directory.queues if not is_internal(name)],
+        "AddressNames": lambda t: [name for name in t.directory.addresses if not is_internal(name)],
         "TotalConsumerCount": _total("consumerCount"),
         "TotalMessageCount": _total("messageCount"),
         "TotalMessagesAdded": _total("messagesAdded"),
@@ -345,19 +349,18 @@ class Operation(NamedTuple):
     def accepts(self, values: list[Any]) -> bool:
         """Whether it takes these values."""
         return len(values) == len(self.parameters) and all(
-            _ACCEPTED[letter](value) for letter, value in zip(self.parameters, values, strict=True)
+            LETTERS[letter][1](value) for letter, value in zip(self.parameters, values, strict=True)
         )
 
 
-_ACCEPTED: Mapping[str, Callable[[Any], bool]] = {
-    "n": lambda value: isinstance(value, str),
-    "s": lambda value: value is None or isinstance(value, str),
-    "i": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "b": lambda value: isinstance(value, bool),
-    "o": lambda value: value is None or isinstance(value, dict),
+#: The letters of parameters: how an error names the type, and whether a parameter takes a value.
+LETTERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "n": ("text", lambda value: isinstance(value, str)),
+    "s": ("text or null", lambda value: isinstance(value, str | None)),
+    "i": ("number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "b": ("boolean", lambda value: isinstance(value, bool)),
+    "o": ("object", lambda value: isinstance(value, dict | None)),
 }
-
-_SHOWN = {"n": "text", "s": "text or null", "i": "number", "b": "boolean", "o": "object"}
 
 #: The operations of each kind of resource, by name.
 OPERATIONS: dict[str, dict[str, list[Operation]]] = {kind: {} for kind in KINDS}
@@ -396,12 +399,12 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
         text = f"{_article(kind)} has no operation {name[:100]!r}"
         raise Refused(with_suggestion(text, name, list(OPERATIONS[kind])))
     known = "; ".join(
-        f"{name}({', '.join(_SHOWN[letter] for letter in each.parameters)})" for each in signatures
+        f"{name}({', '.join(LETTERS[letter][0] for letter in each.parameters)})" for each in signatures
     )
     raise Refused(f"No operation {name} takes these {len(values)} parameters; there is: {known}")
 
 
-def _object(text: str | None, what: str) -> dict[str, Any]:
+def _object(text: str | None, what: str) -> JsonObject:
     """A parameter that is a JSON object as text. Raises `Refused`."""
     try:
         given = json.loads(text or "")
@@ -419,21 +422,25 @@ def _words(text: str | None) -> list[str]:
 # ---- operations that call one route
 
 #: The members that a parameter adds to those of the parameters before it.
-Members = Callable[["Target", Mapping[str, Any], Any], Mapping[str, Any]]
+Members = Callable[["Target", JsonObject, Any], JsonObject]
 
 
 def _member(name: str) -> Members:
     return lambda target, body, value: {} if value is None else {name: value}
 
 
-def _queue_members(target: Target, body: object, name: str) -> Mapping[str, Any]:
-    queue = target.context.broker.directory.queue(name)
+def _filter(name: str) -> Members:
+    return lambda target, body, value: {name: value} if value else {}
+
+
+def _queue_members(target: Target, body: object, name: str) -> JsonObject:
+    queue = target.directory.queue(name)
     return {"queue": queue.name, "address": queue.address.name}
 
 
-def _check_address(target: Target, body: Mapping[str, Any], create: bool) -> Mapping[str, Any]:
+def _check_address(target: Target, body: JsonObject, create: bool) -> JsonObject:
     if not create:
-        target.context.broker.directory.address(body["address"])
+        target.directory.address(body["address"])
     return {}
 
 
@@ -449,9 +456,9 @@ PARAMETERS: Mapping[str, tuple[str, Members]] = {
     "newRoutingTypes": ("s", lambda target, body, text: {"routingTypes": _words(text)}),
     "createAddress": ("b", _check_address),
     "group": ("s", lambda target, body, group: {"group": group}),
-    "filter": ("s", lambda target, body, text: {"filter": text} if text else {}),
-    "nameOrAll": ("s", lambda target, body, name: {"name": name} if name else {}),
-    "routingTypeOrAll": ("s", lambda target, body, text: {"routingType": text} if text else {}),
+    "filter": ("s", _filter("filter")),
+    "nameOrAll": ("s", _filter("name")),
+    "routingTypeOrAll": ("s", _filter("routingType")),
     "message": ("i", lambda target, body, number: {"messages": [str(number)]}),
     "number": ("i", lambda target, body, number: {"id": str(number)}),
     "queue": ("n", _queue_members),
@@ -484,7 +491,7 @@ def forward(
         parameters = [PARAMETERS[each] for each in signature.split()]
 
         def run(target: Target, *values: Any, parameters: Any = parameters) -> Steps:
-            given: dict[str, Any] = dict(fixed)
+            given: JsonObject = dict(fixed)
             for (_, members), value in zip(parameters, values, strict=True):
                 given |= members(target, given, value)
             call: Callable[..., Steps] = target.all_of if every else target.call
@@ -498,23 +505,23 @@ def _void(answer: object) -> object:
     return NOTHING
 
 
-def _done(task: Mapping[str, Any]) -> int:
+def _done(task: JsonObject) -> int:
     done: int = task["done"]
     return done
 
 
-def _any_done(task: Mapping[str, Any]) -> bool:
+def _any_done(task: JsonObject) -> bool:
     return _done(task) > 0
 
 
-def _sent(task: Mapping[str, Any]) -> int:
+def _sent(task: JsonObject) -> int:
     """How many are dead letters. Raises `Refused` if some stay, which Artemis would lose."""
     if task["failed"]:
         raise Refused(f"{task['error']}; {task['failed']} messages stay, {task['done']} were sent")
     return _done(task)
 
 
-def _attributes_as_json(detail: Mapping[str, Any]) -> str:
+def _attributes_as_json(detail: JsonObject) -> str:
     """A queue as Artemis writes it."""
     shown = {"name": detail["name"], "address": detail["address"], "routing-type": detail["routingType"]}
     if detail["filter"] is not None:
@@ -541,7 +548,7 @@ IMPLIED = {
 }
 
 
-def _address_text(detail: Mapping[str, Any]) -> str:
+def _address_text(detail: JsonObject) -> str:
     kinds = ", ".join(sorted(detail["routingTypes"]))
     created = str(detail["autoCreated"]).lower()
     return f"Address [name={detail['name']}, routingTypes={{{kinds}}}, autoCreated={created}]"
@@ -639,7 +646,7 @@ for _verb in ("start", "stop", "pause", "resume"):
 # ---- operations on messages
 
 
-def message_map(message: dict[str, Any]) -> dict[str, Any]:
+def message_map(message: JsonObject) -> JsonObject:
     """A message as Artemis lists it: its headers, and what it knows besides."""
     number = int(message["messageID"].rpartition("-")[2])
     return {
@@ -666,14 +673,11 @@ MAX_GROUPS = 10_000
 TEXT_TYPE, BYTES_TYPE = 3, 4
 
 
-Page = Mapping[str, Any]
-
-
-def _maps(page: Page) -> list[dict[str, Any]]:
+def _maps(page: JsonObject) -> list[JsonObject]:
     return [message_map(message) for message in page["data"]]
 
 
-def _maps_with_bodies(page: Page) -> list[dict[str, Any]]:
+def _maps_with_bodies(page: JsonObject) -> list[JsonObject]:
     return [{**message_map(message), "text": message["body"]} for message in page["data"]]
 
 
@@ -763,7 +767,7 @@ def _whether(steps: Steps) -> Steps:
 @operation("queue address", "sendMessage", "oisbss", "oisbssb", changes=True, secret=(2, 5))
 def send_message(
     target: Target,
-    headers: dict[str, Any] | None,
+    headers: JsonObject | None,
     kind: int,
     body: str | None,
     durable: bool,
@@ -801,10 +805,10 @@ def purge_address(target: Target) -> Steps:
     return removed
 
 
-def _attributes(text: str | None) -> dict[str, Any]:
+def _attributes(text: str | None) -> JsonObject:
     """The body of a request of the HTTP API for a queue's JSON as Artemis writes it. Raises `Refused`."""
     given = _object(text, "queue")
-    body: dict[str, Any] = {}
+    body: JsonObject = {}
     for name, value in given.items():
         if name == "id" or value is None:
             continue
@@ -821,7 +825,7 @@ def _attributes(text: str | None) -> dict[str, Any]:
 @operation("broker", "createQueue", "n", "nb", changes=True)
 def create_queue(target: Target, text: str | None, ignore_if_exists: bool = False) -> Steps:
     body = _attributes(text)
-    if ignore_if_exists and body["name"] in target.context.broker.directory.queues:
+    if ignore_if_exists and body["name"] in target.directory.queues:
         return text
     return _attributes_as_json((yield from target.call("createQueue", **body)))
 
@@ -829,7 +833,7 @@ def create_queue(target: Target, text: str | None, ignore_if_exists: bool = Fals
 @operation("broker", "updateQueue", "n", changes=True)
 def update_queue(target: Target, text: str | None) -> Steps:
     body = _attributes(text)
-    queue = target.context.broker.directory.queue(body["name"])
+    queue = target.directory.queue(body["name"])
     if body.pop("address", queue.address.name) != queue.address.name:
         raise Refused(f"The address of queue {queue.name} cannot change while it exists")
     return _attributes_as_json((yield from target.call("changeQueue", **body)))
@@ -837,7 +841,7 @@ def update_queue(target: Target, text: str | None) -> Steps:
 
 @operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
-    address = as_address(target.context.broker.directory.queue(name).address)
+    address = as_address(target.directory.queue(name).address)
     yield from target.call("deleteQueue", name=name, force=force)
     if delete_address and not address.queues and not address.deleted:
         yield from target.call("deleteAddress", name=address.name)
@@ -846,8 +850,7 @@ def destroy_queue(target: Target, name: str, force: bool = False, delete_address
 
 @operation("broker", "getAddressSettingsAsJSON", "n")
 def address_settings(target: Target, match: str) -> str:
-    settings: AddressSettings = target.context.broker.directory.settings.lookup(match)
-    shown = {camel_case(name): hidden(value) for name, value in asdict(settings).items()}
+    shown = addresses.settings_shown(target.directory.settings.lookup(match))
     shown["addressFullMessagePolicy"] = shown.pop("addressFullPolicy")
     return json.dumps(shown, separators=(",", ":"), default=str)
 
@@ -880,7 +883,7 @@ def roles_as_json(target: Target, match: str) -> str:
 
 @operation("broker", "listAddresses", "s")
 def list_addresses(target: Target, separator: str | None) -> str:
-    names = target.context.broker.directory.addresses
+    names = target.directory.addresses
     return (separator or ",").join(sorted(name for name in names if not is_internal(name)))
 
 
@@ -947,14 +950,14 @@ def _filtered(route: str, options: str | None) -> dict[str, object]:
     return query
 
 
-Items = list[dict[str, Any]]
+Items = list[JsonObject]
 
 
 def _column(name: str) -> Callable[[Items], list[str]]:
     return lambda items: [item[name] for item in items]
 
 
-def _objects(more: Callable[[dict[str, Any]], dict[str, Any]], **names: str) -> Callable[[Items], str]:
+def _objects(more: Callable[[JsonObject], JsonObject], **names: str) -> Callable[[Items], str]:
     """Items as JSON objects: Artemis's names of fields of the HTTP API, and what ``more`` adds."""
     return lambda items: _as_json(
         [{**{name: item[field] for name, field in names.items()}, **more(item)} for item in items]
@@ -1075,19 +1078,14 @@ class ManagementRequests:
         self._context = context
         self._lanes: dict[str, deque[ManagementRequest]] = {}
         self._replies: dict[str, deque[Exchange]] = {}
-        self._routes: Routes | None = None
         self._spent = 0.0  # seconds of this turn of the reactor
         self.succeeded = self.failed = 0
         self._views = re.compile(context.configuration.view_permission_method_match_pattern)
 
-    @property
+    @cached_property
     def routes(self) -> Routes:
         """The routes of the HTTP API. Made with the first request."""
-        if self._routes is None:
-            from .http import admin_routes
-
-            self._routes = admin_routes()
-        return self._routes
+        return admin_routes()
 
     # ---- the requests of a connection, in order
 

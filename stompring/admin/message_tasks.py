@@ -7,7 +7,7 @@ Each changes many messages, as a task that runs in slices. A request waits for i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from twisted.internet.task import deferLater
 
@@ -57,6 +57,7 @@ from .api import (
 from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, page_read
 from .json_schema import (
     Fields,
+    JsonObject,
     Schema,
     array,
     boolean,
@@ -95,7 +96,7 @@ class Selection(NamedTuple):
     total: int | None  # how many they are, where that is known
 
     @classmethod
-    def of(cls, queue: Queue, body: dict[str, Any]) -> Selection:
+    def of(cls, queue: Queue, body: JsonObject) -> Selection:
         """From the body of a request. Raises 400, and 404 for what is no id of this queue."""
         ids, text_filter = body.get("messages"), optional(body, "filter")
         limit = number(1)("limit", body.get("limit", -1))
@@ -188,13 +189,9 @@ class QueueTask(NamedTuple):
             except Refused as refused:  # of this message only
                 task.fail(str(refused))
                 return
-            if outcome is None:
-                return
-            if isinstance(outcome, bool):
-                if outcome:
-                    task.done += 1
-                else:
-                    task.skipped += 1
+            if outcome is None or isinstance(outcome, bool):
+                task.done += outcome is True
+                task.skipped += outcome is False
                 return
             if outcome.policy is not FullPolicy.BLOCK or waited >= FULL_TIMEOUT:
                 raise Refused(
@@ -403,11 +400,9 @@ def change_messages_priority(call: Call) -> Answer | Steps:
     priority = number(0)("priority", call.body.get("priority", -1))
     if not 0 <= priority <= 9:
         raise invalid("priority", "must be a whole number from 0 to 9")
-
-    def prioritize(ref: Reference) -> bool:
-        return ref.state == PENDING and publish.change_priority(ref, priority)
-
-    return _start(call, "priority", prioritize)
+    return _start(
+        call, "priority", lambda ref: ref.state == PENDING and publish.change_priority(ref, priority)
+    )
 
 
 @route(

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import codecs
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -19,7 +18,7 @@ from enum import StrEnum
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from twisted.internet.task import deferLater
 
@@ -74,6 +73,7 @@ from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
 from .json_schema import (
     TEXT,
     Component,
+    JsonObject,
     boolean,
     integer,
     keyword,
@@ -109,7 +109,7 @@ class BodyFormat(StrEnum):
 
 def message_view(
     ref: Reference, body_limit: int, body_format: BodyFormat, body_offset: int = 0
-) -> dict[str, Any]:
+) -> JsonObject:
     """The fields of a message; ``dueTime`` and ``recurrence`` are null unless it is scheduled."""
     message = ref.message
     scheduled = ref.state == SCHEDULED
@@ -143,7 +143,7 @@ def message_id(ref: Reference) -> str:
     return f"{ref.queue.number}-{ref.message.number}"
 
 
-def recurrence_view(ref: Reference) -> dict[str, Any] | None:
+def recurrence_view(ref: Reference) -> JsonObject | None:
     """How a scheduled message repeats after its due time; ``repeat`` counts the remaining times, -1: no end."""
     recurrence = ref.recurrence
     if recurrence is None:
@@ -156,7 +156,7 @@ def recurrence_view(ref: Reference) -> dict[str, Any] | None:
     }
 
 
-def body_view(message: Message, limit: int, body_format: BodyFormat, offset: int) -> dict[str, Any]:
+def body_view(message: Message, limit: int, body_format: BodyFormat, offset: int) -> JsonObject:
     """``limit`` bytes of the body from ``offset``, and how they are encoded.
 
     AUTO gives text if they are UTF-8, else base64; JSON the same, but says ``json`` of a whole body that is JSON. TEXT
@@ -236,8 +236,7 @@ def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None
         try:
             wait = next(steps)
         except StopIteration as end:
-            found: Found = end.value
-            return found
+            return cast(Found, end.value)
         yield None if wait is None else page_read(wait)
 
 
@@ -518,7 +517,7 @@ def _target(call: Call) -> Destination:
     return Destination(address, queue, kind)
 
 
-def _names(body: dict[str, Any]) -> tuple[str, str | None]:
+def _names(body: JsonObject) -> tuple[str, str | None]:
     queue = optional(body, "queue")
     if queue == "":
         raise invalid("queue", "must not be empty")
@@ -531,7 +530,7 @@ def _names(body: dict[str, Any]) -> tuple[str, str | None]:
     return address, queue
 
 
-def _head(body: dict[str, Any]) -> Head:
+def _head(body: JsonObject) -> Head:
     given = body.get("headers", {})
     if not isinstance(given, dict):
         raise invalid("headers", "must be an object of names and values")
@@ -541,10 +540,8 @@ def _head(body: dict[str, Any]) -> Head:
     headers: dict[bytes, bytes] = {b"destination": b""}
     for name, value in given.items():
         encoded = text("headers", name).encode()
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        elif isinstance(value, int):
-            value = str(value)
+        if isinstance(value, int):  # also true and false
+            value = str(value).lower()
         line = encoded, text("headers", value).encode()
         if not encoded or b"\0" in line[0] or b"\0" in line[1]:
             raise invalid(
@@ -568,7 +565,7 @@ def _head(body: dict[str, Any]) -> Head:
     return Head(b"SEND", headers)
 
 
-def _body(body: dict[str, Any]) -> bytes:
+def _body(body: JsonObject) -> bytes:
     content = text("body", body.get("body", ""))
     encoding = body.get("encoding", "text")
     try:
@@ -578,12 +575,12 @@ def _body(body: dict[str, Any]) -> bytes:
             return base64.b64decode(content, validate=True)
         if encoding == "hex":
             return bytes.fromhex(content)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise invalid("body", f"is not {encoding}") from None
     raise invalid("encoding", "must be text, base64 or hex")
 
 
-def _count(body: dict[str, Any]) -> int:
+def _count(body: JsonObject) -> int:
     count = body.get("count", 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
         raise invalid("count", f"must be a whole number from 1 to {MAX_COUNT}")

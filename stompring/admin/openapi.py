@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from .api import JSON, PROBLEM, Answer, Call, Parameter, Response, Route, encode, no_permission, route
-from .json_schema import TEXT, Component, integer, string, structure
+from .json_schema import TEXT, Component, JsonObject, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
     "Problem",
@@ -90,13 +90,13 @@ class Document:
     """The operations of a document, and the components that they refer to."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self.components: dict[str, dict[str, Any]] = {
+        self.components: dict[str, JsonObject] = {
             "securitySchemes": {"login": LOGIN},
             "parameters": {},
             "responses": {},
             "schemas": {},
         }
-        self.paths: dict[str, dict[str, Any]] = {}
+        self.paths: dict[str, JsonObject] = {}
         for each in routes:
             self.paths.setdefault(each.path, {})[each.method.lower()] = self.operation(each)
 
@@ -105,9 +105,9 @@ class Document:
         self.components[kind][name] = value
         return {"$ref": f"#/components/{kind}/{name}"}
 
-    def operation(self, route: Route) -> dict[str, Any]:
+    def operation(self, route: Route) -> JsonObject:
         """One method of one path."""
-        found: dict[str, Any] = {"operationId": route.operation, "summary": route.summary}
+        found: JsonObject = {"operationId": route.operation, "summary": route.summary}
         if not route.public:
             found["description"] = f"{route.description} Permissions: {route.permissions.text}.".lstrip()
         parameters = [self.parameter(parameter) for parameter in route.parameters]
@@ -142,9 +142,9 @@ class Document:
             found["security"] = []
         return found
 
-    def parameter(self, parameter: Parameter) -> dict[str, Any]:
+    def parameter(self, parameter: Parameter) -> JsonObject:
         """A reference to a parameter."""
-        described: dict[str, Any] = {
+        described: JsonObject = {
             "name": parameter.name,
             "in": parameter.where,
             "description": parameter.description,
@@ -156,9 +156,9 @@ class Document:
             described |= EXPLODED
         return self.component("parameters", parameter.component or parameter.name, described)
 
-    def response(self, response: Response) -> dict[str, Any]:
+    def response(self, response: Response) -> JsonObject:
         """An answer. The schema describes one JSON value as the whole content."""
-        found: dict[str, Any] = {"description": response.description}
+        found: JsonObject = {"description": response.description}
         if response.schema is not None:
             schema = self.schema(response.schema)
             found["content"] = {
@@ -194,7 +194,7 @@ class Document:
         return node
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+def document(routes: Sequence[Route]) -> JsonObject:
     """The OpenAPI document of these routes, as JSON has it."""
     described = Document(routes)
     return {

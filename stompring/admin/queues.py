@@ -9,7 +9,7 @@ They are found by the headers of their origin, whatever the names of the queues 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from stompring.broker.directory import Directory, check_not_internal
 from stompring.broker.message import EXPIRED, UNKNOWN, MessageOrigin, origin_of
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, iterate_timed, pending
-from stompring.broker.reference import GONE, Reference
+from stompring.broker.reference import GONE
 from stompring.errors import Refused
 from stompring.settings import model
 from stompring.settings.match import is_internal
@@ -64,6 +64,7 @@ from .json_schema import (
     Component,
     Field,
     Fields,
+    JsonObject,
     Schema,
     array,
     boolean,
@@ -82,19 +83,15 @@ OPTIONS = [row for row in model.options_of(QueueConfiguration) if row.http]
 ROUTING_TYPE: Schema = keyword(RoutingType, "Routing type of the queue.")
 
 
-def meaning(row: Option) -> str:
-    """The meaning of an option, with its unit."""
-    return f"{row.meaning} In milliseconds." if row.unit == "ms" else row.meaning
-
-
 def schema_of(row: Option) -> Schema:
     """The schema of an option's value in an answer."""
     value_type = VALUE_TYPES[row.type]
+    meaning = f"{row.meaning} In milliseconds." if row.unit == "ms" else row.meaning
     if value_type.choices is not None:
-        return keyword(value_type.choices, meaning(row))
+        return keyword(value_type.choices, meaning)
     if value_type.kind is int:
-        return integer(meaning(row), minimum=-1)
-    return boolean(meaning(row)) if value_type.kind is bool else string(meaning(row), null=True)
+        return integer(meaning, minimum=-1)
+    return boolean(meaning) if value_type.kind is bool else string(meaning, null=True)
 
 
 def body_field(row: Option) -> BodyField:
@@ -201,7 +198,7 @@ QUEUE_DETAIL = Component(
 )
 
 
-def detailed(context: AdminContext, queue: Queue) -> dict[str, Any]:
+def detailed(context: AdminContext, queue: Queue) -> JsonObject:
     """All fields, and the queue's consumers."""
     return {**view(queue, FIELDS), "consumers": consumers_of_queue(context, queue)}
 
@@ -275,10 +272,6 @@ def _equals(name: str, value: str) -> str:
     return f"{name} = '{literal}'" if value else f"{name} IS NULL"
 
 
-def _messages(queue: Queue) -> Iterator[Reference | PageRead]:
-    return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue))
-
-
 GROUP_FIELDS: Fields[DeadLetterGroup] = {
     "queue": string("Queue that has the messages.", "queue.name"),
     "address": string("Address of that queue.", "queue.address.name"),
@@ -324,15 +317,17 @@ def create_queue(call: Call) -> Answer:
     """
     directory, body = call.directory, call.body
     name = required(body, "name")
-    address = text("address", body["address"]) if "address" in body else name
+    address = text("address", body.get("address", name))
     for each in (name, address):
         check_not_internal(each)
-    attributes = read_fields(body, ATTRIBUTES)
+    attributes = {
+        "routing_type": default_type(directory, address),
+        "user": call.user,
+        **read_fields(body, ATTRIBUTES),
+    }
     paused = flag("paused", body.get("paused", False))
-    attributes.setdefault("routing_type", default_type(directory, address))
-    attributes.setdefault("user", call.user)
     if name not in directory.queues:
-        directory.resource_limits.check_queue(attributes.get("user"))
+        directory.resource_limits.check_queue(attributes["user"])
         if address not in directory.addresses:
             directory.resource_limits.check_address(address)
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
@@ -439,10 +434,10 @@ def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
     only = call.query.text("queue")
     for queue in list(call.directory.queues.values()):
         examined += 1
-        if queue.message_count and (only is None or queue.name == only) and not queue.deleted:
+        if queue.message_count and only in (None, queue.name) and not queue.deleted:
             of_queue: dict[MessageOrigin, DeadLetterGroup] = {}
             looked_at = 0
-            for ref in _messages(queue):
+            for ref in chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue)):
                 if isinstance(ref, PageRead):
                     yield page_read(ref)
                     continue

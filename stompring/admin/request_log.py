@@ -28,12 +28,14 @@ HIDDEN = "***"
 
 
 #: Fields of events and of log lines.
-FIELDS_OF_EVENTS = (
-    ("user", "user"),
-    ("queue", "queue"),
-    ("address", "address"),
-    ("connectionID", "connection"),
-)
+FIELDS_OF_EVENTS = {"user": "user", "queue": "queue", "address": "address", "connectionID": "connection"}
+
+
+#: By path the members of the body that name the object to create, and their fields in the log.
+NAMED_IN_BODY = {
+    "/api/v1/queues": {"name": "queue", "address": "address"},
+    "/api/v1/addresses": {"name": "address"},
+}
 
 
 class RequestLog:
@@ -73,13 +75,7 @@ class RequestLog:
             self.fields["address"] = name
         elif route.path.startswith("/api/v1/connections/{"):
             self.fields["connection"] = names["id"]
-        elif route.path == "/api/v1/queues":
-            self._named_in_body = (("name", "queue"), ("address", "address"))
-        elif route.path == "/api/v1/addresses":
-            self._named_in_body = (("name", "address"),)
-
-    #: Members of the body that name the object to create, and their fields in the log.
-    _named_in_body: tuple[tuple[str, str], ...] = ()
+        self._named_in_body = NAMED_IN_BODY.get(route.path, {})
 
     #: Members of the body that may be logged, where others are secret; a misspelt member may be a secret too.
     _shown_fields: frozenset[str] | None = None
@@ -90,7 +86,7 @@ class RequestLog:
         self._body = {
             name: value if shown is None or name in shown else HIDDEN for name, value in body.items()
         }
-        for member, field in self._named_in_body:
+        for member, field in self._named_in_body.items():
             if isinstance(value := body.get(member), str):
                 self.fields[field] = value
 
@@ -144,7 +140,7 @@ class RequestLog:
         else:
             return
         fields = self.fields
-        named = {name: str(fields[field]) for name, field in FIELDS_OF_EVENTS if field in fields}
+        named = {name: str(fields[field]) for name, field in FIELDS_OF_EVENTS.items() if field in fields}
         reason = f": {self._reason}" if self._reason else ""
         self._context.broker.notifications.notify(
             kind,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from twisted.internet.threads import deferToThreadPool
 
@@ -11,10 +10,21 @@ from stompring.store.retention import LakeBacklog, lake_backlogs
 
 from .api import Call, Response, Steps, route, view_broker
 from .context import awaited
-from .json_schema import Component, Schema, array, boolean, integer, nullable, string, structure, timestamp
+from .json_schema import (
+    Component,
+    JsonObject,
+    Schema,
+    array,
+    boolean,
+    integer,
+    nullable,
+    string,
+    structure,
+    timestamp,
+)
 
 
-def lake(lag: LakeBacklog, now: int) -> dict[str, Any]:
+def lake(lag: LakeBacklog, now: int) -> JsonObject:
     """One lake as JSON."""
     return {
         "lakeID": lag.lake.id,

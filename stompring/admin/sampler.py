@@ -131,7 +131,7 @@ class Sampler:
         self._swept = self._base
         self._broker.directory.on_queue_deleted = self._queue_deleted
         self._set_timer()
-        self._begin(self._first_round())
+        self._run(self._first_round())
 
     def stop(self) -> None:
         """Sample nothing any more."""
@@ -174,14 +174,10 @@ class Sampler:
         if self._round is None and second > memory.second:  # else the last round is still under way
             self._late = second - memory.second
             memory.sampling = self._recent.sampling = second
-            self._begin(self._sample_all())
+            self._run(self._sample_all())
 
-    def _begin(self, work: Iterator[None]) -> None:
-        self._round = work
-        self._run()
-
-    def _run(self) -> None:
-        work = self._round
+    def _run(self, work: Iterator[None] | None = None) -> None:
+        work = self._round = work or self._round
         if work is None:
             return
         begun = now = self.seconds()
@@ -273,16 +269,12 @@ class Sampler:
         ):
             return
         history.changes = changes
-        self._record(queue, history)
-
-    def _record(self, queue: Queue, history: History) -> None:
-        last = history.last
         values = queue_values(queue, last[DELIVERED], last[TO_DISK] + max(0, queue.paged_count - last[PAGED]))
-        changes = history.record(values, self._late)
+        rises = history.record(values, self._late)
         rates = len(QUEUE_RATES)
         for value, before in zip(values[rates:], last[rates:], strict=True):
-            changes.append(value - before)
-        self._count(queue.address, changes)
+            rises.append(value - before)
+        self._count(queue.address, rises)
 
     def _count(self, address: AddressBase, changes: list[int]) -> None:
         """Add changes of a queue to those of its address and of the broker."""

@@ -56,6 +56,8 @@ from .json_schema import (
     TEXT,
     Component,
     Fields,
+    JsonObject,
+    Schema,
     array,
     boolean,
     integer,
@@ -103,7 +105,7 @@ def origin_of(repository: SettingsRepository, address: str, setting: str) -> Ori
     return DEFAULT
 
 
-def of_address(address: Address) -> Iterator[dict[str, Any]]:
+def of_address(address: Address) -> Iterator[JsonObject]:
     """The address-settings in force."""
     repository = services_of(address).directory.settings
     for row in options_of(AddressSettings):
@@ -111,52 +113,44 @@ def of_address(address: Address) -> Iterator[dict[str, Any]]:
         yield shown_setting(row, value, origin_of(repository, address.name, row.name))
 
 
-def of_queue(queue: Queue) -> Iterator[dict[str, Any]]:
+def of_queue(queue: Queue) -> Iterator[JsonObject]:
     """The attributes of a queue. A queue gets values from the address-settings when it is created, and keeps them."""
     configured = configuration_of(queue)
     address, attributes = queue.address, queue.attributes
     repository = services_of(queue).directory.settings
     routing_type = attributes.routing_type
     yield {
+        **dict.fromkeys(SETTING),
         "name": "routingType",
         "element": routing_type.lower(),
         "value": routing_type,
-        "unit": None,
         "source": Source.QUEUE,
-        "match": None,
-        "line": None,
-        "addressSetting": None,
-        "group": None,
         "changeable": False,
         "meaning": "Routing type of the queue.",
     }
     for row in QUEUE_OPTIONS:
         value = getattr(attributes, row.name)
         if not row.inherits:
-            origin = DEFAULT if value == row.default else Origin(Source.QUEUE)
-        elif configured is not None and getattr(configured, row.name) is not None:
-            origin = Origin(Source.QUEUE)
-        elif value != getattr(address.settings, row.inherits):
-            origin = Origin(Source.QUEUE)
+            own = value != row.default
         else:
-            origin = origin_of(repository, address.name, row.inherits)
-        yield shown_setting(row, value, origin)
+            given = None if configured is None else getattr(configured, row.name)
+            own = given is not None or value != getattr(address.settings, row.inherits)
+        inherited = origin_of(repository, address.name, row.inherits) if row.inherits else DEFAULT
+        yield shown_setting(row, value, Origin(Source.QUEUE) if own else inherited)
 
 
 def configuration_of(queue: Queue) -> QueueConfiguration | None:
     """The queue of broker.xml, None for another queue."""
-    if queue.attributes.configured:
-        for address in services_of(queue).configuration.addresses:
-            for configured in address.queues:
-                if configured.name == queue.name:
-                    return configured
-    return None
+    if not queue.attributes.configured:
+        return None
+    addresses = services_of(queue).configuration.addresses
+    return next((one for address in addresses for one in address.queues if one.name == queue.name), None)
 
 
 INHERITED = {row.name: row.xml_name for row in options_of(AddressSettings)}
 
 
-def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
+def shown_setting(row: Option, value: Any, origin: Origin) -> JsonObject:
     """One value as JSON."""
     if isinstance(value, tuple):
         value = [one.name if isinstance(one, PolicyUse) else one for one in value]
@@ -175,29 +169,26 @@ def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
     }
 
 
-SETTING = Component(
-    "Setting",
-    structure(
-        {
-            "name": string("Name in JSON."),
-            "element": string("Name in broker.xml."),
-            "value": {"description": "Value in force. Policies are names."},
-            "unit": string("Unit of a number.", null=True),
-            "source": keyword(
-                Source, "Where the value comes from: the queue itself, an address-setting, or the default."
-            ),
-            "match": string("match of the address-setting.", null=True),
-            "line": integer("Line of the address-setting in broker.xml.", minimum=1, null=True),
-            "addressSetting": string(
-                "Of a queue: the address-setting that provides the value for new queues.", null=True
-            ),
-            "group": string("Group of the setting in docs/settings.md.", null=True),
-            "changeable": boolean("Whether PATCH of the queue changes it."),
-            "meaning": string("Meaning, in Markdown."),
-        }
+SETTING: dict[str, Schema] = {
+    "name": string("Name in JSON."),
+    "element": string("Name in broker.xml."),
+    "value": {"description": "Value in force. Policies are names."},
+    "unit": string("Unit of a number.", null=True),
+    "source": keyword(
+        Source, "Where the value comes from: the queue itself, an address-setting, or the default."
     ),
+    "match": string("match of the address-setting.", null=True),
+    "line": integer("Line of the address-setting in broker.xml.", minimum=1, null=True),
+    "addressSetting": string(
+        "Of a queue: the address-setting that provides the value for new queues.", null=True
+    ),
+    "group": string("Group of the setting in docs/settings.md.", null=True),
+    "changeable": boolean("Whether PATCH of the queue changes it."),
+    "meaning": string("Meaning, in Markdown."),
+}
+SETTINGS = Response(
+    "The settings.", structure({"data": array(Component("Setting", structure(SETTING)), "Settings.")})
 )
-SETTINGS = Response("The settings.", structure({"data": array(SETTING, "Settings.")}))
 
 
 #: The hooks that a policy may override, in the order of `AddressPolicy`.
@@ -208,7 +199,7 @@ HOOKS = [
 ]
 
 
-def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
+def entries(context: AdminContext) -> Iterator[JsonObject]:
     """The broker-plugins in the order of broker.xml."""
     policies = context.policies
     counts = policies.address_counts()
@@ -226,9 +217,7 @@ def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
             "uses": uses,
             "addresses": counts[plugin.name],
             "hooks": list(hooks_of(context, plugin.name, kind)),
-            "lastError": None
-            if last is None
-            else {"time": last.time, "address": last.address, "hook": last.hook, "text": last.text},
+            "lastError": None if last is None else last._asdict(),
         }
 
 
@@ -238,7 +227,7 @@ def first_line(kind: type[AddressPolicy]) -> str:
     return text.strip().partition("\n")[0].strip()
 
 
-def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[dict[str, Any]]:
+def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[JsonObject]:
     """The parameters of a policy with the values of the broker-plugin."""
     given = {one.key: one for one in plugin.properties}
     for parameter in kind.parameters.values():
@@ -255,21 +244,19 @@ def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Ite
         }
 
 
-def uses_of(
-    plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]
-) -> Iterator[dict[str, Any]]:
+def uses_of(plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]) -> Iterator[JsonObject]:
     """The address-settings that name a policy."""
     for entry in settings:
         named: Any = entry.values.get("address_policy", ())
-        uses: list[PolicyUse] = [policy for policy in named if policy.name == plugin.name]
-        for policy in uses:
-            yield {
-                "match": entry.match,
-                "line": policy.line or entry.line,
-                "element": "address-policy",
-                "enabled": policy.enabled,
-                "parameters": {one.key: hidden(one.value) for one in policy.properties},
-            }
+        for policy in named:
+            if policy.name == plugin.name:
+                yield {
+                    "match": entry.match,
+                    "line": policy.line or entry.line,
+                    "element": "address-policy",
+                    "enabled": policy.enabled,
+                    "parameters": {one.key: hidden(one.value) for one in policy.properties},
+                }
         if entry.values.get("address_full_policy") == plugin.name:
             yield {
                 "match": entry.match,
@@ -280,7 +267,7 @@ def uses_of(
             }
 
 
-def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[dict[str, Any]]:
+def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[JsonObject]:
     """The hooks that a policy overrides, and others with an error, as ``timer``."""
     recorded = context.policies.recorded
     overridden = [
@@ -403,13 +390,10 @@ LOGGER_FIELDS: Fields[logging.Logger] = {
 
 def loggers() -> dict[str, logging.Logger]:
     """The root logger and those of `PACKAGES`, by name."""
-    found = {ROOT: logging.getLogger()}
-    for name in sorted(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in PACKAGES:  # also a package that has no lines of its own
-            found[name] = logging.getLogger(name)
-    for package in PACKAGES:
-        found.setdefault(package, logging.getLogger(package))
-    return found
+    known = sorted(logging.root.manager.loggerDict)
+    found = [name for name in known if name.partition(".")[0] in PACKAGES]
+    # a package may have no lines of its own
+    return {name: logging.getLogger(None if name == ROOT else name) for name in (ROOT, *found, *PACKAGES)}
 
 
 LOGGER = object_of("Logger", LOGGER_FIELDS)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from stompring.errors import ConfigurationError, NotFound, Refused
-from stompring.security.access import Decision, Permissions
+from stompring.security.access import Permissions
 from stompring.security.accounts import InvalidUser, UserFiles
 from stompring.session.destination import name_of_others
 from stompring.settings.match import is_internal
@@ -48,6 +48,7 @@ from .json_schema import (
     Component,
     Field,
     Fields,
+    JsonObject,
     Schema,
     array,
     boolean,
@@ -129,7 +130,7 @@ def read_security(call: Call) -> Generator[Any, None, Security]:
     return security
 
 
-def password_of(body: dict[str, Any]) -> str | None:
+def password_of(body: JsonObject) -> str | None:
     """The password in a body. No error shows it."""
     password = body.get("password", "")
     if not isinstance(password, str):
@@ -137,7 +138,7 @@ def password_of(body: dict[str, Any]) -> str | None:
     return password if "password" in body else None
 
 
-def roles_of(body: dict[str, Any]) -> list[str] | None:
+def roles_of(body: JsonObject) -> list[str] | None:
     """The roles in a body. Raises 400."""
     if "roles" not in body:
         return None
@@ -187,7 +188,7 @@ class Inquiry(NamedTuple):
     manages: bool
     sees_all: bool  # whether roles that the user does not have are shown
 
-    def entry(self, permission: PermissionType, address: str, queue: str | None) -> dict[str, Any]:
+    def entry(self, permission: PermissionType, address: str, queue: str | None) -> JsonObject:
         """One permission as JSON."""
         decision = self.rules.decide(self.roles, permission, address, queue)
         refusing = decision.refusing(self.roles, permission)
@@ -195,8 +196,20 @@ class Inquiry(NamedTuple):
         granted = frozenset[str]() if deciding is None else deciding.roles.get(permission, frozenset())
         shown = granted if self.sees_all else granted & self.roles
         match = None if deciding is None else deciding.match
-        reason = self.reason(permission, decision, match, shown, granted)
         allowed = decision.allowed
+        if match is None:
+            reason = f"No <security-setting> matches address {decision.address}: every operation is denied"
+        elif allowed:
+            through = ", ".join(sorted(shown & self.roles))
+            more = f", and {len(decision.entries) - 1} more" if len(decision.entries) > 1 else ""
+            reason = f'<security-setting match="{match}">{more} grants {permission} to {through}'
+        else:
+            own = ", ".join(sorted(self.roles)) or "no role"
+            to = ", ".join(sorted(shown)) if self.sees_all else "other roles"
+            reason = (
+                f'<security-setting match="{match}"> grants {permission} to {to if granted else "no role"}; '
+                f"user {self.user} has {own}"
+            )
         others = name_of_others(permission, address, queue, None)
         if others is not None:
             allowed = False
@@ -218,26 +231,6 @@ class Inquiry(NamedTuple):
             "roles": sorted(shown),
             "reason": reason,
         }
-
-    def reason(
-        self,
-        permission: PermissionType,
-        decision: Decision,
-        match: str | None,
-        shown: frozenset[str],
-        granted: frozenset[str],
-    ) -> str:
-        """Why the permission is granted or denied."""
-        if match is None:
-            return f"No <security-setting> matches address {decision.address}: every operation is denied"
-        if decision.allowed:
-            through = ", ".join(sorted(shown & self.roles))
-            more = f", and {len(decision.entries) - 1} more" if len(decision.entries) > 1 else ""
-            return f'<security-setting match="{match}">{more} grants {permission} to {through}'
-        own = ", ".join(sorted(self.roles)) or "no role"
-        to = ", ".join(sorted(shown)) if self.sees_all else "other roles"
-        to = to if granted else "no role"
-        return f'<security-setting match="{match}"> grants {permission} to {to}; user {self.user} has {own}'
 
 
 # ---- the matrix
@@ -449,7 +442,7 @@ def show_permissions(call: Call) -> Json:
     user = call.query.text("user") or call.user
     roles = frozenset[str]()
     if security is None:
-        data: list[dict[str, Any]] = [
+        data: list[JsonObject] = [
             {
                 "permission": str(permission),
                 "allowed": True,
