@@ -113,13 +113,13 @@ def process_registry(collector: Collector, *, describe: bool = False) -> Collect
 
 
 def labelled_families(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
     name: str,
     text: str,
     labels: Sequence[str],
     samples: Iterable[tuple[str | Sequence[str], float]],
 ) -> Iterator[Metric]:
     """A family with a sample for each value of its label, or for the values of its labels; none without samples."""
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(name, text, labels=labels)
     for values, number in samples:
         family.add_metric((values,) if isinstance(values, str) else values, number)
@@ -139,59 +139,51 @@ class BrokerCollector(Collector):
         policies, diverts = context.broker.policies, context.broker.diverts.by_name
         yield build_family()
         yield from families_of(context, BROKER)
-        for name, text, numbers in (
-            (
-                "stompring_policy_errors_total",
-                "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
-                policies.errors,
-            ),
-            (
-                "stompring_policy_slow_hooks_total",
-                "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
-                policies.slow_hooks,
-            ),
-        ):
-            hooks = ("policy", "hook")
-            yield from labelled_families(CounterMetricFamily, name, text, hooks, numbers.items())
+        hooks = ("policy", "hook")
+        yield from labelled_families(
+            "stompring_policy_errors_total",
+            "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
+            hooks,
+            policies.errors.items(),
+        )
+        yield from labelled_families(
+            "stompring_policy_slow_hooks_total",
+            "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
+            hooks,
+            policies.slow_hooks.items(),
+        )
         for counter in DIVERT:
             copied = [(name, counter.read(divert)) for name, divert in diverts.items()]
-            yield from labelled_families(
-                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), copied
-            )
+            yield from labelled_families(counter.metric, help_text(counter), ("divert",), copied)
         yield from ha_families(context.node, Role.ACTIVE)
         listeners = context.listener_stack
-        certificates = [
-            ((acceptor, each.file, each.subject), each.not_after.timestamp())
-            for acceptor, each in listeners.identities()
-        ]
         yield from labelled_families(
-            GaugeMetricFamily,
             "stompring_certificate_expiry_timestamp_seconds",
             "Expiry time of the certificate chain of an acceptor.",
             ("acceptor", "file", "subject"),
-            certificates,
+            [
+                ((acceptor, each.file, each.subject), each.not_after.timestamp())
+                for acceptor, each in listeners.identities()
+            ],
         )
-        for label, name, text, counts in (
-            (
-                "acceptor",
-                "stompring_tls_failures_total",
-                "Connections closed by a TLS error, most of them in the handshake.",
-                listeners.tls_failures,
-            ),
-            (
-                "acceptor",
-                "stompring_proxy_failures_total",
-                "Connections closed because their PROXY header is missing, invalid or not allowed.",
-                listeners.proxy_failures,
-            ),
-            (
-                "limit",
-                "stompring_refusals_total",
-                "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
-                context.broker.rejections.counts,
-            ),
-        ):
-            yield from labelled_families(CounterMetricFamily, name, text, (label,), counts.items())
+        yield from labelled_families(
+            "stompring_tls_failures_total",
+            "Connections closed by a TLS error, most of them in the handshake.",
+            ("acceptor",),
+            listeners.tls_failures.items(),
+        )
+        yield from labelled_families(
+            "stompring_proxy_failures_total",
+            "Connections closed because their PROXY header is missing, invalid or not allowed.",
+            ("acceptor",),
+            listeners.proxy_failures.items(),
+        )
+        yield from labelled_families(
+            "stompring_refusals_total",
+            "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
+            ("limit",),
+            context.broker.rejections.counts.items(),
+        )
 
 
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:

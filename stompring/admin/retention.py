@@ -8,11 +8,11 @@ from twisted.internet.threads import deferToThreadPool
 
 from stompring.store.retention import LakeBacklog, lake_backlogs
 
-from .api import Call, Response, Steps, route, view_broker
+from .api import Call, Response, Steps, route, view, view_broker
 from .context import awaited
 from .json_schema import (
     Component,
-    JsonObject,
+    Fields,
     Schema,
     array,
     boolean,
@@ -23,29 +23,14 @@ from .json_schema import (
     timestamp,
 )
 
-
-def lake(lag: LakeBacklog, now: int) -> JsonObject:
-    """One lake as JSON."""
-    return {
-        "lakeID": lag.lake.id,
-        "path": lag.lake.name,
-        "ingestedUpTo": lag.lake.time,
-        "filesNotIngested": lag.files,
-        "bytesNotIngested": lag.bytes,
-        "lag": 0 if lag.since is None else max(0, now - lag.since),
-    }
-
-
-LAKE = structure(
-    {
-        "lakeID": string("Id of the lake."),
-        "path": string("Path or URL of the lake."),
-        "ingestedUpTo": timestamp("Time of its last ingest."),
-        "filesNotIngested": integer("Retained files that it lacks, at least in part."),
-        "bytesNotIngested": integer("Bytes of these that it lacks."),
-        "lag": integer("Age of the oldest of these files, in milliseconds."),
-    }
-)
+LAKE: Fields[LakeBacklog] = {
+    "lakeID": string("Id of the lake.", "lake.id"),
+    "path": string("Path or URL of the lake.", "lake.name"),
+    "ingestedUpTo": timestamp("Time of its last ingest.", "lake.time"),
+    "filesNotIngested": integer("Retained files that it lacks, at least in part.", "files"),
+    "bytesNotIngested": integer("Bytes of these that it lacks.", "bytes"),
+    "lag": integer("Age of the oldest of these files, in milliseconds.", "since"),
+}
 FIELDS: Mapping[str, Schema] = {
     "enabled": boolean("Whether the broker has a journal-retention-directory."),
     **nullable(
@@ -62,7 +47,7 @@ FIELDS: Mapping[str, Schema] = {
             "fault": string("Reason why the state of the lakes cannot be read."),
         }
     ),
-    "lakes": array(LAKE, "Lakes that ingest the files."),
+    "lakes": array(structure(LAKE), "Lakes that ingest the files."),
 }
 
 
@@ -91,7 +76,7 @@ def show_retention(call: Call) -> Steps:
         )
     except (OSError, ValueError) as error:
         fault = f"{retention.directory}: {error}"
-    settings = retention.settings
+    settings, now = retention.settings, context.broker.clock.now
     return {
         "enabled": True,
         "directory": str(retention.directory),
@@ -104,5 +89,7 @@ def show_retention(call: Call) -> Steps:
         "period": settings.period,
         "storageLimit": settings.storage_limit,
         "fault": fault,
-        "lakes": [lake(lag, context.broker.clock.now) for lag in lags],
+        "lakes": [
+            {**view(lag, LAKE), "lag": 0 if lag.since is None else max(0, now - lag.since)} for lag in lags
+        ],
     }
