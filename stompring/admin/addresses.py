@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 from stompring.broker import address
 from stompring.broker.address import Address
@@ -107,7 +108,7 @@ FIELDS: Fields[Address] = {
 CHANGEABLE: dict[str, BodyField] = {
     "routingTypes": BodyField(
         "routing_types",
-        choices(RoutingType),
+        partial(choices, RoutingType),
         array(ROUTING_TYPE, "Routing types of the address.", minItems=1),
     ),
     "paused": BodyField("paused", flag, boolean("Pause or resume all queues of the address.")),
@@ -126,8 +127,11 @@ def settings_shown(settings: AddressSettings) -> JsonObject:
 
 def detailed(address: Address) -> JsonObject:
     """All fields, the names of the address's queues, and the address-settings in force for it."""
-    settings = settings_shown(address.settings)
-    return {**view(address, FIELDS), "queues": list(address.queues), "settings": settings}
+    return {
+        **view(address, FIELDS),
+        "queues": list(address.queues),
+        "settings": settings_shown(address.settings),
+    }
 
 
 def set_paused(address: Address, paused: bool) -> None:
@@ -144,7 +148,6 @@ def set_paused(address: Address, paused: bool) -> None:
 
 
 SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}
-FORGOTTEN = structure({"forgotten": integer("Number of duplicate ids that were known.")})
 
 ADDRESS_SCHEMA = object_of("Address", FIELDS)
 ADDRESS_DETAIL = Component(
@@ -238,7 +241,10 @@ def delete_address(call: Call) -> Steps:
 @route(
     "POST /api/v1/addresses/{name}/forget-duplicates",
     edit_address,
-    Response("The number of duplicate ids that were known.", FORGOTTEN),
+    Response(
+        "The number of duplicate ids that were known.",
+        structure({"forgotten": integer("Number of duplicate ids that were known.")}),
+    ),
 )
 def forget_duplicates(call: Call) -> Json:
     """Forget the duplicate ids of an address permanently."""

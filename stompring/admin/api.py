@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import cached_property, wraps
 from http import HTTPStatus
 from io import BytesIO
+from operator import itemgetter
 from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -35,7 +36,7 @@ from stompring.settings.model import PermissionType, RoutingType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
 from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
-from .json_schema import TEXT, Component, Fields, JsonObject, Schema, page_of
+from .json_schema import TEXT, Component, Field, Fields, JsonObject, Schema, page_of
 
 Thing = TypeVar("Thing")
 
@@ -229,8 +230,9 @@ def check_content_type(content_type: str | None, body: LimitedBody, expected: st
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
     if media_type.strip().lower() != expected or charset not in ("", "utf-8"):
         given = f"is {content_type}" if content_type else "is missing"
-        text = f"Content-Type {given}: the body must be {expected} in UTF-8"
-        raise Problem(415, text, {"Accept": expected})
+        raise Problem(
+            415, f"Content-Type {given}: the body must be {expected} in UTF-8", {"Accept": expected}
+        )
     if body.length > BODY_LIMIT:
         raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
 
@@ -307,42 +309,29 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def number(least: int) -> Reader:
+def number(least: int, name: str, value: Any) -> int:
     """A whole number of at least ``least``, or -1 for \"not set\"."""
-
-    def read(name: str, value: Any) -> int:
-        right = isinstance(value, int) and not isinstance(value, bool)
-        if not right or value >= 1 << 63 or (value < least and value != -1):
-            raise invalid(name, f"must be -1 or a whole number of at least {least}, not {_shown(value)}")
-        return int(value)
-
-    return read
+    right = isinstance(value, int) and not isinstance(value, bool)
+    if not right or value >= 1 << 63 or (value < least and value != -1):
+        raise invalid(name, f"must be -1 or a whole number of at least {least}, not {_shown(value)}")
+    return int(value)
 
 
 Word = TypeVar("Word", bound=StrEnum)
 
 
-def choice(kind: type[Word]) -> Callable[[str, Any], Word]:
+def choice(kind: type[Word], name: str, value: Any) -> Word:
     """One of a few words, in capitals."""
-
-    def read(name: str, value: Any) -> Word:
-        if value not in list(kind):
-            raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
-        return kind(value)
-
-    return read
+    if value not in list(kind):
+        raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
+    return kind(value)
 
 
-def choices(kind: type[StrEnum]) -> Reader:
+def choices(kind: type[Word], name: str, value: Any) -> frozenset[Word]:
     """A list of one or more of a few words."""
-    one = choice(kind)
-
-    def read(name: str, value: Any) -> frozenset[StrEnum]:
-        if not isinstance(value, list) or not value:
-            raise invalid(name, f"must be a list of {' or '.join(kind)}, not {_shown(value)}")
-        return frozenset(one(name, item) for item in value)
-
-    return read
+    if not isinstance(value, list) or not value:
+        raise invalid(name, f"must be a list of {' or '.join(kind)}, not {_shown(value)}")
+    return frozenset(choice(kind, name, item) for item in value)
 
 
 def read_fields(body: JsonObject, fields: Mapping[str, BodyField]) -> JsonObject:
@@ -364,7 +353,7 @@ def optional(body: JsonObject, name: str) -> str | None:
 
 def routing_type(body: JsonObject) -> RoutingType | None:
     """The routing type in a body, None without one. Raises 400."""
-    return choice(RoutingType)("routingType", body["routingType"]) if "routingType" in body else None
+    return choice(RoutingType, "routingType", body["routingType"]) if "routingType" in body else None
 
 
 def message_number(identifier: str, queue_number: int) -> int:
@@ -456,8 +445,9 @@ class Route:
     @cached_property
     def query_names(self) -> frozenset[str]:
         """The parameters of the query."""
-        named = (parameter.name for parameter in self.parameters if parameter.where == "query")
-        return frozenset((*named, *self.filters))
+        return frozenset(
+            (*(parameter.name for parameter in self.parameters if parameter.where == "query"), *self.filters)
+        )
 
     @property
     def changes(self) -> bool:
@@ -635,17 +625,18 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
     keeps those that have the value. ``sort`` is a field, with ``-`` before it for the other direction. Raises 400.
     """
     page, size = paging(query)
-    keep, key, backwards = _filter(query, fields, searched), *_order(query, fields)
+    keep, order = _filter(query, fields, searched), _order(query, fields)
     selected = things
-    if keep is not None or key is not None:
+    if keep is not None or order is not None:
         found: list[tuple[Any, Thing]] = []
         for index, thing in enumerate(things):
             if keep is None or keep(thing):
-                found.append((None if key is None else key(thing), thing))
+                value = None if order is None else order.read(thing)
+                found.append(((value is not None, value), thing))
             if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
                 yield
-        if key is not None:
-            found.sort(key=lambda pair: pair[0], reverse=backwards)
+        if order is not None:
+            found.sort(key=itemgetter(0), reverse=(query.text("sort") or "").startswith("-"))
         selected = [thing for _, thing in found]
     items = []
     for index, thing in enumerate(selected[(page - 1) * size : page * size]):
@@ -716,19 +707,15 @@ def _has(value: object, want: str) -> bool:
     return json.dumps(value) == want
 
 
-def _order(query: Query, fields: Fields[Thing]) -> tuple[Callable[[Thing], Any] | None, bool]:
+def _order(query: Query, fields: Fields[Thing]) -> Field[Thing] | None:
+    """The field to sort by. Raises 400."""
     sort = query.text("sort")
     if not sort:
-        return None, False
-    sorted_by = fields.get(sort.removeprefix("-"))
-    if sorted_by is None:
-        raise Problem(400, f"sort: unknown field {sort.removeprefix('-')!r}", parameter="sort")
-
-    def key(thing: Thing) -> tuple[bool, Any]:
-        value = sorted_by.read(thing)
-        return value is not None, value
-
-    return key, sort.startswith("-")
+        return None
+    name = sort.removeprefix("-")
+    if name not in fields:
+        raise Problem(400, f"sort: unknown field {name!r}", parameter="sort")
+    return fields[name]
 
 
 def check_origin(origin: str | None, host: str | None) -> None:
@@ -805,8 +792,7 @@ def check_login(
         return None
     by_certificate = authorization is None and certificate is not None
     user, password = (None, None) if by_certificate else _credentials(authorization)
-    credentials = Credentials(user, password, host, certificate)
-    return security.logins.log_in(credentials).addErrback(_refusal)
+    return security.logins.log_in(Credentials(user, password, host, certificate)).addErrback(_refusal)
 
 
 def _refusal(failure: Failure) -> Failure:

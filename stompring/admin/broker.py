@@ -393,17 +393,19 @@ def ready(call: Call) -> Answer:
     disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
     draining, replication_fault = context.drain.since is not None, context.replication_fault
     up = not (missing or context.stopping or draining or disk_fault or store_fault or replication_fault)
-    details = {
-        "status": "UP" if up else "DOWN",
-        "stopping": context.stopping,
-        "draining": draining,
-        "listeners": open_ports,
-        "missingListeners": missing,
-        "diskFault": disk_fault,
-        "storeFault": store_fault,
-        "replicationFault": replication_fault,
-    }
-    return json_answer(details, status=200 if up else 503)
+    return json_answer(
+        {
+            "status": "UP" if up else "DOWN",
+            "stopping": context.stopping,
+            "draining": draining,
+            "listeners": open_ports,
+            "missingListeners": missing,
+            "diskFault": disk_fault,
+            "storeFault": store_fault,
+            "replicationFault": replication_fault,
+        },
+        status=200 if up else 503,
+    )
 
 
 @route("GET /api/v1/broker", view_broker, Response("The broker.", object_of("Broker", FIELDS)))

@@ -244,8 +244,7 @@ def list_consumers(call: Call) -> Listed[ConsumerView]:
 )
 def list_queue_consumers(call: Call) -> list[ConsumerView]:
     """List the consumers of one queue."""
-    queue = call.directory.queue(call.names["name"])
-    return list(_of_queue(call.context, queue))
+    return list(_of_queue(call.context, call.directory.queue(call.names["name"])))
 
 
 @listing("/api/v1/connections", view_broker, "connections", CONNECTION, FIELDS, searched="connectionID")
@@ -263,10 +262,12 @@ def list_connections(call: Call) -> list[Session]:
 def show_connection(call: Call) -> Json:
     """Show one connection."""
     session = session_of(call)
-    consumers = [
-        view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()
-    ]
-    return {**view(session, FIELDS), "subscriptions": consumers}
+    return {
+        **view(session, FIELDS),
+        "subscriptions": [
+            view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()
+        ],
+    }
 
 
 @route(

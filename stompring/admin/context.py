@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import count
 from types import GeneratorType
 from typing import Any, Protocol, TypeVar, cast
@@ -62,18 +63,21 @@ def make_cooperator(reactor: Any) -> Cooperator:
     return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
 
 
+def _called(begin: Callable[[Callable[[], None]], object]) -> Deferred[None]:
+    """Fires when ``begin`` calls what it is given."""
+    deferred: Deferred[None] = Deferred()
+    begin(lambda: deferred.callback(None))
+    return deferred
+
+
 def page_read(wait: PageRead) -> Deferred[None]:
     """Fires when the page has been read and the iteration can continue."""
-    deferred: Deferred[None] = Deferred()
-    wait.then(lambda: deferred.callback(None))
-    return deferred
+    return _called(wait.then)
 
 
 def background_done(background: Background, key: object) -> Deferred[None]:
     """Fires when the background work on that queue is complete."""
-    deferred: Deferred[None] = Deferred()
-    background.after(key, lambda: deferred.callback(None))
-    return deferred
+    return _called(partial(background.after, key))
 
 
 Result = TypeVar("Result")

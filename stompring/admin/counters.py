@@ -64,8 +64,13 @@ class Counter(Generic[Thing]):
         text = self.description or self.help.replace("1 while", "True while")
         unit = "Milliseconds." if self.scale == 0.001 else ""
         description = " ".join(part for part in (text, unit, self.null) if part)
-        bounds = {} if self.type == "boolean" else {"minimum": self.minimum}
-        return typed(self.type, description, "", bool(self.null), bounds)
+        return typed(
+            self.type,
+            description,
+            "",
+            bool(self.null),
+            ({} if self.type == "boolean" else {"minimum": self.minimum}),
+        )
 
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> tuple[Counter[Any], ...]:

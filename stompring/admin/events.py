@@ -82,8 +82,7 @@ def _answer(call: Call, history: History | None, names: Sequence[str]) -> Json:
     name = call.query.text("resolution")
     resolution = 0 if name is None else NAMES.get(name)
     if resolution is None:
-        text = f"resolution must be {', '.join(NAMES)}, not {name!r}"
-        raise Problem(400, text, parameter="resolution")
+        raise Problem(400, f"resolution must be {', '.join(NAMES)}, not {name!r}", parameter="resolution")
     seconds, most = RESOLUTIONS[resolution]
     sampler = call.context.sampler
     shift = sampler.shift()
@@ -105,14 +104,18 @@ def _response(rates: Sequence[str], gauges: Sequence[str]) -> Response:
         name: array(point, f"{SERIES[name]}{' Per second.' if name in rates else ''}")
         for name in (*rates, *gauges)
     }
-    schema = structure(
-        {
-            "resolution": integer("Length of a point in milliseconds.", minimum=1000),
-            "start": integer("Beginning of the first point. Milliseconds since the epoch.", minimum=None),
-            "series": structure(series, "One number per point, the oldest first; null where it is unknown."),
-        }
+    return Response(
+        "The points.",
+        structure(
+            {
+                "resolution": integer("Length of a point in milliseconds.", minimum=1000),
+                "start": integer("Beginning of the first point. Milliseconds since the epoch.", minimum=None),
+                "series": structure(
+                    series, "One number per point, the oldest first; null where it is unknown."
+                ),
+            }
+        ),
     )
-    return Response("The points.", schema)
 
 
 RESOLUTION = Parameter(
@@ -142,8 +145,9 @@ def _history(
         def answer(call: Call) -> Json:
             return _answer(call, find(call), (*rates, *gauges))
 
-        response = _response(rates, gauges)
-        return route(where, permissions, response, parameters=(*parameters, RESOLUTION, SINCE))(answer)
+        return route(
+            where, permissions, _response(rates, gauges), parameters=(*parameters, RESOLUTION, SINCE)
+        )(answer)
 
     return make
 
@@ -252,10 +256,10 @@ class EventStream:
         try:
             if since is not None:
                 if notifications.has_lost(since):
-                    text = (
-                        f"events after {since} are not known: the broker was restarted, or they were too many"
+                    yield self._notice(
+                        EVENTS_LOST,
+                        f"events after {since} are not known: the broker was restarted, or they were too many",
                     )
-                    yield self._notice(EVENTS_LOST, text)
                     since = since if since <= notifications.last_id else 0
                 self._waiting.extend(event for event in notifications.since(since) if self._wants(event))
             notifications.listeners[self._add] = None
@@ -284,8 +288,10 @@ class EventStream:
 
     def _next_piece(self) -> bytes:
         waiting = self._waiting
-        events = [waiting.popleft() for _ in range(min(len(waiting), EVENTS_PER_PIECE))]
-        return b"".join(_piece(event.type, described(event), event.id) for event in events)
+        return b"".join(
+            _piece(event.type, described(event), event.id)
+            for event in [waiting.popleft() for _ in range(min(len(waiting), EVENTS_PER_PIECE))]
+        )
 
     def _add(self, event: Event) -> None:
         if self._wants(event):
@@ -394,8 +400,11 @@ def show_events(call: Call) -> Answer | Json:
     if EVENT_STREAM in call.accept.lower():
         if len(notifications.listeners) >= MAX_STREAMS:
             raise Problem(503, f"More than {MAX_STREAMS} streams of events are open", {"Retry-After": "10"})
-        stream = EventStream(call, types)
-        return Answer(stream.pieces(since), content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
+        return Answer(
+            EventStream(call, types).pieces(since),
+            content_type=EVENT_STREAM,
+            headers={"X-Accel-Buffering": "no"},
+        )
     size = call.query.number("size", MAX_SIZE, 1, MAX_SIZE)
     found = [event for event in notifications.since(since or 0) if not types or event.type in types]
     return {"data": [described(event) for event in found[-size:]], "count": len(found)}

@@ -156,8 +156,9 @@ class StaticFile(NamedTuple):
         compressed = None if path.suffix in COMPRESSED else gzip.compress(content, 6, mtime=0)
         if compressed is not None and len(compressed) >= len(content):
             compressed = None
-        tag = hashlib.sha256(content).hexdigest()[:32]
-        return cls(version, content, compressed, tag, CONTENT_TYPES[path.suffix])
+        return cls(
+            version, content, compressed, hashlib.sha256(content).hexdigest()[:32], CONTENT_TYPES[path.suffix]
+        )
 
 
 class ConsoleFiles:
@@ -180,8 +181,11 @@ class ConsoleFiles:
             key = tuple(segments)
             known = self._files.get(key)
             if known is None or known.version != version:
-                inside = path.resolve().is_relative_to(self._directory.resolve())
-                if not inside or not path.is_file() or status.st_size > MAX_FILE:
+                if (
+                    not path.resolve().is_relative_to(self._directory.resolve())
+                    or not path.is_file()
+                    or status.st_size > MAX_FILE
+                ):
                     return None
                 known = self._files[key] = StaticFile.read(path, version)
         except OSError:
@@ -225,10 +229,9 @@ def console_answer(
         )
     zipped = file.compressed if accepts_gzip(header("accept-encoding")) else None
     tag = f'"{file.tag}"' if zipped is None else f'"{file.tag}-gzip"'
-    sources = " ".join(("'self'", *web_sockets(context, header("host"))))
     sent = {
         **HEADERS,
-        "Content-Security-Policy": POLICY.format(sources),
+        "Content-Security-Policy": POLICY.format(" ".join(("'self'", *web_sockets(context, header("host"))))),
         "ETag": tag,
         "Vary": "Accept-Encoding",
     }
@@ -413,8 +416,12 @@ class AdminChannel(HTTPChannel):
 
     def _request_timed_out(self) -> None:
         self._request_timer = None
-        text = f"The request is not complete after {REQUEST_TIME:.0f} seconds"
-        self._refuse(LimitReached(text, "http-request-time", 408), close=False)
+        self._refuse(
+            LimitReached(
+                f"The request is not complete after {REQUEST_TIME:.0f} seconds", "http-request-time", 408
+            ),
+            close=False,
+        )
         self.timeoutConnection()  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
@@ -428,8 +435,7 @@ class AdminChannel(HTTPChannel):
         if header == b"Content-Length" and data.isdigit():
             data = data.lstrip(b"0") or b"0"
             if len(data) > len(str(DISCARD_LIMIT)) or int(data) > DISCARD_LIMIT:
-                text = f"The body is longer than {BODY_LIMIT} bytes"
-                self._refuse(LimitReached(text, "http-body", 413))
+                self._refuse(LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413))
                 return False
         return bool(super()._maybeChooseTransferDecoder(header, data))  # type: ignore[no-untyped-call]
 
@@ -438,8 +444,13 @@ class AdminChannel(HTTPChannel):
         self._head_too_large()
 
     def _head_too_large(self) -> None:
-        text = f"The request head exceeds {self.totalHeadersSize} bytes or {self.maxHeaders} headers"
-        self._refuse(LimitReached(text, "http-head", 431))
+        self._refuse(
+            LimitReached(
+                f"The request head exceeds {self.totalHeadersSize} bytes or {self.maxHeaders} headers",
+                "http-head",
+                431,
+            )
+        )
 
     # ---- answers
 
@@ -615,8 +626,9 @@ class RequestHandler(Responder):
         try:
             segments = self._segments()
             if is_console(segments):
-                found = console_answer(self._context, self._console, self._method, segments, self._header)
-                self._write(found)
+                self._write(
+                    console_answer(self._context, self._console, self._method, segments, self._header)
+                )
                 return
             check_fetch_site(self._header("sec-fetch-site"))
             route, names = self._routes.find(self._method, segments)
@@ -643,8 +655,9 @@ class RequestHandler(Responder):
     def _listens_on(self) -> str:
         here = self._request.getHost()
         bound = getattr(here, "port", None)
-        configured = (host for _, host, port in self._context.listening if port == bound)
-        return next(configured, getattr(here, "host", ""))
+        return next(
+            (host for _, host, port in self._context.listening if port == bound), getattr(here, "host", "")
+        )
 
     # ---- the route
 
@@ -868,7 +881,10 @@ def admin_routes() -> Routes:
 def admin_site(service: AdminContext, console: Path = DIRECTORY) -> AdminSite:
     """The site of an HTTP acceptor, with the files of the ``console`` in a directory."""
     files, routes = ConsoleFiles(console), admin_routes()
-    resource = AdminResource(lambda request: RequestHandler(request, service, files, routes).handle())
-    site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
+    site = AdminSite(
+        AdminResource(lambda request: RequestHandler(request, service, files, routes).handle()),
+        timeout=IDLE,
+        reactor=service.reactor,
+    )  # type: ignore[no-untyped-call]
     site.connection_limit = HttpConnectionLimit(service.broker.rejections.add, service.broker.unfinished)
     return site

@@ -44,7 +44,7 @@ from . import addresses, broker, queues
 from .api import Answer, Call, Query, Routes, encode, synced
 from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
 from .http import admin_routes
-from .json_schema import JsonObject
+from .json_schema import Fields, JsonObject
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
 #: The result of an operation without one: the reply has no body.
@@ -179,8 +179,7 @@ def _names(operation: str) -> Callable[[Target], Any]:
     """The names of all that a list has."""
 
     def read(target: Target) -> Steps:
-        items = yield from target.all_of(operation)
-        return [item["name"] for item in items]
+        return [item["name"] for item in (yield from target.all_of(operation))]
 
     return read
 
@@ -226,7 +225,7 @@ def _uptime(target: Target) -> str:
 
 
 #: The fields of the HTTP API, each of which is an attribute.
-FIELDS: Mapping[str, JsonObject] = {
+FIELDS: Mapping[str, Fields[Any]] = {
     "broker": broker.FIELDS,
     "address": addresses.FIELDS,
     "queue": queues.FIELDS,
@@ -272,9 +271,7 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
     },
     "address": {
         "Address": attrgetter("address.name"),
-        "QueueNames": lambda t: list(t.address.queues),
-        "AllQueueNames": lambda t: list(t.address.queues),
-        "BindingNames": lambda t: list(t.address.queues),
+        **dict.fromkeys(("QueueNames", "AllQueueNames", "BindingNames"), lambda t: list(t.address.queues)),
         "RemoteQueueNames": lambda t: [],
         "RoutingTypesAsJSON": lambda t: _as_json(addresses.FIELDS["routingTypes"].read(t.address)),
         "NumberOfMessages": attrgetter("address.message_count"),
@@ -396,8 +393,9 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
     ):
         return Operation(name, "", lambda target: target.attribute(getter), False)
     if not signatures:
-        text = f"{_article(kind)} has no operation {name[:100]!r}"
-        raise Refused(with_suggestion(text, name, list(OPERATIONS[kind])))
+        raise Refused(
+            with_suggestion(f"{_article(kind)} has no operation {name[:100]!r}", name, list(OPERATIONS[kind]))
+        )
     known = "; ".join(
         f"{name}({', '.join(LETTERS[letter][0] for letter in each.parameters)})" for each in signatures
     )
@@ -421,53 +419,41 @@ def _words(text: str | None) -> list[str]:
 
 # ---- operations that call one route
 
-#: The members that a parameter adds to those of the parameters before it.
-Members = Callable[["Target", JsonObject, Any], JsonObject]
+#: The members of a call for the value of a parameter.
+Members = Callable[[Any], JsonObject]
 
 
 def _member(name: str) -> Members:
-    return lambda target, body, value: {} if value is None else {name: value}
+    return lambda value: {} if value is None else {name: value}
 
 
 def _filter(name: str) -> Members:
-    return lambda target, body, value: {name: value} if value else {}
-
-
-def _queue_members(target: Target, body: object, name: str) -> JsonObject:
-    queue = target.directory.queue(name)
-    return {"queue": queue.name, "address": queue.address.name}
-
-
-def _check_address(target: Target, body: JsonObject, create: bool) -> JsonObject:
-    if not create:
-        target.directory.address(body["address"])
-    return {}
+    return lambda value: {name: value} if value else {}
 
 
 #: The parameters of operations that call one route: the letter of `Operation`, and the members of `Target.call`.
 PARAMETERS: Mapping[str, tuple[str, Members]] = {
-    **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID")},
+    **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID", "queue")},
     **{name: ("s", _member(name)) for name in ("routingType", "user")},
     **{name: ("i", _member(name)) for name in ("maxConsumers", "priority", "page", "size")},
     **{name: ("b", _member(name)) for name in ("durable", "purgeOnNoConsumers", "exclusive", "force")},
     "newPassword": ("s", _member("password")),
-    "roles": ("s", lambda target, body, text: {} if text is None else {"roles": _words(text)}),
-    "routingTypes": ("s", lambda target, body, text: {"routingTypes": _words(text)} if _words(text) else {}),
-    "newRoutingTypes": ("s", lambda target, body, text: {"routingTypes": _words(text)}),
-    "createAddress": ("b", _check_address),
-    "group": ("s", lambda target, body, group: {"group": group}),
+    "roles": ("s", lambda text: {} if text is None else {"roles": _words(text)}),
+    "routingTypes": ("s", lambda text: {"routingTypes": _words(text)} if _words(text) else {}),
+    "newRoutingTypes": ("s", lambda text: {"routingTypes": _words(text)}),
+    "createAddress": ("b", lambda create: {"createAddress": create}),
+    "group": ("s", lambda group: {"group": group}),
     "filter": ("s", _filter("filter")),
     "nameOrAll": ("s", _filter("name")),
     "routingTypeOrAll": ("s", _filter("routingType")),
-    "message": ("i", lambda target, body, number: {"messages": [str(number)]}),
-    "number": ("i", lambda target, body, number: {"id": str(number)}),
-    "queue": ("n", _queue_members),
-    "limit": ("i", lambda target, body, limit: {"limit": limit or -1}),
-    "positiveLimit": ("i", lambda target, body, limit: {"limit": limit if limit > 0 else -1}),
+    "message": ("i", lambda number: {"messages": [str(number)]}),
+    "number": ("i", lambda number: {"id": str(number)}),
+    "limit": ("i", lambda limit: {"limit": limit or -1}),
+    "positiveLimit": ("i", lambda limit: {"limit": limit if limit > 0 else -1}),
     # of Artemis, without effect: messages per transaction, whether duplicates are rejected, whether the pause survives
     # a restart, whether the password is stored as it is
-    "flush": ("i", lambda target, body, number: {}),
-    **{name: ("b", lambda target, body, value: {}) for name in ("reject", "persist", "plaintext")},
+    "flush": ("i", lambda number: {}),
+    **{name: ("b", lambda value: {}) for name in ("reject", "persist", "plaintext")},
 }
 
 
@@ -493,7 +479,11 @@ def forward(
         def run(target: Target, *values: Any, parameters: Any = parameters) -> Steps:
             given: JsonObject = dict(fixed)
             for (_, members), value in zip(parameters, values, strict=True):
-                given |= members(target, given, value)
+                given |= members(value)
+            if "queue" in given:  # must exist: a move creates none
+                given["address"] = target.directory.queue(given["queue"]).address.name
+            if not given.pop("createAddress", True):
+                target.directory.address(given["address"])  # raises `NotFound`
             call: Callable[..., Steps] = target.all_of if every else target.call
             return result((yield from call(route, **given)))
 
@@ -554,12 +544,12 @@ def _address_text(detail: JsonObject) -> str:
     return f"Address [name={detail['name']}, routingTypes={{{kinds}}}, autoCreated={created}]"
 
 
-forward("queue", "removeMessages", "removeMessages", _done, "filter", "flush filter", "flush filter limit")
-forward("queue", "removeAllMessages", "purgeQueue", lambda answer: answer["removed"])
-forward("queue", "expireMessages", "expireMessages", _done, "filter")
-forward("queue", "expireMessage", "expireMessages", _any_done, "message")
-forward(
-    "queue",
+on_broker, on_address, on_queue = (partial(forward, kind) for kind in ("broker", "address", "queue"))
+on_queue("removeMessages", "removeMessages", _done, "filter", "flush filter", "flush filter limit")
+on_queue("removeAllMessages", "purgeQueue", lambda answer: answer["removed"])
+on_queue("expireMessages", "expireMessages", _done, "filter")
+on_queue("expireMessage", "expireMessages", _any_done, "message")
+on_queue(
     "moveMessages",
     "moveMessages",
     _done,
@@ -568,32 +558,30 @@ forward(
     "flush filter queue reject",
     "flush filter queue reject positiveLimit",
 )
-forward("queue", "moveMessage", "moveMessages", _any_done, "message queue", "message queue reject")
-forward("queue", "copyMessage", "copyMessages", _any_done, "message queue")
-forward("queue", "retryMessages", "retryMessages", _done, "", "filter", keepOrigin=True)
-forward("queue", "retryMessage", "retryMessages", _any_done, "message", keepOrigin=True)
-forward("queue", "sendMessagesToDeadLetterAddress", "sendMessagesToDeadLetterAddress", _sent, "filter")
-forward(
-    "queue",
+on_queue("moveMessage", "moveMessages", _any_done, "message queue", "message queue reject")
+on_queue("copyMessage", "copyMessages", _any_done, "message queue")
+on_queue("retryMessages", "retryMessages", _done, "", "filter", keepOrigin=True)
+on_queue("retryMessage", "retryMessages", _any_done, "message", keepOrigin=True)
+on_queue("sendMessagesToDeadLetterAddress", "sendMessagesToDeadLetterAddress", _sent, "filter")
+on_queue(
     "sendMessageToDeadLetterAddress",
     "sendMessagesToDeadLetterAddress",
     lambda task: _sent(task) > 0,
     "message",
 )
-forward("queue", "changeMessagesPriority", "changeMessagesPriority", _done, "filter priority")
-forward("queue", "changeMessagePriority", "changeMessagesPriority", _any_done, "message priority")
-forward("queue", "deliverScheduledMessage", "deliverScheduled", _void, "number")
-forward("queue", "pause", "changeQueue", _void, "", "persist", paused=True)
-forward("queue", "resume", "changeQueue", _void, paused=False)
-forward("queue", "enable", "changeQueue", _void, enabled=True)
-forward("queue", "disable", "changeQueue", _void, enabled=False)
-forward("queue", "resetAllGroups", "resetGroups", _void)
-forward("queue", "resetGroup", "resetGroups", _void, "group")
-forward("address", "pause", "changeAddress", _void, "", "persist", paused=True)
-forward("address", "resume", "changeAddress", _void, paused=False)
-forward("address", "clearDuplicateIdCache", "forgetDuplicates", lambda answer: answer["forgotten"] > 0)
-forward(
-    "broker",
+on_queue("changeMessagesPriority", "changeMessagesPriority", _done, "filter priority")
+on_queue("changeMessagePriority", "changeMessagesPriority", _any_done, "message priority")
+on_queue("deliverScheduledMessage", "deliverScheduled", _void, "number")
+on_queue("pause", "changeQueue", _void, "", "persist", paused=True)
+on_queue("resume", "changeQueue", _void, paused=False)
+on_queue("enable", "changeQueue", _void, enabled=True)
+on_queue("disable", "changeQueue", _void, enabled=False)
+on_queue("resetAllGroups", "resetGroups", _void)
+on_queue("resetGroup", "resetGroups", _void, "group")
+on_address("pause", "changeAddress", _void, "", "persist", paused=True)
+on_address("resume", "changeAddress", _void, paused=False)
+on_address("clearDuplicateIdCache", "forgetDuplicates", lambda answer: answer["forgotten"] > 0)
+on_broker(
     "createQueue",
     "createQueue",
     _void,
@@ -605,8 +593,7 @@ forward(
     "address name filter durable routingType",
     "address routingType name filter durable maxConsumers purgeOnNoConsumers createAddress",
 )
-forward(
-    "broker",
+on_broker(
     "updateQueue",
     "changeQueue",
     _attributes_as_json,
@@ -614,13 +601,12 @@ forward(
     "name routingType maxConsumers purgeOnNoConsumers exclusive",
     "name routingType maxConsumers purgeOnNoConsumers exclusive user",
 )
-forward("broker", "createAddress", "createAddress", _address_text, "name routingTypes")
-forward("broker", "updateAddress", "changeAddress", _address_text, "name newRoutingTypes")
-forward("broker", "deleteAddress", "deleteAddress", _void, "name", "name force")
-forward("broker", "getAddressInfo", "address", _address_text, "name", changes=False)
-forward("broker", "reloadConfigurationFile", "reload", _void)
-forward(
-    "broker",
+on_broker("createAddress", "createAddress", _address_text, "name routingTypes")
+on_broker("updateAddress", "changeAddress", _address_text, "name newRoutingTypes")
+on_broker("deleteAddress", "deleteAddress", _void, "name", "name force")
+on_broker("getAddressInfo", "address", _address_text, "name", changes=False)
+on_broker("reloadConfigurationFile", "reload", _void)
+on_broker(
     "addUser",
     "createUser",
     _void,
@@ -628,8 +614,7 @@ forward(
     "name password roles plaintext",
     secret=(1,),
 )
-forward(
-    "broker",
+on_broker(
     "resetUser",
     "changeUser",
     _void,
@@ -638,7 +623,7 @@ forward(
     "name newPassword roles plaintext",
     secret=(1,),
 )
-forward("broker", "removeUser", "deleteUser", _void, "name")
+on_broker("removeUser", "deleteUser", _void, "name")
 for _verb in ("start", "stop", "pause", "resume"):
     forward("bridge", _verb, f"{_verb}Bridge", _void)
 
@@ -682,10 +667,9 @@ def _maps_with_bodies(page: JsonObject) -> list[JsonObject]:
 
 
 for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(page)))):
-    forward("queue", f"listScheduledMessages{_ending}", "listScheduled", _result, changes=False, bodyLimit=0)
+    on_queue(f"listScheduledMessages{_ending}", "listScheduled", _result, changes=False, bodyLimit=0)
     # as in Artemis, a list with a filter has no scheduled and no delivering messages
-    forward(
-        "queue",
+    on_queue(
         f"listMessages{_ending}",
         "listMessages",
         _result,
@@ -694,8 +678,7 @@ for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(pag
         bodyLimit=0,
         state="pending",
     )
-forward(
-    "queue",
+on_queue(
     "browse",
     "listMessages",
     _maps_with_bodies,
@@ -779,8 +762,9 @@ def send_message(
     security = target.context.security
     login = None
     if security is not None and user is not None:
-        host = target.request.peer.rpartition(":")[0]
-        login = yield from awaited(security.logins.log_in(Credentials(user, password, host, None)))
+        login = yield from awaited(
+            security.logins.log_in(Credentials(user, password, target.request.peer.rpartition(":")[0], None))
+        )
     sent = yield from target.call(
         "sendMessages",
         login,
@@ -862,8 +846,6 @@ def roles_as_json(target: Target, match: str) -> str:
     entries = () if security is None else security.authority.permissions.decide(
         frozenset(), PermissionType.SEND, match
     ).entries  # fmt: skip
-    granted = [entry.roles.get(permission, frozenset()) for entry in entries for permission in PermissionType]
-    names = sorted(set().union(*granted))
     return _as_json(
         [
             {
@@ -873,7 +855,9 @@ def roles_as_json(target: Target, match: str) -> str:
                     for permission in PermissionType
                 },
             }
-            for name in names
+            for name in sorted(
+                {role for entry in entries for roles in entry.roles.values() for role in roles}
+            )
         ]
     )
 
@@ -883,8 +867,9 @@ def roles_as_json(target: Target, match: str) -> str:
 
 @operation("broker", "listAddresses", "s")
 def list_addresses(target: Target, separator: str | None) -> str:
-    names = target.directory.addresses
-    return (separator or ",").join(sorted(name for name in names if not is_internal(name)))
+    return (separator or ",").join(
+        sorted(name for name in target.directory.addresses if not is_internal(name))
+    )
 
 
 #: The fields of lists, by Artemis's names, where they differ from those of the HTTP API.
@@ -997,18 +982,17 @@ _CONSUMERS = _objects(
 )
 
 
-listed = partial(forward, every=True, changes=False)
-listed("broker", "getQueueNames", "listQueues", _column("name"), "routingTypeOrAll")
-listed("broker", "listConnectionIDs", "listConnections", _column("connectionID"))
-listed("broker", "listConnectionsAsJSON", "listConnections", _CONNECTIONS)
-listed("broker", "listSessions", "listConnections", _column("connectionID"), "connectionID")
-listed("broker", "listSessionsAsJSON", "listConnections", _SESSIONS, "connectionID")
-listed("broker", "listAllSessionsAsJSON", "listConnections", _SESSIONS)
-listed("broker", "listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
-listed("broker", "listConsumersAsJSON", "listConsumers", _CONSUMERS, "connectionID")
-listed("queue", "listConsumersAsJSON", "listQueueConsumers", _CONSUMERS)
+listed = partial(on_broker, every=True, changes=False)
+listed("getQueueNames", "listQueues", _column("name"), "routingTypeOrAll")
+listed("listConnectionIDs", "listConnections", _column("connectionID"))
+listed("listConnectionsAsJSON", "listConnections", _CONNECTIONS)
+listed("listSessions", "listConnections", _column("connectionID"), "connectionID")
+listed("listSessionsAsJSON", "listConnections", _SESSIONS, "connectionID")
+listed("listAllSessionsAsJSON", "listConnections", _SESSIONS)
+listed("listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
+listed("listConsumersAsJSON", "listConsumers", _CONSUMERS, "connectionID")
+on_queue("listConsumersAsJSON", "listQueueConsumers", _CONSUMERS, every=True, changes=False)
 listed(
-    "broker",
     "listUser",
     "listUsers",
     _objects(lambda item: {}, username="name", roles="roles"),
@@ -1045,13 +1029,19 @@ def close_connection(target: Target, number: str) -> Steps:
 @operation("broker", "closeConnectionsForAddress", "n", changes=True)
 def close_connections_for_address(target: Target, host: str) -> Steps:
     found = yield from target.all_of("listConnections")
-    numbers = [each["connectionID"] for each in found if _host(each["remoteAddress"]) == host]
-    return (yield from _close(target, numbers))
+    return (
+        yield from _close(
+            target, [each["connectionID"] for each in found if _host(each["remoteAddress"]) == host]
+        )
+    )
 
 
 def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
-    found = yield from target.all_of(route, **{field: value})
-    return (yield from _close(target, [each["connectionID"] for each in found]))
+    return (
+        yield from _close(
+            target, [each["connectionID"] for each in (yield from target.all_of(route, **{field: value}))]
+        )
+    )
 
 
 operation("broker", "closeConnectionsForUser", "n", changes=True)(
@@ -1225,8 +1215,11 @@ class Exchange:
             self.operation = found = find_operation(kind, operation, self._values)
             self.changes = found.changes
             self._check_permission(found.name, views)
-            target = Target(self.context, self.routes, request, kind, name)
-            return (yield from result_of(found.function(target, *self._values)))
+            return (
+                yield from result_of(
+                    found.function(Target(self.context, self.routes, request, kind, name), *self._values)
+                )
+            )
         if attribute is None:
             raise Refused("The request has neither _AMQ_OperationName nor _AMQ_Attribute")
         attribute = find_attribute(kind, attribute)

@@ -241,8 +241,13 @@ def body_format(query: Query) -> BodyFormat:
 def find_message(call: Call) -> Generator[Any, None, Reference]:
     """The message that the path names, in whatever state. Raises `NotFound`."""
     queue = queue_of(call)
-    number = message_number(call.names["id"], queue.number)
-    return (yield from _read(queue_browser.find_message(queue, number, in_transactions(call.context))))
+    return (
+        yield from _read(
+            queue_browser.find_message(
+                queue, message_number(call.names["id"], queue.number), in_transactions(call.context)
+            )
+        )
+    )
 
 
 def _change_message(call: Call, change: Callable[[Queue, int], Iterator[PageRead]]) -> Steps:
@@ -443,8 +448,11 @@ class HttpSession(Session):
             context.outgoing,
             "http",
         )
-        authorizer = ALLOW_ALL if manages(call.authorizer) else call.authorizer
-        self.login = Login(call.user, authorizer, verified=not call.authorizer.allows_all)
+        self.login = Login(
+            call.user,
+            (ALLOW_ALL if manages(call.authorizer) else call.authorizer),
+            verified=not call.authorizer.allows_all,
+        )
         self._target = target
 
     def end(self) -> None:
@@ -650,19 +658,17 @@ def line_of(ref: Reference) -> Iterator[bytes]:
     """One message as a line, in pieces: its body may be long."""
     message = ref.message
     due = ref.due if ref.state == SCHEDULED else 0
-    entry = QueueEntry(ref.queue.name, ref.deliveries, ref.attempts, int(due), ref.recurrence)
     fields = PortableMessage(
         message.number,
         message.address.name,
-        (entry,),
+        (QueueEntry(ref.queue.name, ref.deliveries, ref.attempts, int(due), ref.recurrence),),
         message.traits,
         b"",
         message.timestamp,
         message.expires,
     ).fields()
     del fields["body"]
-    head = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    yield b'{"message":%b,"body":' % head[:-1]
+    yield b'{"message":%b,"body":' % encode(fields)[:-1]
     body = message.body
     try:
         text = body.decode()
@@ -690,8 +696,7 @@ def _read_line(line: bytes, at: int) -> PortableMessage:
 
 def _message(queue: Queue, portable: PortableMessage) -> Message:
     broker = queue.broker
-    now = broker.clock.now
-    return replace(portable, timestamp=now).message(broker.next_message_number(), queue.address)
+    return replace(portable, timestamp=broker.clock.now).message(broker.next_message_number(), queue.address)
 
 
 def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
@@ -704,8 +709,13 @@ def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
                 return
             entry = portable.places[0]
             due = entry.due if not entry.deliveries else 0
-            recurrence = entry.recurrence if due else None
-            publish.enqueue(as_address(queue.address), _message(queue, portable), (queue,), due, recurrence)
+            publish.enqueue(
+                as_address(queue.address),
+                _message(queue, portable),
+                (queue,),
+                due,
+                (entry.recurrence if due else None),
+            )
             yield
     finally:
         storage.commit()
@@ -762,8 +772,7 @@ def show_message(call: Call) -> Steps:
     limit = call.query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_WHOLE_BODY)
     offset = call.query.number("bodyOffset", 0, 0)
     shown_as = body_format(call.query)
-    ref = yield from find_message(call)
-    return message_view(ref, limit, shown_as, offset)
+    return message_view((yield from find_message(call)), limit, shown_as, offset)
 
 
 @route(
@@ -781,8 +790,11 @@ def show_message_body(call: Call) -> Steps:
         "Content-Disposition": f'attachment; filename="message-{message_id(ref)}.bin"',
         "Content-Length": str(end - first),
     }
-    pieces = (message.tail[at : min(end, at + BODY_PIECE)] for at in range(first, end, BODY_PIECE))
-    return Answer(pieces, content_type=OCTETS, headers=headers)
+    return Answer(
+        (message.tail[at : min(end, at + BODY_PIECE)] for at in range(first, end, BODY_PIECE)),
+        content_type=OCTETS,
+        headers=headers,
+    )
 
 
 @route(
@@ -980,7 +992,7 @@ class Selection(NamedTuple):
     def of(cls, queue: Queue, body: JsonObject) -> Selection:
         """From the body of a request. Raises 400, and 404 for what is no id of this queue."""
         ids, text_filter = body.get("messages"), optional(body, "filter")
-        limit = number(1)("limit", body.get("limit", -1))
+        limit = number(1, "limit", body.get("limit", -1))
         if ids is not None and text_filter is not None:
             raise invalid("messages", "and filter are given: select by one of them")
         matches = matching(text_filter)
@@ -1099,8 +1111,12 @@ def _accepted(task: ManagementTask) -> Answer:
 def _answer_when_ended(task: ManagementTask) -> Steps:
     yield task.when_ended()
     if task.state is TaskState.FAILED:
-        members = {name: TASK_FIELDS[name].read(task) for name in ("taskID", "done", "skipped", "failed")}
-        raise Problem(409, task.error or "The task failed", None, **members)
+        raise Problem(
+            409,
+            task.error or "The task failed",
+            None,
+            **{name: TASK_FIELDS[name].read(task) for name in ("taskID", "done", "skipped", "failed")},
+        )
     return view(task, TASK_FIELDS)
 
 
@@ -1184,8 +1200,6 @@ DONE = (
 )
 
 TASK_ID = Parameter("id", "The taskID.", where="path", component="taskID")
-
-PURGED = "Number of removed messages; each counts as killed."
 
 
 def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable[[Handler], Route]:
@@ -1278,7 +1292,7 @@ def change_messages_priority(call: Call) -> Answer | Steps:
     A message goes to the end of its new priority, with a new id, as one that was never delivered. Scheduled
     messages are skipped.
     """
-    priority = number(0)("priority", call.body.get("priority", -1))
+    priority = number(0, "priority", call.body.get("priority", -1))
     if not 0 <= priority <= 9:
         raise invalid("priority", "must be a whole number from 0 to 9")
     return _start(
@@ -1289,7 +1303,10 @@ def change_messages_priority(call: Call) -> Answer | Steps:
 @route(
     "POST /api/v1/queues/{name}/purge",
     edit_queue,
-    Response("The number of removed messages.", structure({"removed": integer(PURGED)})),
+    Response(
+        "The number of removed messages.",
+        structure({"removed": integer("Number of removed messages; each counts as killed.")}),
+    ),
     DONE[1],
     body=Body({name: SELECTION[name] for name in ("filter", "wait")}, optional=True),
     errors=CONFLICT,

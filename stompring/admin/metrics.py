@@ -94,13 +94,16 @@ NAMES = "name[]"
 
 def build_family() -> Metric:
     """The versions of this process."""
-    build = {
-        "version": stompring.__version__,
-        "build": stompring.build(),
-        "python": platform.python_version(),
-        "twisted": twisted.__version__,
-    }
-    return InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+    return InfoMetricFamily(
+        "stompring_build",
+        "Version of stompring and of its runtime.",
+        value={
+            "version": stompring.__version__,
+            "build": stompring.build(),
+            "python": platform.python_version(),
+            "twisted": twisted.__version__,
+        },
+    )
 
 
 def process_registry(collector: Collector, *, describe: bool = False) -> CollectorRegistry:
@@ -153,8 +156,12 @@ class BrokerCollector(Collector):
             policies.slow_hooks.items(),
         )
         for counter in DIVERT:
-            copied = [(name, counter.read(divert)) for name, divert in diverts.items()]
-            yield from labelled_families(counter.metric, help_text(counter), ("divert",), copied)
+            yield from labelled_families(
+                counter.metric,
+                help_text(counter),
+                ("divert",),
+                [(name, counter.read(divert)) for name, divert in diverts.items()],
+            )
         yield from ha_families(context.node, Role.ACTIVE)
         listeners = context.listener_stack
         yield from labelled_families(
@@ -189,8 +196,7 @@ class BrokerCollector(Collector):
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
     wanted = frozenset(call.query.all(NAMES))
     registry = process_registry(BrokerCollector(call.context), describe=bool(wanted))
-    source = registry.restricted_registry(wanted) if wanted else registry
-    yield encode(source).removesuffix(b"# EOF\n")
+    yield encode(registry.restricted_registry(wanted) if wanted else registry).removesuffix(b"# EOF\n")
     directory = call.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
     yield from families(_selected(ADDRESS, wanted), addresses, address_labels, openmetrics)
@@ -246,5 +252,4 @@ FAMILIES = Parameter(
 def show_metrics(call: Call) -> Answer:
     """Show metrics in Prometheus's text format or as OpenMetrics."""
     encode, content_type = choose_encoder(call.accept)
-    openmetrics = content_type.startswith(OPENMETRICS)
-    return Answer(_pieces(call, encode, openmetrics), content_type=content_type)
+    return Answer(_pieces(call, encode, content_type.startswith(OPENMETRICS)), content_type=content_type)

@@ -130,8 +130,12 @@ class Document:
         body = route.body
         if body is not None:
             schema = structure(body.fields, required=body.required)
-            content = self.schema(Component(body.name, schema) if body.name else schema)
-            found["requestBody"] = {"required": not body.optional, "content": {JSON: {"schema": content}}}
+            found["requestBody"] = {
+                "required": not body.optional,
+                "content": {
+                    JSON: {"schema": self.schema(Component(body.name, schema) if body.name else schema)}
+                },
+            }
         elif route.body_type != JSON:
             found["requestBody"] = {"required": True, "content": {route.body_type: {"schema": TEXT}}}
         found["responses"] = {

@@ -101,12 +101,13 @@ def body_field(row: Option) -> BodyField:
     if row.http == model.CREATE_ONLY:
         schema = create_only(schema)
     if value_type.choices is not None:
-        return BodyField(row.name, choice(value_type.choices), schema)
+        return BodyField(row.name, partial(choice, value_type.choices), schema)
     if value_type.kind is int:
         if value_type.least > 0:
-            bounds = [{"const": -1}, {"minimum": value_type.least}]
-            schema = integer(schema["description"], minimum=None, anyOf=bounds)
-        return BodyField(row.name, number(value_type.least), schema)
+            schema = integer(
+                schema["description"], minimum=None, anyOf=[{"const": -1}, {"minimum": value_type.least}]
+            )
+        return BodyField(row.name, partial(number, value_type.least), schema)
     reader: Reader = flag if value_type.kind is bool else text_or_none
     if row.type in HEADER_NAMES:
         reader = partial(header_or_none, HEADER_NAMES[row.type])
@@ -128,8 +129,10 @@ def header_or_none(check: Callable[[str], str | None], name: str, value: Any) ->
 
 def create_only(schema: Schema) -> Schema:
     """The schema of an attribute that PATCH does not change."""
-    text = f"{schema['description']} A PATCH may repeat the value, but not change it."
-    return {**schema, "description": text}
+    return {
+        **schema,
+        "description": f"{schema['description']} A PATCH may repeat the value, but not change it.",
+    }
 
 
 COUNTERS = fields_of(QUEUE)
@@ -183,7 +186,7 @@ FIELDS: Fields[Queue] = {
 
 #: Attributes that a request sets: those that only POST sets, then those that PATCH changes.
 ATTRIBUTES: dict[str, BodyField] = {
-    "routingType": BodyField("routing_type", choice(RoutingType), create_only(ROUTING_TYPE)),
+    "routingType": BodyField("routing_type", partial(choice, RoutingType), create_only(ROUTING_TYPE)),
     **{
         row.json_name: body_field(row)
         for kind in (model.CREATE_ONLY, model.CHANGEABLE)
@@ -216,8 +219,6 @@ def default_type(directory: Directory, name: str) -> RoutingType:
     return directory.settings.lookup(name).default_queue_routing_type
 
 
-RESET = "Number of groups that were pinned to a consumer; with groupBuckets above 0, of buckets."
-TRIMMED = "Number of evicted messages; each counts as replaced."
 SETTABLE = {
     **{name: field.schema for name, field in ATTRIBUTES.items()},
     "paused": boolean("Pause or resume the queue."),
@@ -391,7 +392,16 @@ def delete_queue(call: Call) -> Steps:
 @route(
     "POST /api/v1/queues/{name}/groups/reset",
     edit_queue,
-    Response("The number of groups unpinned.", structure({"reset": integer(RESET)})),
+    Response(
+        "The number of groups unpinned.",
+        structure(
+            {
+                "reset": integer(
+                    "Number of groups that were pinned to a consumer; with groupBuckets above 0, of buckets."
+                )
+            }
+        ),
+    ),
     body=Body({"group": string("The group; without it all groups.", minLength=1)}, name="GroupReset"),
 )
 def reset_groups(call: Call) -> Json:
@@ -399,14 +409,20 @@ def reset_groups(call: Call) -> Json:
 
     The next message of a group pins it anew. Messages in delivery stay with their consumers.
     """
-    group = text("group", call.body["group"]).encode() if "group" in call.body else None
-    return {"reset": queue_of(call).dispatcher.reset_groups(group)}
+    return {
+        "reset": queue_of(call).dispatcher.reset_groups(
+            text("group", call.body["group"]).encode() if "group" in call.body else None
+        )
+    }
 
 
 @route(
     "POST /api/v1/queues/{name}/trim",
     edit_queue,
-    Response("The number of evicted messages.", structure({"replaced": integer(TRIMMED)})),
+    Response(
+        "The number of evicted messages.",
+        structure({"replaced": integer("Number of evicted messages; each counts as replaced.")}),
+    ),
 )
 def trim_queue(call: Call) -> Steps:
     """Evict messages until the queue fits its ringSize."""

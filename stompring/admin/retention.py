@@ -70,9 +70,10 @@ def show_retention(call: Call) -> Steps:
     lags: list[LakeBacklog] = []
     fault: str | None = None
     try:
-        pool = context.reactor.getThreadPool()
         lags = yield from awaited(
-            deferToThreadPool(context.reactor, pool, lake_backlogs, retention.directory, retained)
+            deferToThreadPool(
+                context.reactor, context.reactor.getThreadPool(), lake_backlogs, retention.directory, retained
+            )
         )
     except (OSError, ValueError) as error:
         fault = f"{retention.directory}: {error}"

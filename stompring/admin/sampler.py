@@ -287,8 +287,12 @@ class Sampler:
         history, queue.history = queue.history, None
         last = NOTHING if history is None else history.last
         rates = len(QUEUE_RATES)
-        counters = queue_values(queue, last[DELIVERED], last[TO_DISK])[:rates]
-        changes = [max(0, value - before) for value, before in zip(counters, last[:rates], strict=True)]
+        changes = [
+            max(0, value - before)
+            for value, before in zip(
+                queue_values(queue, last[DELIVERED], last[TO_DISK])[:rates], last[:rates], strict=True
+            )
+        ]
         self._count(queue.address, [*changes, *[-before for before in last[rates:]]])
 
     def _sample_address(self, address: Address, of_queues: list[int] | None) -> None:
@@ -320,8 +324,13 @@ class Sampler:
         history = session.history
         if history is None:
             history = session.history = self._new(self.memory, CONNECTION_RATES, CONNECTION_GAUGES)
-        outgoing = max(0, session.outbox.size - session.outbox.capacity)
-        values = (session.messages_in, delivered, acknowledged, delivering, outgoing)
+        values = (
+            session.messages_in,
+            delivered,
+            acknowledged,
+            delivering,
+            max(0, session.outbox.size - session.outbox.capacity),
+        )
         if values != history.last:
             history.record(values, self._late)
 
@@ -423,5 +432,9 @@ def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
 def _of_address(address: Address, of_queues: Sequence[int]) -> tuple[int, ...]:
     """The values of an address's history, from those of all its queues."""
     rates = len(QUEUE_RATES)
-    own = address.unrouted_messages, address.dropped_messages
-    return (address.routed_messages, *of_queues[1:rates], *own, *of_queues[rates:])
+    return (
+        address.routed_messages,
+        *of_queues[1:rates],
+        *(address.unrouted_messages, address.dropped_messages),
+        *of_queues[rates:],
+    )

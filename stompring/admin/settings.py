@@ -109,8 +109,9 @@ def of_address(address: Address) -> Iterator[JsonObject]:
     """The address-settings in force."""
     repository = services_of(address).directory.settings
     for row in options_of(AddressSettings):
-        value = getattr(address.settings, row.name)
-        yield shown_setting(row, value, origin_of(repository, address.name, row.name))
+        yield shown_setting(
+            row, getattr(address.settings, row.name), origin_of(repository, address.name, row.name)
+        )
 
 
 def of_queue(queue: Queue) -> Iterator[JsonObject]:
@@ -390,8 +391,7 @@ LOGGER_FIELDS: Fields[logging.Logger] = {
 
 def loggers() -> dict[str, logging.Logger]:
     """The root logger and those of `PACKAGES`, by name."""
-    known = sorted(logging.root.manager.loggerDict)
-    found = [name for name in known if name.partition(".")[0] in PACKAGES]
+    found = [name for name in sorted(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES]
     # a package may have no lines of its own
     return {name: logging.getLogger(None if name == ROOT else name) for name in (ROOT, *found, *PACKAGES)}
 

@@ -77,19 +77,21 @@ def live() -> Answer:
 
 def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
     """The answer of ``/health/ready``: never ready, with the members that an active broker's answer has."""
-    details = {
-        "status": "RECOVERING" if recovering else "STANDBY",
-        "stopping": False,
-        "draining": False,
-        "listeners": [],
-        "missingListeners": context.acceptor_names,
-        "diskFault": None,
-        "storeFault": None,
-        "replicationFault": None,
-        "role": ACTIVE if recovering else STANDBY,
-        "reason": "recovering" if recovering else context.reason,
-    }
-    return json_answer(details, status=503)
+    return json_answer(
+        {
+            "status": "RECOVERING" if recovering else "STANDBY",
+            "stopping": False,
+            "draining": False,
+            "listeners": [],
+            "missingListeners": context.acceptor_names,
+            "diskFault": None,
+            "storeFault": None,
+            "replicationFault": None,
+            "role": ACTIVE if recovering else STANDBY,
+            "reason": "recovering" if recovering else context.reason,
+        },
+        status=503,
+    )
 
 
 def recovering_problem() -> Problem:
@@ -127,8 +129,7 @@ class StandbyResponder(Responder):
             if path != PAGE:  # that of the console, which a link of another site may open
                 check_fetch_site(self._header("sec-fetch-site"))
             if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
-                text = f"This broker is a standby: {self._context.reason}"
-                raise Problem(503, text, None, role=STANDBY)
+                raise Problem(503, f"This broker is a standby: {self._context.reason}", None, role=STANDBY)
             if path in (LIVE, READY):
                 self._write(live() if path == LIVE else ready(self._context))
                 return
@@ -136,8 +137,9 @@ class StandbyResponder(Responder):
         except Refused as refused:
             self._write(problem_answer(refused, self._instance))
             return
-        answered = succeed(Login()) if login is None else login
-        answered.addCallback(self._logged_in, path).addErrback(self._failed)
+        (succeed(Login()) if login is None else login).addCallback(self._logged_in, path).addErrback(
+            self._failed
+        )
 
     def _logged_in(self, login: Login, path: str) -> None:
         """Answer those who may view the broker. Raises `Refused`."""
@@ -175,8 +177,11 @@ class StandbySite(AdminSite):
     protocol = StandbyChannel
 
     def __init__(self, context: StandbyContext) -> None:
-        resource = AdminResource(lambda request: StandbyResponder(request, context).handle())
-        super().__init__(resource, timeout=IDLE, reactor=context.reactor)  # type: ignore[no-untyped-call]
+        super().__init__(
+            AdminResource(lambda request: StandbyResponder(request, context).handle()),
+            timeout=IDLE,
+            reactor=context.reactor,
+        )  # type: ignore[no-untyped-call]
         self.connection_limit = HttpConnectionLimit(lambda limit, peer, text: log.info("%s: %s", peer, text))
         self._channels: list[StandbyChannel] = []
 

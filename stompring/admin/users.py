@@ -191,8 +191,7 @@ class Inquiry(NamedTuple):
     def entry(self, permission: PermissionType, address: str, queue: str | None) -> JsonObject:
         """One permission as JSON."""
         decision = self.rules.decide(self.roles, permission, address, queue)
-        refusing = decision.refusing(self.roles, permission)
-        deciding = refusing or next(iter(decision.entries), None)
+        deciding = decision.refusing(self.roles, permission) or next(iter(decision.entries), None)
         granted = frozenset[str]() if deciding is None else deciding.roles.get(permission, frozenset())
         shown = granted if self.sees_all else granted & self.roles
         match = None if deciding is None else deciding.match
@@ -310,8 +309,10 @@ def list_users(call: Call) -> Listed[UserEntry]:
     Passwords and their hashes are never shown.
     """
     security = yield from read_security(call)
-    names = {**dict.fromkeys(security.users.names()), **security.certificate_subjects()}
-    return [UserEntry(name, security) for name in names]
+    return [
+        UserEntry(name, security)
+        for name in {**dict.fromkeys(security.users.names()), **security.certificate_subjects()}
+    ]
 
 
 @route(
@@ -387,8 +388,7 @@ def list_roles(call: Call) -> Listed[RoleEntry]:
 
     A role exists by its users in the roles file, or by a security-setting.
     """
-    security = yield from read_security(call)
-    members = security.roles.users_by_role()
+    members = (yield from read_security(call)).roles.users_by_role()
     granted = {
         role
         for entry in call.context.configuration.security_settings
