@@ -53,7 +53,6 @@ from .context import background_done
 from .counters import ADDRESS, BRIDGE, DIVERT, fields_of
 from .json_schema import (
     TEXT,
-    Component,
     Field,
     Fields,
     JsonObject,
@@ -150,18 +149,16 @@ def set_paused(address: Address, paused: bool) -> None:
 SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}
 
 ADDRESS_SCHEMA = object_of("Address", FIELDS)
-ADDRESS_DETAIL = Component(
+ADDRESS_DETAIL = object_of(
     "AddressDetail",
-    structure(
-        {
-            **FIELDS,
-            "queues": array(TEXT, "Names of its queues."),
-            "settings": {
-                "type": "object",
-                "description": "The address-settings in force, with their names of broker.xml in camelCase.",
-            },
-        }
-    ),
+    {
+        **FIELDS,
+        "queues": array(TEXT, "Names of its queues."),
+        "settings": {
+            "type": "object",
+            "description": "The address-settings in force, with their names of broker.xml in camelCase.",
+        },
+    },
 )
 
 

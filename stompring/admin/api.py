@@ -75,7 +75,7 @@ class Problem(Refused):
 
 def invalid(name: str, reason: str, **members: object) -> Problem:
     """400 for one field of a body."""
-    return Problem(400, f"{name} {reason}", None, field=name, **members)
+    return Problem(400, f"{name} {reason}", field=name, **members)
 
 
 def encode(value: Any) -> bytes:

@@ -240,20 +240,18 @@ def policy_errors(context: AdminContext) -> list[JsonObject]:
     ]
 
 
-LISTENER = Component(
+LISTENER = object_of(
     "Listener",
-    structure(
-        {
-            "acceptor": string("Name of the acceptor in broker.xml."),
-            "host": string("Configured host."),
-            "port": integer("Bound port.", minimum=None),
-            "protocols": array(
-                {"enum": ["STOMP", "WebSocket", "HTTP"]}, "What clients may speak; WebSocket: STOMP over it."
-            ),
-            "tls": boolean("Whether clients must use TLS."),
-            "webSocket": string("Path of WebSockets; null: the listener accepts none.", null=True),
-        }
-    ),
+    {
+        "acceptor": string("Name of the acceptor in broker.xml."),
+        "host": string("Configured host."),
+        "port": integer("Bound port.", minimum=None),
+        "protocols": array(
+            {"enum": ["STOMP", "WebSocket", "HTTP"]}, "What clients may speak; WebSocket: STOMP over it."
+        ),
+        "tls": boolean("Whether clients must use TLS."),
+        "webSocket": string("Path of WebSockets; null: the listener accepts none.", null=True),
+    },
 )
 POLICY_ERROR = structure(
     {
@@ -326,23 +324,21 @@ RELOAD = structure(
         "changes": array(CHANGED_VALUE, "Values that differ; those of acceptors are not shown."),
     }
 )
-LIVENESS = Component("Liveness", structure({"status": {"const": "UP"}}))
-READINESS = Component(
+LIVENESS = object_of("Liveness", {"status": {"const": "UP"}})
+READINESS = object_of(
     "Readiness",
-    structure(
-        {
-            "status": {"enum": ["UP", "DOWN"]},
-            "stopping": boolean("Whether the broker is stopping."),
-            "draining": boolean("Whether new STOMP connections are refused."),
-            "listeners": array(LISTENER, "Open listeners."),
-            "missingListeners": array(TEXT, "Acceptors whose listener is not open."),
-            "diskFault": string("Reason why the disk counts as full, or null.", null=True),
-            "storeFault": string("Reason why writes to the store fail, or null.", null=True),
-            "replicationFault": string(
-                "Reason why no message is delivered: the replicated log does not store; or null.", null=True
-            ),
-        }
-    ),
+    {
+        "status": {"enum": ["UP", "DOWN"]},
+        "stopping": boolean("Whether the broker is stopping."),
+        "draining": boolean("Whether new STOMP connections are refused."),
+        "listeners": array(LISTENER, "Open listeners."),
+        "missingListeners": array(TEXT, "Acceptors whose listener is not open."),
+        "diskFault": string("Reason why the disk counts as full, or null.", null=True),
+        "storeFault": string("Reason why writes to the store fail, or null.", null=True),
+        "replicationFault": string(
+            "Reason why no message is delivered: the replicated log does not store; or null.", null=True
+        ),
+    },
 )
 
 

@@ -32,7 +32,6 @@ from .api import (
 from .context import ITEMS_PER_STEP, AdminContext
 from .json_schema import (
     TEXT,
-    Component,
     Fields,
     JsonObject,
     array,
@@ -40,7 +39,6 @@ from .json_schema import (
     integer,
     object_of,
     string,
-    structure,
     timestamp,
 )
 from .sampler import CONNECTION_RATES, CONSUMER_RATES, rate_fields
@@ -219,9 +217,8 @@ def session_of(call: Call) -> Session:
 
 
 CONNECTION = object_of("Connection", FIELDS)
-CONNECTION_DETAIL = Component(
-    "ConnectionDetail",
-    structure({**FIELDS, "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}),
+CONNECTION_DETAIL = object_of(
+    "ConnectionDetail", {**FIELDS, "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}
 )
 CONNECTION_ID = Parameter("id", "The connectionID.", where="path", component="connectionID")
 

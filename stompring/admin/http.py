@@ -20,6 +20,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import GeneratorType
 from typing import Any, NamedTuple
@@ -141,56 +142,43 @@ CHALLENGE = 'Stompring-Basic realm="stompring", charset="UTF-8"'
 
 
 class StaticFile(NamedTuple):
-    """One file of the console, as it is sent. ``version`` is inode, time of change and size."""
+    """One file of the console, as it is sent."""
 
-    version: tuple[int, int, int]
     content: bytes
     compressed: bytes | None  # None where that saves nothing
     tag: str  # of the content, without quotes
     content_type: str
 
-    @classmethod
-    def read(cls, path: Path, version: tuple[int, int, int]) -> StaticFile:
-        """The file at a path. Raises OSError."""
-        content = path.read_bytes()
-        compressed = None if path.suffix in COMPRESSED else gzip.compress(content, 6, mtime=0)
-        if compressed is not None and len(compressed) >= len(content):
-            compressed = None
-        return cls(
-            version, content, compressed, hashlib.sha256(content).hexdigest()[:32], CONTENT_TYPES[path.suffix]
-        )
+
+@lru_cache(1024)
+def _read_file(directory: Path, path: Path, version: tuple[int, int, int]) -> StaticFile | None:
+    """The file at a path, None for one that is not served. Raises OSError.
+
+    ``version`` is inode, time of change and size: a file stays in memory until it changes on disk.
+    """
+    inside = path.resolve().is_relative_to(directory.resolve())
+    if not inside or not path.is_file() or version[2] > MAX_FILE:
+        return None
+    content = path.read_bytes()
+    compressed = None if path.suffix in COMPRESSED else gzip.compress(content, 6, mtime=0)
+    if compressed is not None and len(compressed) >= len(content):
+        compressed = None
+    tag = hashlib.sha256(content).hexdigest()[:32]
+    return StaticFile(content, compressed, tag, CONTENT_TYPES[path.suffix])
 
 
-class ConsoleFiles:
-    """The files below one directory. A file stays in memory until it changes on disk."""
-
-    def __init__(self, directory: Path = DIRECTORY) -> None:
-        self._directory = directory
-        self._files: dict[tuple[str, ...], StaticFile] = {}
-
-    def find(self, segments: Sequence[str]) -> StaticFile | None:
-        """The file with this path below the directory, None without one."""
-        if not 0 < len(segments) <= MAX_DEPTH or not all(map(SEGMENT.fullmatch, segments)):
-            return None
-        path = self._directory.joinpath(*segments)
-        if path.suffix not in CONTENT_TYPES:
-            return None
-        try:
-            status = path.stat()
-            version = (status.st_ino, status.st_mtime_ns, status.st_size)
-            key = tuple(segments)
-            known = self._files.get(key)
-            if known is None or known.version != version:
-                if (
-                    not path.resolve().is_relative_to(self._directory.resolve())
-                    or not path.is_file()
-                    or status.st_size > MAX_FILE
-                ):
-                    return None
-                known = self._files[key] = StaticFile.read(path, version)
-        except OSError:
-            return None
-        return known
+def find_file(directory: Path, segments: Sequence[str]) -> StaticFile | None:
+    """The file with this path below the directory, None without one."""
+    if not 0 < len(segments) <= MAX_DEPTH or not all(map(SEGMENT.fullmatch, segments)):
+        return None
+    path = directory.joinpath(*segments)
+    if path.suffix not in CONTENT_TYPES:
+        return None
+    try:
+        status = path.stat()
+        return _read_file(directory, path, (status.st_ino, status.st_mtime_ns, status.st_size))
+    except OSError:
+        return None
 
 
 def is_console(segments: list[str]) -> bool:
@@ -200,7 +188,7 @@ def is_console(segments: list[str]) -> bool:
 
 def console_answer(
     context: AdminContext,
-    files: ConsoleFiles,
+    directory: Path,
     method: str,
     segments: list[str],
     header: Callable[[str], str | None],
@@ -220,7 +208,7 @@ def console_answer(
             status=308, content_type=None, headers={"Location": "./" if len(segments) == 1 else "../"}
         )
     page = segments == [""]
-    file = files.find((PAGE,) if page else segments[1:])
+    file = find_file(directory, (PAGE,) if page else segments[1:])
     if file is None:
         raise NotFound(
             "The console is not installed: the package has no console/index.html. The API is below /api/v1"
@@ -609,9 +597,7 @@ class Responder:
 class RequestHandler(Responder):
     """Handles one request: checks, login, route, answer. Every error becomes an answer."""
 
-    def __init__(
-        self, request: Request, context: AdminContext, console: ConsoleFiles, routes: Routes
-    ) -> None:
+    def __init__(self, request: Request, context: AdminContext, console: Path, routes: Routes) -> None:
         super().__init__(request, context.security)
         self._context = context
         self._console = console
@@ -880,9 +866,9 @@ def admin_routes() -> Routes:
 
 def admin_site(service: AdminContext, console: Path = DIRECTORY) -> AdminSite:
     """The site of an HTTP acceptor, with the files of the ``console`` in a directory."""
-    files, routes = ConsoleFiles(console), admin_routes()
+    routes = admin_routes()
     site = AdminSite(
-        AdminResource(lambda request: RequestHandler(request, service, files, routes).handle()),
+        AdminResource(lambda request: RequestHandler(request, service, console, routes).handle()),
         timeout=IDLE,
         reactor=service.reactor,
     )  # type: ignore[no-untyped-call]

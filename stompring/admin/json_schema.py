@@ -129,7 +129,7 @@ def structure(
     }
 
 
-def object_of(name: str, fields: Fields[Any]) -> Component:
+def object_of(name: str, fields: Mapping[str, Schema | Component]) -> Component:
     """The schema of an object with these fields."""
     return Component(name, structure(fields))
 

@@ -884,11 +884,11 @@ LISTED: Mapping[str, Mapping[str, str]] = {
 def _page(route: str, target: Target, options: str | None, page: int, size: int) -> Steps:
     """One page as ``{"data":[…],"count":n}``: the values are texts, as in Artemis."""
     answer = yield from target.call(route, **{**_filtered(route, options), "page": page, "size": size})
-    data = []
-    for item in answer["data"]:
-        shown = {name: _text(value) for name, value in item.items()}
-        shown.update({name: _text(item[field]) for name, field in LISTED[route].items()})
-        data.append(shown)
+    data = [
+        {name: _text(value) for name, value in item.items()}
+        | {name: _text(item[field]) for name, field in LISTED[route].items()}
+        for item in answer["data"]
+    ]
     return _as_json({"data": data, "count": answer["count"]})
 
 

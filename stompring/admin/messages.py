@@ -93,7 +93,6 @@ from .api import (
 from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, background_done, page_read
 from .json_schema import (
     TEXT,
-    Component,
     Fields,
     JsonObject,
     Schema,
@@ -304,45 +303,43 @@ RECURRENCE = structure(
     },
     "How it repeats after its due time; null: once.",
 )
-MESSAGE = Component(
+MESSAGE = object_of(
     "Message",
-    structure(
-        {
-            "messageID": string("The message-id header that consumers of the queue receive."),
-            "state": keyword(LISTED_STATES, "pending, scheduled or delivering."),
-            "address": string("Address the message was sent to."),
-            "priority": integer("0 to 9.", maximum=9),
-            "durable": boolean("Whether the message was sent with persistent:true."),
-            "timestamp": timestamp("Time it was sent."),
-            "age": integer("Milliseconds since then."),
-            "expires": timestamp("Time it expires; 0: never."),
-            "user": string("User who sent it.", null=True),
-            "group": string("Message group.", null=True),
-            "deliveryCount": integer("Number of deliveries."),
-            "failedAttempts": integer("Deliveries that count towards max-delivery-attempts."),
-            "dueTime": timestamp("Due time of a scheduled message.", null=True),
-            "recurrence": {**RECURRENCE, "type": ["object", "null"]},
-            "originAddress": string("Original address of a dead letter or an expired message.", null=True),
-            "originQueue": string("Original queue of a dead letter or an expired message.", null=True),
-            "reason": string(
-                "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, management, policy, a "
-                "reason that a policy gives, or unknown.",
-                null=True,
-            ),
-            "size": integer("Memory of the message, in bytes."),
-            "headers": {
-                "type": "object",
-                "additionalProperties": TEXT,
-                "description": "Headers as consumers receive them; bytes that are not UTF-8 are replaced.",
-            },
-            "body": string("The body or its beginning, in the encoding given."),
-            "encoding": keyword(
-                ("text", "json", "hex", "base64"), "How body shows the bytes; json: as text, which is JSON."
-            ),
-            "bodySize": integer("Size of the whole body, in bytes."),
-            "bodyTruncated": boolean("Whether body is only a part."),
-        }
-    ),
+    {
+        "messageID": string("The message-id header that consumers of the queue receive."),
+        "state": keyword(LISTED_STATES, "pending, scheduled or delivering."),
+        "address": string("Address the message was sent to."),
+        "priority": integer("0 to 9.", maximum=9),
+        "durable": boolean("Whether the message was sent with persistent:true."),
+        "timestamp": timestamp("Time it was sent."),
+        "age": integer("Milliseconds since then."),
+        "expires": timestamp("Time it expires; 0: never."),
+        "user": string("User who sent it.", null=True),
+        "group": string("Message group.", null=True),
+        "deliveryCount": integer("Number of deliveries."),
+        "failedAttempts": integer("Deliveries that count towards max-delivery-attempts."),
+        "dueTime": timestamp("Due time of a scheduled message.", null=True),
+        "recurrence": {**RECURRENCE, "type": ["object", "null"]},
+        "originAddress": string("Original address of a dead letter or an expired message.", null=True),
+        "originQueue": string("Original queue of a dead letter or an expired message.", null=True),
+        "reason": string(
+            "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, management, policy, a "
+            "reason that a policy gives, or unknown.",
+            null=True,
+        ),
+        "size": integer("Memory of the message, in bytes."),
+        "headers": {
+            "type": "object",
+            "additionalProperties": TEXT,
+            "description": "Headers as consumers receive them; bytes that are not UTF-8 are replaced.",
+        },
+        "body": string("The body or its beginning, in the encoding given."),
+        "encoding": keyword(
+            ("text", "json", "hex", "base64"), "How body shows the bytes; json: as text, which is JSON."
+        ),
+        "bodySize": integer("Size of the whole body, in bytes."),
+        "bodyTruncated": boolean("Whether body is only a part."),
+    },
 )
 MESSAGES = page_of(MESSAGE)
 
@@ -626,16 +623,14 @@ def message_send(call: Call) -> Iterator[RequiredPermission]:
     yield PermissionType.SEND, target.address, target.queue
 
 
-SENT = Component(
+SENT = object_of(
     "Sent",
-    structure(
-        {
-            "sent": integer("Messages that have entered."),
-            "unrouted": integer("How many of these no queue accepted: they are lost, or dead letters."),
-            "rejected": integer("Messages that have not entered."),
-            "reason": string("Why the first of these has not; null without one.", null=True),
-        }
-    ),
+    {
+        "sent": integer("Messages that have entered."),
+        "unrouted": integer("How many of these no queue accepted: they are lost, or dead letters."),
+        "rejected": integer("Messages that have not entered."),
+        "reason": string("Why the first of these has not; null without one.", null=True),
+    },
 )
 HEADERS = {
     "type": "object",
@@ -721,7 +716,7 @@ def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
         storage.commit()
 
 
-IMPORTED = Component("Imported", structure({"imported": integer("Messages imported.")}))
+IMPORTED = object_of("Imported", {"imported": integer("Messages imported.")})
 
 
 @route(

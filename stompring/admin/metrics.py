@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import twisted
@@ -92,26 +93,32 @@ OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
 
 
-def build_family() -> Metric:
-    """The versions of this process."""
-    return InfoMetricFamily(
-        "stompring_build",
-        "Version of stompring and of its runtime.",
-        value={
+class Families(Collector):
+    """The versions of this process, and the families that a function yields, for prometheus_client."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """The families that have a sample."""
+        build = {
             "version": stompring.__version__,
             "build": stompring.build(),
             "python": platform.python_version(),
             "twisted": twisted.__version__,
-        },
-    )
+        }
+        yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+        yield from self._families()
 
 
-def process_registry(collector: Collector, *, describe: bool = False) -> CollectorRegistry:
-    """The metrics of the process, and those of a collector; ``describe`` if some are selected by name."""
+def process_registry(
+    families: Callable[[], Iterable[Metric]], *, describe: bool = False
+) -> CollectorRegistry:
+    """The metrics of the process, and the families of a function; ``describe`` if some are selected by name."""
     registry = CollectorRegistry(auto_describe=describe)
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(collector)
+    registry.register(Families(families))
     return registry
 
 
@@ -130,72 +137,64 @@ def labelled_families(
         yield family
 
 
-class BrokerCollector(Collector):
-    """The counters of the broker, for prometheus_client."""
-
-    def __init__(self, context: AdminContext) -> None:
-        self._context = context
-
-    def collect(self) -> Iterable[Metric]:
-        """The families that have a sample."""
-        context = self._context
-        policies, diverts = context.broker.policies, context.broker.diverts.by_name
-        yield build_family()
-        yield from families_of(context, BROKER)
-        hooks = ("policy", "hook")
+def broker_families(context: AdminContext) -> Iterator[Metric]:
+    """The families of the broker that have a sample."""
+    policies, diverts = context.broker.policies, context.broker.diverts.by_name
+    yield from families_of(context, BROKER)
+    hooks = ("policy", "hook")
+    yield from labelled_families(
+        "stompring_policy_errors_total",
+        "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
+        hooks,
+        policies.errors.items(),
+    )
+    yield from labelled_families(
+        "stompring_policy_slow_hooks_total",
+        "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
+        hooks,
+        policies.slow_hooks.items(),
+    )
+    for counter in DIVERT:
         yield from labelled_families(
-            "stompring_policy_errors_total",
-            "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
-            hooks,
-            policies.errors.items(),
+            counter.metric,
+            help_text(counter),
+            ("divert",),
+            [(name, counter.read(divert)) for name, divert in diverts.items()],
         )
-        yield from labelled_families(
-            "stompring_policy_slow_hooks_total",
-            "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
-            hooks,
-            policies.slow_hooks.items(),
-        )
-        for counter in DIVERT:
-            yield from labelled_families(
-                counter.metric,
-                help_text(counter),
-                ("divert",),
-                [(name, counter.read(divert)) for name, divert in diverts.items()],
-            )
-        yield from ha_families(context.node, Role.ACTIVE)
-        listeners = context.listener_stack
-        yield from labelled_families(
-            "stompring_certificate_expiry_timestamp_seconds",
-            "Expiry time of the certificate chain of an acceptor.",
-            ("acceptor", "file", "subject"),
-            [
-                ((acceptor, each.file, each.subject), each.not_after.timestamp())
-                for acceptor, each in listeners.identities()
-            ],
-        )
-        yield from labelled_families(
-            "stompring_tls_failures_total",
-            "Connections closed by a TLS error, most of them in the handshake.",
-            ("acceptor",),
-            listeners.tls_failures.items(),
-        )
-        yield from labelled_families(
-            "stompring_proxy_failures_total",
-            "Connections closed because their PROXY header is missing, invalid or not allowed.",
-            ("acceptor",),
-            listeners.proxy_failures.items(),
-        )
-        yield from labelled_families(
-            "stompring_refusals_total",
-            "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
-            ("limit",),
-            context.broker.rejections.counts.items(),
-        )
+    yield from ha_families(context.node, Role.ACTIVE)
+    listeners = context.listener_stack
+    yield from labelled_families(
+        "stompring_certificate_expiry_timestamp_seconds",
+        "Expiry time of the certificate chain of an acceptor.",
+        ("acceptor", "file", "subject"),
+        [
+            ((acceptor, each.file, each.subject), each.not_after.timestamp())
+            for acceptor, each in listeners.identities()
+        ],
+    )
+    yield from labelled_families(
+        "stompring_tls_failures_total",
+        "Connections closed by a TLS error, most of them in the handshake.",
+        ("acceptor",),
+        listeners.tls_failures.items(),
+    )
+    yield from labelled_families(
+        "stompring_proxy_failures_total",
+        "Connections closed because their PROXY header is missing, invalid or not allowed.",
+        ("acceptor",),
+        listeners.proxy_failures.items(),
+    )
+    yield from labelled_families(
+        "stompring_refusals_total",
+        "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
+        ("limit",),
+        context.broker.rejections.counts.items(),
+    )
 
 
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
     wanted = frozenset(call.query.all(NAMES))
-    registry = process_registry(BrokerCollector(call.context), describe=bool(wanted))
+    registry = process_registry(partial(broker_families, call.context), describe=bool(wanted))
     yield encode(registry.restricted_registry(wanted) if wanted else registry).removesuffix(b"# EOF\n")
     directory = call.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]

@@ -61,7 +61,6 @@ from .connections import CONSUMER, consumers_of_queue
 from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
 from .counters import QUEUE, fields_of, oldest_age
 from .json_schema import (
-    Component,
     Field,
     Fields,
     JsonObject,
@@ -196,9 +195,7 @@ ATTRIBUTES: dict[str, BodyField] = {
 }
 
 QUEUE_SCHEMA = object_of("Queue", FIELDS)
-QUEUE_DETAIL = Component(
-    "QueueDetail", structure({**FIELDS, "consumers": array(CONSUMER, "Consumers of the queue.")})
-)
+QUEUE_DETAIL = object_of("QueueDetail", {**FIELDS, "consumers": array(CONSUMER, "Consumers of the queue.")})
 
 
 def detailed(context: AdminContext, queue: Queue) -> JsonObject:

@@ -11,13 +11,13 @@ from stompring.store.retention import LakeBacklog, lake_backlogs
 from .api import Call, Response, Steps, route, view, view_broker
 from .context import awaited
 from .json_schema import (
-    Component,
     Fields,
     Schema,
     array,
     boolean,
     integer,
     nullable,
+    object_of,
     string,
     structure,
     timestamp,
@@ -54,7 +54,7 @@ FIELDS: Mapping[str, Schema] = {
 @route(
     "GET /api/v1/retention",
     view_broker,
-    Response("The retention.", Component("Retention", structure(FIELDS))),
+    Response("The retention.", object_of("Retention", FIELDS)),
 )
 def show_retention(call: Call) -> Steps:
     """Show retained files and the lakes that ingest them.

@@ -54,7 +54,6 @@ from .api import (
 from .context import AdminContext
 from .json_schema import (
     TEXT,
-    Component,
     Fields,
     JsonObject,
     Schema,
@@ -160,9 +159,7 @@ def shown_setting(row: Option, value: Any, origin: Origin) -> JsonObject:
         "element": row.xml_name,
         "value": hidden(value),
         "unit": row.unit or None,
-        "source": origin.source,
-        "match": origin.match,
-        "line": origin.line,
+        **origin._asdict(),
         "addressSetting": INHERITED.get(row.inherits),
         "group": row.group or None,
         "changeable": row.http == CHANGEABLE,
@@ -187,9 +184,7 @@ SETTING: dict[str, Schema] = {
     "changeable": boolean("Whether PATCH of the queue changes it."),
     "meaning": string("Meaning, in Markdown."),
 }
-SETTINGS = Response(
-    "The settings.", structure({"data": array(Component("Setting", structure(SETTING)), "Settings.")})
-)
+SETTINGS = Response("The settings.", structure({"data": array(object_of("Setting", SETTING), "Settings.")}))
 
 
 #: The hooks that a policy may override, in the order of `AddressPolicy`.
@@ -325,25 +320,23 @@ LAST_ERROR = structure(
         "text": string("Type and text of the exception."),
     }
 )
-PLUGIN = Component(
+PLUGIN = object_of(
     "Plugin",
-    structure(
-        {
-            "name": string("Name of the broker-plugin."),
-            "plugin": string("Name of the policy: of its module or entry point."),
-            "class": string("Name of its class."),
-            "description": string("First line of its docstring."),
-            "parameters": array(PARAMETER, "Parameters."),
-            "matches": array(TEXT, "match of each address-setting that applies it."),
-            "uses": array(USE, "Address-settings that name it, with their own properties."),
-            "addresses": integer("Number of addresses with the policy."),
-            "hooks": array(HOOK, "Hooks that it overrides."),
-            "lastError": {
-                "description": "Last exception; null: none.",
-                "anyOf": [LAST_ERROR, {"type": "null"}],
-            },
-        }
-    ),
+    {
+        "name": string("Name of the broker-plugin."),
+        "plugin": string("Name of the policy: of its module or entry point."),
+        "class": string("Name of its class."),
+        "description": string("First line of its docstring."),
+        "parameters": array(PARAMETER, "Parameters."),
+        "matches": array(TEXT, "match of each address-setting that applies it."),
+        "uses": array(USE, "Address-settings that name it, with their own properties."),
+        "addresses": integer("Number of addresses with the policy."),
+        "hooks": array(HOOK, "Hooks that it overrides."),
+        "lastError": {
+            "description": "Last exception; null: none.",
+            "anyOf": [LAST_ERROR, {"type": "null"}],
+        },
+    },
 )
 
 

@@ -7,13 +7,11 @@ closed, so that the next request reaches the broker that has become active meanw
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 from twisted.web.server import Request
@@ -36,7 +34,7 @@ from .api import (
 from .context import Security
 from .ha import describe, ha_families
 from .http import IDLE, AdminChannel, AdminRequest, AdminResource, AdminSite, HttpConnectionLimit, Responder
-from .metrics import build_family, process_registry
+from .metrics import process_registry
 from .request_log import READ_METHODS
 
 log = logging.getLogger(__name__)
@@ -96,22 +94,15 @@ def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
 
 def recovering_problem() -> Problem:
     """The answer to everything but health while the broker recovers to become active."""
-    return Problem(503, "This broker is recovering to become active", None, role=ACTIVE)
-
-
-class _Standby(Collector):
-    def __init__(self, node: Node | None) -> None:
-        self._node = node
-
-    def collect(self) -> Iterable[Metric]:
-        yield build_family()
-        yield from ha_families(self._node, Role.STANDBY)
+    return Problem(503, "This broker is recovering to become active", role=ACTIVE)
 
 
 def scrape(accept: str, node: Node | None) -> Answer:
     """The metrics of a standby: process, build, role, and those of its replicated log."""
     encode, content_type = choose_encoder(accept)
-    return Answer(encode(process_registry(_Standby(node))), content_type=content_type)
+    return Answer(
+        encode(process_registry(partial(ha_families, node, Role.STANDBY))), content_type=content_type
+    )
 
 
 class StandbyResponder(Responder):
@@ -124,36 +115,31 @@ class StandbyResponder(Responder):
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
         path = self._request.path.decode("latin-1")
-        try:
-            self._check_site(str(getattr(self._request.getHost(), "host", "")))
-            if path != PAGE:  # that of the console, which a link of another site may open
-                check_fetch_site(self._header("sec-fetch-site"))
-            if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
-                raise Problem(503, f"This broker is a standby: {self._context.reason}", None, role=STANDBY)
-            if path in (LIVE, READY):
-                self._write(live() if path == LIVE else ready(self._context))
-                return
-            login = self._log_in()
-        except Refused as refused:
-            self._write(problem_answer(refused, self._instance))
-            return
-        (succeed(Login()) if login is None else login).addCallback(self._logged_in, path).addErrback(
-            self._failed
-        )
+        maybeDeferred(self._answer, path).addErrback(self._error_answer).addCallback(self._write)
 
-    def _logged_in(self, login: Login, path: str) -> None:
-        """Answer those who may view the broker. Raises `Refused`."""
+    def _answer(self, path: str) -> Answer | Deferred[Answer]:
+        self._check_site(str(getattr(self._request.getHost(), "host", "")))
+        if path != PAGE:  # that of the console, which a link of another site may open
+            check_fetch_site(self._header("sec-fetch-site"))
+        if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
+            raise Problem(503, f"This broker is a standby: {self._context.reason}", role=STANDBY)
+        if path in (LIVE, READY):
+            return live() if path == LIVE else ready(self._context)
+        return (self._log_in() or succeed(Login())).addCallback(self._view, path)
+
+    def _view(self, login: Login, path: str) -> Answer:
+        """The answer for those who may view the broker. Raises `Refused`."""
         if not manages(login.authorizer):
             login.authorizer.check(VIEW, MANAGEMENT, None)
         context = self._context
-        self._write(show(context) if path == HA else scrape(self._header("accept") or "", context.node))
+        return show(context) if path == HA else scrape(self._header("accept") or "", context.node)
 
-    def _failed(self, failure: Failure) -> None:
+    def _error_answer(self, failure: Failure) -> Answer:
         fault = failure.value
         if not isinstance(fault, Refused):
             log.error("%s failed: %s", self._request.path.decode("latin-1"), failure.getTraceback())
             fault = Refused("Internal error; see the broker's log", status=500)
-        self._write(problem_answer(fault, self._instance))
+        return problem_answer(fault, self._instance)
 
     def _write(self, answer: Answer) -> None:
         if not self._disconnected:

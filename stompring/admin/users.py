@@ -45,7 +45,6 @@ from .api import (
 from .context import Security, awaited
 from .json_schema import (
     TEXT,
-    Component,
     Field,
     Fields,
     JsonObject,
@@ -274,31 +273,27 @@ ENTRY = structure(
         "reason": string("Reason of the decision."),
     }
 )
-ANSWER = Component(
+ANSWER = object_of(
     "Permissions",
-    structure(
-        {
-            "user": string("User; null without security.", null=True),
-            "roles": array(TEXT, "Roles of the user."),
-            "address": string("Address."),
-            "queue": string("Queue.", null=True),
-            "data": array(ENTRY, "One entry for each permission."),
-        }
-    ),
+    {
+        "user": string("User; null without security.", null=True),
+        "roles": array(TEXT, "Roles of the user."),
+        "address": string("Address."),
+        "queue": string("Queue.", null=True),
+        "data": array(ENTRY, "One entry for each permission."),
+    },
 )
-WHOAMI = Component(
+WHOAMI = object_of(
     "Whoami",
-    structure(
-        {
-            "securityEnabled": boolean("Whether security is enabled."),
-            "user": string("User; null without security.", null=True),
-            "roles": array(TEXT, "Roles of the user, sorted."),
-            "permissions": {
-                "description": "Permissions on activemq.management, as the HTTP API applies them: manage includes all.",
-                **structure({str(permission): boolean(f"{permission}.") for permission in PermissionType}),
-            },
-        }
-    ),
+    {
+        "securityEnabled": boolean("Whether security is enabled."),
+        "user": string("User; null without security.", null=True),
+        "roles": array(TEXT, "Roles of the user, sorted."),
+        "permissions": {
+            "description": "Permissions on activemq.management, as the HTTP API applies them: manage includes all.",
+            **structure({str(permission): boolean(f"{permission}.") for permission in PermissionType}),
+        },
+    },
 )
 
 
