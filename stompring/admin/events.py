@@ -271,7 +271,9 @@ class EventStream:
                 elif self._waiting:
                     yield self._next_piece()
                 else:
-                    yield self._wait()
+                    self._sleep = Deferred()
+                    self._timer = self._context.reactor.callLater(KEEP_ALIVE, self._wake)
+                    yield self._sleep
                     if not self._waiting and not self._reason:
                         yield b": keep-alive\n\n"
             yield self._notice(STREAM_ENDED, self._reason)
@@ -307,11 +309,6 @@ class EventStream:
     def _end(self, reason: str) -> None:
         self._reason = self._reason or reason
         self._notifications.listeners.pop(self._add, None)
-
-    def _wait(self) -> Deferred[None]:
-        self._sleep = Deferred()
-        self._timer = self._context.reactor.callLater(KEEP_ALIVE, self._wake)
-        return self._sleep
 
     def _wake(self) -> None:
         cancel(self._timer)

@@ -52,7 +52,6 @@ from . import (
     metrics,
     openapi,
     queues,
-    retention,
     settings,
     users,
 )
@@ -610,7 +609,12 @@ class RequestHandler(Responder):
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
         try:
-            segments = self._segments()
+            self._check_site(self._listens_on())
+            assert self._request.postpath is not None
+            try:
+                segments = [segment.decode() for segment in self._request.postpath]
+            except UnicodeDecodeError:
+                raise Problem(400, "The path is not UTF-8") from None
             if is_console(segments):
                 self._write(
                     console_answer(self._context, self._console, self._method, segments, self._header)
@@ -628,15 +632,6 @@ class RequestHandler(Responder):
             self._call_route(route, names, Login())
         else:
             login.addCallbacks(lambda one: self._call_route(route, names, one), self._login_failed)
-
-    def _segments(self) -> list[str]:
-        """The decoded segments of the path. Raises 400, and 403 for a page of another site."""
-        self._check_site(self._listens_on())
-        assert self._request.postpath is not None
-        try:
-            return [segment.decode() for segment in self._request.postpath]
-        except UnicodeDecodeError:
-            raise Problem(400, "The path is not UTF-8") from None
 
     def _listens_on(self) -> str:
         here = self._request.getHost()
@@ -857,7 +852,6 @@ def admin_routes() -> Routes:
         events,
         settings,
         users,
-        retention,
         ha,
     )
     found = [each for part in parts for each in vars(part).values() if isinstance(each, Route)]

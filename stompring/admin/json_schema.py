@@ -90,9 +90,9 @@ def string(description: str, source: Source[Thing] = "", *, null: bool = False, 
     return typed("string", description, source, null, more)
 
 
-def boolean(description: str, source: Source[Thing] = "", *, null: bool = False, **more: Any) -> Field[Thing]:
+def boolean(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:
     """true or false."""
-    return typed("boolean", description, source, null, more)
+    return typed("boolean", description, source, null, {})
 
 
 def timestamp(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:

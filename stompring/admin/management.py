@@ -691,9 +691,16 @@ on_queue(
 )
 
 
-@operation("queue", "countMessages", "", "s")
-def count_messages(target: Target, text_filter: str | None = None) -> Any:
-    return _count(target, text_filter, "pending") if text_filter else target.queue.message_count
+def _count(state: str, all_of: str, target: Target, text_filter: str | None = None) -> Steps:
+    """How many messages in a state match a filter; without a filter the attribute ``all_of`` of the queue."""
+    if not text_filter:
+        return getattr(target.queue, all_of)
+    page = yield from target.call("listMessages", filter=text_filter, state=state, size=1, bodyLimit=0)
+    return page["count"]
+
+
+operation("queue", "countMessages", "", "s")(partial(_count, "pending", "message_count"))
+operation("queue", "countDeliveringMessages", "", "s")(partial(_count, "delivering", "delivering"))
 
 
 @operation("queue", "countMessages", "ss")
@@ -719,16 +726,6 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
     return _as_json(groups)
-
-
-@operation("queue", "countDeliveringMessages", "", "s")
-def count_delivering(target: Target, text_filter: str | None = None) -> Any:
-    return _count(target, text_filter, "delivering") if text_filter else target.queue.delivering
-
-
-def _count(target: Target, text_filter: str, state: str) -> Steps:
-    page = yield from target.call("listMessages", filter=text_filter, state=state, size=1, bodyLimit=0)
-    return page["count"]
 
 
 @operation("queue", "removeMessage", "i", changes=True)
@@ -1021,11 +1018,6 @@ def _close(target: Target, connections: Iterable[str]) -> Steps:
     return closed
 
 
-@operation("broker", "closeConnectionWithID", "n", changes=True)
-def close_connection(target: Target, number: str) -> Steps:
-    return _close(target, (number,))
-
-
 @operation("broker", "closeConnectionsForAddress", "n", changes=True)
 def close_connections_for_address(target: Target, host: str) -> Steps:
     found = yield from target.all_of("listConnections")
@@ -1044,12 +1036,12 @@ def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
     )
 
 
-operation("broker", "closeConnectionsForUser", "n", changes=True)(
-    partial(_close_all, "listConnections", "user")
-)
-operation("broker", "closeConsumerConnectionsForAddress", "n", changes=True)(
-    partial(_close_all, "listConsumers", "address")
-)
+for _name, _route, _field in (
+    ("closeConnectionWithID", "listConnections", "connectionID"),
+    ("closeConnectionsForUser", "listConnections", "user"),
+    ("closeConsumerConnectionsForAddress", "listConsumers", "address"),
+):
+    operation("broker", _name, "n", changes=True)(partial(_close_all, _route, _field))
 
 
 log = logging.getLogger(__name__)

@@ -462,19 +462,13 @@ class HttpSession(Session):
         return self._target
 
 
-class Outcome(NamedTuple):
-    """What has become of one message: why it did not enter, whether that holds for the next one too, and whether a
-    queue accepted it."""
-
-    reason: str | None
-    final: bool
-    routed: bool
-
-
-def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generator[Any, None, Outcome]:
+def send_one(
+    session: Session, head: Head, body: bytes, reactor: Any
+) -> Generator[Any, None, tuple[str | None, bool]]:
     """Send one message; yields a Deferred while a policy delays it, or the store has much to write.
 
-    Raises `Refused` where a SEND would be answered with an ERROR.
+    The result is why the message did not enter, if it did not, and whether a queue accepted it. Raises `Refused` if
+    that holds for the next message too, or where a SEND would be answered with an ERROR.
     """
     plan: SendPlan | None = head.plan
     if plan is None or plan.stamp != plan.address.stamp:
@@ -486,14 +480,14 @@ def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generat
     while True:
         try:
             if not evaluation.decide():
-                return Outcome("A policy has dropped the message", False, False)
+                return "A policy has dropped the message", False
         except Blocked as blocked:
             delay = blocked.milliseconds
             waited += delay
             if waited > LONGEST_DELAY:
                 reason = f"A policy of address {blocked.address.name} delays the message"
                 evaluation.refused(reason)
-                return Outcome(reason, True, False)
+                raise Refused(reason) from None
         except Exception as fault:
             evaluation.refused(str(fault))
             raise
@@ -503,12 +497,15 @@ def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generat
             rejection = publish.publish(session.broker, evaluation.plan, body)
             if rejection is None:
                 evaluation.entered()
-                return Outcome(None, False, address.unrouted_messages == unrouted)
+                return None, address.unrouted_messages == unrouted
             delay = STORE_INTERVAL
             stored += delay
             if not rejection.of_backlog or stored > LONGEST_DELAY:
-                evaluation.refused(rejection.describe())
-                return Outcome(rejection.describe(), rejection.policy is not FullPolicy.DROP, False)
+                reason = rejection.describe()
+                evaluation.refused(reason)
+                if rejection.policy is not FullPolicy.DROP:
+                    raise Refused(reason)
+                return reason, False
         yield deferLater(reactor, delay / 1000, lambda: None)
 
 
@@ -517,21 +514,17 @@ def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: An
     reason: str | None = None
     for index in range(count):
         try:
-            outcome = yield from send_one(session, head, body, reactor)
+            fault, routed = yield from send_one(session, head, body, reactor)
         except Refused as refused:
             if not sent:
                 raise
-            outcome = Outcome(str(refused), True, False)
-        if outcome.reason is None:
-            sent += 1
-            unrouted += not outcome.routed
-        elif outcome.final:
-            rejected, reason = count - sent, outcome.reason
-            if not sent:
-                raise Refused(outcome.reason)
+            rejected, reason = count - sent, str(refused)
             break
+        if fault is None:
+            sent += 1
+            unrouted += not routed
         else:
-            rejected, reason = rejected + 1, reason or outcome.reason
+            rejected, reason = rejected + 1, reason or fault
         size += len(body)
         if index % SENT_PER_STEP == SENT_PER_STEP - 1 or size >= BYTES_PER_STEP:
             size = 0

@@ -99,17 +99,19 @@ def body_field(row: Option) -> BodyField:
     schema = schema_of(row)
     if row.http == model.CREATE_ONLY:
         schema = create_only(schema)
+    reader: Reader
     if value_type.choices is not None:
-        return BodyField(row.name, partial(choice, value_type.choices), schema)
-    if value_type.kind is int:
+        reader = partial(choice, value_type.choices)
+    elif value_type.kind is int:
+        reader = partial(number, value_type.least)
         if value_type.least > 0:
             schema = integer(
                 schema["description"], minimum=None, anyOf=[{"const": -1}, {"minimum": value_type.least}]
             )
-        return BodyField(row.name, partial(number, value_type.least), schema)
-    reader: Reader = flag if value_type.kind is bool else text_or_none
-    if row.type in HEADER_NAMES:
+    elif row.type in HEADER_NAMES:
         reader = partial(header_or_none, HEADER_NAMES[row.type])
+    else:
+        reader = flag if value_type.kind is bool else text_or_none
     return BodyField(row.name, reader, schema)
 
 
