@@ -658,8 +658,7 @@ class RequestHandler(Responder):
         try:
             outcome = route.answer(call)
         except Exception as fault:
-            self._write_when_synced(self._error_answer(fault))
-            return
+            outcome = self._error_answer(fault)
         if isinstance(outcome, GeneratorType):
             # no producer: a change completes even if its client disconnects
             self._work = CooperativeTask(self._run(outcome), self._cooperator)

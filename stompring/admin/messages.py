@@ -1011,11 +1011,11 @@ class QueueTask(NamedTuple):
         queue, task, matches = self.queue, self.task, selection.matches
         task.total = selection.total
         remaining = None if selection.numbers is None else set(selection.numbers)
-        found: Iterator[Reference | PageRead | None]
-        if remaining is None:
-            found = publish.messages_of(queue, in_transactions(self.context))
-        else:
-            found = publish.numbered(queue, remaining)
+        found: Iterator[Reference | PageRead | None] = (
+            publish.messages_of(queue, in_transactions(self.context))
+            if remaining is None
+            else publish.numbered(queue, remaining)
+        )
         cost = size = 0
         for ref in found:
             if isinstance(ref, PageRead):
@@ -1102,7 +1102,6 @@ def _answer_when_ended(task: ManagementTask) -> Steps:
         raise Problem(
             409,
             task.error or "The task failed",
-            None,
             **{name: TASK_FIELDS[name].read(task) for name in ("taskID", "done", "skipped", "failed")},
         )
     return view(task, TASK_FIELDS)

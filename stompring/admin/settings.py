@@ -130,13 +130,13 @@ def of_queue(queue: Queue) -> Iterator[JsonObject]:
     }
     for row in QUEUE_OPTIONS:
         value = getattr(attributes, row.name)
+        origin = Origin(Source.QUEUE)
         if not row.inherits:
-            own = value != row.default
-        else:
-            given = None if configured is None else getattr(configured, row.name)
-            own = given is not None or value != getattr(address.settings, row.inherits)
-        inherited = origin_of(repository, address.name, row.inherits) if row.inherits else DEFAULT
-        yield shown_setting(row, value, Origin(Source.QUEUE) if own else inherited)
+            origin = DEFAULT if value == row.default else origin
+        elif configured is None or getattr(configured, row.name) is None:
+            if value == getattr(address.settings, row.inherits):
+                origin = origin_of(repository, address.name, row.inherits)
+        yield shown_setting(row, value, origin)
 
 
 def configuration_of(queue: Queue) -> QueueConfiguration | None:
