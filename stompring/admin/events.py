@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Iterator, Sequence
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -26,10 +25,8 @@ from .api import (
     Call,
     Json,
     Parameter,
-    PermissionRule,
     Problem,
     Response,
-    Route,
     encode,
     manages,
     route,
@@ -77,7 +74,7 @@ SERIES = {
 }
 
 
-def _answer(call: Call, history: History | None, names: Sequence[str]) -> Json:
+def _answer(call: Call, history: History | None, rates: Sequence[str], gauges: Sequence[str]) -> Json:
     """The points of the requested resolution and time. Raises 400."""
     name = call.query.text("resolution")
     resolution = 0 if name is None else NAMES.get(name)
@@ -89,6 +86,7 @@ def _answer(call: Call, history: History | None, names: Sequence[str]) -> Json:
     end = sampler.memory.second // seconds
     since = call.query.number("since", 0, 0) - shift
     first = min(end, max(end - most, -(-since // (seconds * 1000))))
+    names = (*rates, *gauges)
     points: list[list[float | None]] = [[] for _ in names]
     if history is not None:
         points = history.points(resolution, first)
@@ -131,63 +129,55 @@ SINCE = Parameter(
 )
 
 
-def _history(
-    where: str,
-    permissions: PermissionRule,
-    rates: Sequence[str],
-    gauges: Sequence[str],
-    *parameters: Parameter,
-) -> Callable[[Callable[[Call], History | None]], Route]:
-    """Make a function that finds a history the route that shows it."""
-
-    def make(find: Callable[[Call], History | None]) -> Route:
-        @wraps(find)
-        def answer(call: Call) -> Json:
-            return _answer(call, find(call), (*rates, *gauges))
-
-        return route(
-            where, permissions, _response(rates, gauges), parameters=(*parameters, RESOLUTION, SINCE)
-        )(answer)
-
-    return make
+HISTORY = (RESOLUTION, SINCE)
 
 
-@_history("GET /api/v1/broker/history", view_broker, BROKER_RATES, BROKER_GAUGES)
-def show_broker_history(call: Call) -> History | None:
+@route("GET /api/v1/broker/history", view_broker, _response(BROKER_RATES, BROKER_GAUGES), parameters=HISTORY)
+def show_broker_history(call: Call) -> Json:
     """Show rates and gauges of the broker over time.
 
     Empty series where nothing is known.
     """
-    return call.context.sampler.history
+    return _answer(call, call.context.sampler.history, BROKER_RATES, BROKER_GAUGES)
 
 
-@_history("GET /api/v1/queues/{name}/history", view_queue, QUEUE_RATES, QUEUE_GAUGES)
-def show_queue_history(call: Call) -> History | None:
+@route(
+    "GET /api/v1/queues/{name}/history", view_queue, _response(QUEUE_RATES, QUEUE_GAUGES), parameters=HISTORY
+)
+def show_queue_history(call: Call) -> Json:
     """Show rates and gauges of a queue over time.
 
     Empty series where nothing is known.
     """
-    return queue_of(call).history
+    return _answer(call, queue_of(call).history, QUEUE_RATES, QUEUE_GAUGES)
 
 
-@_history("GET /api/v1/addresses/{name}/history", view_address, ADDRESS_RATES, QUEUE_GAUGES)
-def show_address_history(call: Call) -> History | None:
+@route(
+    "GET /api/v1/addresses/{name}/history",
+    view_address,
+    _response(ADDRESS_RATES, QUEUE_GAUGES),
+    parameters=HISTORY,
+)
+def show_address_history(call: Call) -> Json:
     """Show rates and gauges of an address over time.
 
     Empty series where nothing is known.
     """
-    return address_of(call).history
+    return _answer(call, address_of(call).history, ADDRESS_RATES, QUEUE_GAUGES)
 
 
-@_history(
-    "GET /api/v1/connections/{id}/history", view_broker, CONNECTION_RATES, CONNECTION_GAUGES, CONNECTION_ID
+@route(
+    "GET /api/v1/connections/{id}/history",
+    view_broker,
+    _response(CONNECTION_RATES, CONNECTION_GAUGES),
+    parameters=(CONNECTION_ID, *HISTORY),
 )
-def show_connection_history(call: Call) -> History | None:
+def show_connection_history(call: Call) -> Json:
     """Show rates and gauges of a connection over time.
 
     Empty series where nothing is known.
     """
-    return session_of(call).history
+    return _answer(call, session_of(call).history, CONNECTION_RATES, CONNECTION_GAUGES)
 
 
 EVENT_STREAM = "text/event-stream"

@@ -978,7 +978,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def of(cls, queue: Queue, body: JsonObject) -> Selection:
-        """From the body of a request. Raises 400, and 404 for what is no id of this queue."""
+        """Read the body of a request. Raises 400, and 404 for the id of a message of another queue."""
         ids, text_filter = body.get("messages"), optional(body, "filter")
         limit = number(1, "limit", body.get("limit", -1))
         if ids is not None and text_filter is not None:

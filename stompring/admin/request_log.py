@@ -62,8 +62,7 @@ class RequestLog:
 
     def set_route(self, route: Route, names: dict[str, str]) -> None:
         """Add the names in the path."""
-        if route.secret:
-            self._shown_fields = frozenset(route.fields) - route.secret
+        self._route = route
         directory = self._context.broker.directory
         name = names.get("name", "")
         if route.path.startswith("/api/v1/queues/{"):
@@ -75,18 +74,13 @@ class RequestLog:
             self.fields["address"] = name
         elif route.path.startswith("/api/v1/connections/{"):
             self.fields["connection"] = names["id"]
-        self._named_in_body = NAMED_IN_BODY.get(route.path, {})
-
-    #: Members of the body that may be logged, where others are secret; a misspelt member may be a secret too.
-    _shown_fields: frozenset[str] | None = None
 
     def set_body(self, body: dict[str, Any]) -> None:
         """Add the body."""
-        shown = self._shown_fields
-        self._body = {
-            name: value if shown is None or name in shown else HIDDEN for name, value in body.items()
-        }
-        for member, field in self._named_in_body.items():
+        secret, shown = self._route.secret, self._route.fields.keys() - self._route.secret
+        # where a member is secret, a misspelt one may be a secret too
+        self._body = {name: HIDDEN if secret and name not in shown else value for name, value in body.items()}
+        for member, field in NAMED_IN_BODY.get(self._route.path, {}).items():
             if isinstance(value := body.get(member), str):
                 self.fields[field] = value
 

@@ -451,13 +451,10 @@ def change_logger(call: Call) -> Json:
     if "level" not in call.body:
         raise invalid("level", "is missing")
     level: Any = call.body["level"]
-    if level is None and name != ROOT:
-        number = logging.NOTSET
-    elif isinstance(level, str) and level in LEVELS:
-        number = LEVELS[level]
-    else:
+    levels = LEVELS if name == ROOT else {**LEVELS, None: logging.NOTSET}
+    if not isinstance(level, str | None) or level not in levels:
         null = "" if name == ROOT else " or null"
         raise invalid("level", f"must be {', '.join(LEVELS)}{null}, not {level!r:.50}")
     _configured.setdefault(name, found.level)
-    found.setLevel(number)
+    found.setLevel(levels[level])
     return view(found, LOGGER_FIELDS)

@@ -46,12 +46,12 @@ PAGE = "/"
 
 
 class StandbyContext:
-    """What the site shows: the base class of a standby."""
+    """The context of the site: the base class of a standby."""
 
     reactor: Any
     configuration: BrokerConfiguration
     security: Security | None
-    node: Node | None  # this broker in its replicated log; None while it waits for a lock
+    node: Node | None  # of the replicated log; None while this broker waits for a lock
     reason: str  # what the broker waits for
 
     @property
@@ -128,7 +128,7 @@ class StandbyResponder(Responder):
         return (self._log_in() or succeed(Login())).addCallback(self._view, path)
 
     def _view(self, login: Login, path: str) -> Answer:
-        """The answer for those who may view the broker. Raises `Refused`."""
+        """The answer for a user who may view the broker. Raises `Refused`."""
         if not manages(login.authorizer):
             login.authorizer.check(VIEW, MANAGEMENT, None)
         context = self._context

@@ -7,11 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 from stompring.errors import ConfigurationError, NotFound, Refused
-from stompring.security.access import Permissions
 from stompring.security.accounts import InvalidUser, UserFiles
 from stompring.session.destination import name_of_others
 from stompring.settings.match import is_internal
@@ -178,35 +177,33 @@ def check_user(call: Call, security: Security, user: str) -> None:
         raise NotFound(f"User {user} does not exist")
 
 
-class Inquiry(NamedTuple):
-    """The permissions of one user, and their reasons."""
-
-    rules: Permissions
-    user: str
-    roles: frozenset[str]
-    manages: bool
-    sees_all: bool  # whether roles that the user does not have are shown
-
-    def entry(self, permission: PermissionType, address: str, queue: str | None) -> JsonObject:
-        """One permission as JSON."""
-        decision = self.rules.decide(self.roles, permission, address, queue)
-        deciding = decision.refusing(self.roles, permission) or next(iter(decision.entries), None)
+def decisions(
+    call: Call, security: Security, user: str, address: str, queue: str | None
+) -> Iterator[JsonObject]:
+    """The permissions of a user on an address or a queue as JSON, each with its reason."""
+    rules, roles = security.authority.permissions, security.authority.roles_of(user)
+    manages = rules.allows(roles, MANAGE, MANAGEMENT)
+    # without view on the broker the caller learns of no role of others
+    sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
+    for permission in PermissionType:
+        decision = rules.decide(roles, permission, address, queue)
+        deciding = decision.refusing(roles, permission) or next(iter(decision.entries), None)
         granted = frozenset[str]() if deciding is None else deciding.roles.get(permission, frozenset())
-        shown = granted if self.sees_all else granted & self.roles
+        shown = granted if sees_all else granted & roles
         match = None if deciding is None else deciding.match
         allowed = decision.allowed
         if match is None:
             reason = f"No <security-setting> matches address {decision.address}: every operation is denied"
         elif allowed:
-            through = ", ".join(sorted(shown & self.roles))
+            through = ", ".join(sorted(shown & roles))
             more = f", and {len(decision.entries) - 1} more" if len(decision.entries) > 1 else ""
             reason = f'<security-setting match="{match}">{more} grants {permission} to {through}'
         else:
-            own = ", ".join(sorted(self.roles)) or "no role"
-            to = ", ".join(sorted(shown)) if self.sees_all else "other roles"
+            own = ", ".join(sorted(roles)) or "no role"
+            to = ", ".join(sorted(shown)) if sees_all else "other roles"
             reason = (
                 f'<security-setting match="{match}"> grants {permission} to {to if granted else "no role"}; '
-                f"user {self.user} has {own}"
+                f"user {user} has {own}"
             )
         others = name_of_others(permission, address, queue, None)
         if others is not None:
@@ -219,12 +216,12 @@ class Inquiry(NamedTuple):
             reason = (
                 f"Creating a queue requires the permission on the address of its name ({name}) too. {reason}"
             )
-        if self.manages and not allowed:
+        if manages and not allowed:
             reason += ". The HTTP API allows it to users with manage on activemq.management"
-        return {
+        yield {
             "permission": str(permission),
             "allowed": allowed,
-            "allowedOverHTTP": allowed or self.manages,
+            "allowedOverHTTP": allowed or manages,
             "match": match,
             "roles": sorted(shown),
             "reason": reason,
@@ -452,11 +449,7 @@ def show_permissions(call: Call) -> Json:
         assert user is not None
         check_user(call, security, user)
         roles = security.authority.roles_of(user)
-        rules = security.authority.permissions
-        # without view on the broker the caller learns of no role of others
-        sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
-        inquiry = Inquiry(rules, user, roles, rules.allows(roles, MANAGE, MANAGEMENT), sees_all)
-        data = [inquiry.entry(permission, address, queue) for permission in PermissionType]
+        data = list(decisions(call, security, user, address, queue))
     return {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
 
 
