@@ -73,9 +73,9 @@ class Problem(Refused):
         self.members = members
 
 
-def invalid(name: str, reason: str, **members: object) -> Problem:
+def invalid(name: str, reason: str) -> Problem:
     """400 for one field of a body."""
-    return Problem(400, f"{name} {reason}", field=name, **members)
+    return Problem(400, f"{name} {reason}", field=name)
 
 
 def encode(value: Any) -> bytes:
@@ -513,7 +513,6 @@ def route(
         parameters = (NAME, *parameters)
 
     def make(handler: Handler) -> Route:
-        @wraps(handler)
         def answer(call: Call) -> Answer | Steps:
             outcome = handler(call)
             return _finish(outcome) if isinstance(outcome, GeneratorType) else _as_answer(outcome)
@@ -649,6 +648,8 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
 #: The things that a handler of `listing` returns after work in slices.
 Listed = Generator[Any, None, Sequence[Thing]]
 
+Lister = Callable[[Call], Sequence[Thing] | Listed[Thing]]
+
 
 def listing(
     path: str,
@@ -659,13 +660,13 @@ def listing(
     searched: str = "name",
     unfiltered: tuple[str, ...] = (),
     **more: Any,
-) -> Callable[[Callable[[Call], Sequence[Thing] | Listed[Thing]]], Route]:
+) -> Callable[[Lister[Thing]], Route]:
     """Make a function that returns things the route that lists them in pages; see `paged` and `route`.
 
     The fields ``unfiltered`` are no parameters.
     """
 
-    def make(handler: Callable[[Call], Sequence[Thing] | Listed[Thing]]) -> Route:
+    def make(handler: Lister[Thing]) -> Route:
         @wraps(handler)
         def answer(call: Call) -> Steps:
             things: Sequence[Thing] = yield from result_of(handler(call))
@@ -831,14 +832,18 @@ MANAGEMENT = "activemq.management"
 RequiredPermission = tuple[PermissionType, str, str | None]
 
 
+#: Yields the permissions that a request requires.
+Requirements = Callable[[Call], Iterator[RequiredPermission]]
+
+
 class PermissionRule(NamedTuple):
     """The permissions that a route requires: a text for people, and a function that yields those of one request."""
 
     text: str
-    required: Callable[[Call], Iterator[RequiredPermission]]
+    required: Requirements
 
 
-def permission_rule(text: str) -> Callable[[Callable[[Call], Iterator[RequiredPermission]]], PermissionRule]:
+def permission_rule(text: str) -> Callable[[Requirements], PermissionRule]:
     """Make a rule of a function that yields the permissions that a request requires."""
     return lambda required: PermissionRule(text, required)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -64,27 +64,19 @@ class Counter(Generic[Thing]):
         text = self.description or self.help.replace("1 while", "True while")
         unit = "Milliseconds." if self.scale == 0.001 else ""
         description = " ".join(part for part in (text, unit, self.null) if part)
-        return typed(
-            self.type,
-            description,
-            "",
-            bool(self.null),
-            ({} if self.type == "boolean" else {"minimum": self.minimum}),
-        )
+        bounds = {} if self.type == "boolean" else {"minimum": self.minimum}
+        return typed(self.type, description, "", bool(self.null), bounds)
 
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> tuple[Counter[Any], ...]:
     """Counters of a part, named as in `reader`; without it their values are None, as ``null`` says."""
-    find: Callable[[Any], Any] = reader(part)
+    read = partial(_read_part, reader(part))
+    return tuple(replace(each, source=partial(read, each.read), null=each.null or null) for each in counters)
 
-    def reads(counter: Counter[Any]) -> Callable[[Any], Any]:
-        def read(whole: object) -> Any:
-            thing = find(whole)
-            return None if thing is None else counter.read(thing)
 
-        return read
-
-    return tuple(replace(each, source=reads(each), null=each.null or null) for each in counters)
+def _read_part(find: Callable[[Any], Any], read: Callable[[Any], Any], whole: object) -> Any:
+    part = find(whole)
+    return None if part is None else read(part)
 
 
 def help_text(*counters: Counter[Any]) -> str:

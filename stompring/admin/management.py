@@ -1036,12 +1036,12 @@ def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
     )
 
 
-for _name, _route, _field in (
+for _name, _route, _sought in (
     ("closeConnectionWithID", "listConnections", "connectionID"),
     ("closeConnectionsForUser", "listConnections", "user"),
     ("closeConsumerConnectionsForAddress", "listConsumers", "address"),
 ):
-    operation("broker", _name, "n", changes=True)(partial(_close_all, _route, _field))
+    operation("broker", _name, "n", changes=True)(partial(_close_all, _route, _sought))
 
 
 log = logging.getLogger(__name__)

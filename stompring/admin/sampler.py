@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import add
 from typing import Any, NamedTuple, TypeVar
 
@@ -79,19 +80,16 @@ def rate_fields(rates: Sequence[str], meanings: Mapping[str, str], history: str 
     return {
         f"{name}Rate": number(
             f"{meaning} Per second, mean of the last 10 seconds.",
-            _rate_of(find, rates.index(name)),
+            partial(_rate, find, rates.index(name)),
             null=True,
         )
         for name, meaning in meanings.items()
     }
 
 
-def _rate_of(find: Callable[[Any], History | None], index: int) -> Callable[[Any], float | None]:
-    def rate(thing: Any) -> float | None:
-        history = find(thing)
-        return None if history is None else history.rate(index)
-
-    return rate
+def _rate(find: Callable[[Any], History | None], index: int, thing: Any) -> float | None:
+    history = find(thing)
+    return None if history is None else history.rate(index)
 
 
 class Sampler:

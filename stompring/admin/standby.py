@@ -117,14 +117,14 @@ class StandbyResponder(Responder):
         path = self._request.path.decode("latin-1")
         maybeDeferred(self._answer, path).addErrback(self._error_answer).addCallback(self._write)
 
-    def _answer(self, path: str) -> Answer | Deferred[Answer]:
+    def _answer(self, path: str) -> Deferred[Answer]:
         self._check_site(str(getattr(self._request.getHost(), "host", "")))
         if path != PAGE:  # that of the console, which a link of another site may open
             check_fetch_site(self._header("sec-fetch-site"))
         if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
             raise Problem(503, f"This broker is a standby: {self._context.reason}", role=STANDBY)
         if path in (LIVE, READY):
-            return live() if path == LIVE else ready(self._context)
+            return succeed(live() if path == LIVE else ready(self._context))
         return (self._log_in() or succeed(Login())).addCallback(self._view, path)
 
     def _view(self, login: Login, path: str) -> Answer:
