@@ -318,7 +318,7 @@ class AdminChannel(HTTPChannel):
         """A connection above the limits is rejected after `HEALTH_TIME`."""
         super().connectionMade()  # type: ignore[no-untyped-call]
         if self.exceeded is not None:
-            self._request_timer = self._call_later(HEALTH_TIME, self.reject)
+            self._request_timer = self.callLater(HEALTH_TIME, self.reject)  # type: ignore[no-untyped-call]
 
     def allHeadersReceived(self) -> None:
         """The head of a request is complete."""
@@ -340,7 +340,7 @@ class AdminChannel(HTTPChannel):
         self._refuse(self.exceeded)
         abort = getattr(self.transport, "abortConnection", None)
         if abort is not None:
-            self._abort_timer = self._call_later(CLOSE_TIME, abort)
+            self._abort_timer = self.callLater(CLOSE_TIME, abort)  # type: ignore[no-untyped-call]
 
     # ---- requests
 
@@ -399,7 +399,7 @@ class AdminChannel(HTTPChannel):
 
     def _time_request(self) -> None:
         if self._request_timer is None and not self._handlingRequest:
-            self._request_timer = self._call_later(REQUEST_TIME, self._request_timed_out)
+            self._request_timer = self.callLater(REQUEST_TIME, self._request_timed_out)  # type: ignore[no-untyped-call]
 
     def _request_timed_out(self) -> None:
         self._request_timer = None
@@ -444,7 +444,7 @@ class AdminChannel(HTTPChannel):
     def pauseProducing(self) -> None:
         """The buffer of the transport is full."""
         if self._answer_timer is None:
-            self._answer_timer = self._call_later(ANSWER_TIME, self._answer_timed_out)
+            self._answer_timer = self.callLater(ANSWER_TIME, self._answer_timed_out)  # type: ignore[no-untyped-call]
         super().pauseProducing()  # type: ignore[no-untyped-call]
 
     def resumeProducing(self) -> None:
@@ -471,10 +471,6 @@ class AdminChannel(HTTPChannel):
             self.connection_limit.unfinished.forget(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self._transferDecoder = None  # of an incomplete body: it refers to this channel
-
-    def _call_later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
-        timer: IDelayedCall = self.callLater(seconds, call)  # type: ignore[no-untyped-call]
-        return timer
 
     def _count_rejection(self, limit: str, text: str) -> None:
         self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
