@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from operator import attrgetter
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -1096,7 +1097,7 @@ class ManagementRequests:
             return
         finally:
             self._spent += perf_counter() - began
-        self._context.tasks.cooperator.cooperate(_after(wait, work))
+        self._context.tasks.cooperator.cooperate(chain((wait,), work))
 
     def _turn_ended(self) -> None:
         self._spent = 0.0
@@ -1167,11 +1168,6 @@ class ManagementRequests:
             if not send_reply(self._context.broker, request.reply_to, headers, exchange.body):
                 log.debug("management reply to %s not routed", request.reply_to.address)
         request.done(exchange.changes)
-
-
-def _after(first: object, rest: Iterator[object]) -> Iterator[object]:
-    yield first
-    yield from rest
 
 
 class Exchange:

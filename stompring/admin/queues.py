@@ -58,7 +58,7 @@ from .api import (
     view_queue,
 )
 from .connections import CONSUMER, consumers_of_queue
-from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
+from .context import ITEMS_PER_STEP, background_done, page_read
 from .counters import QUEUE, fields_of, oldest_age
 from .json_schema import (
     Field,
@@ -200,9 +200,9 @@ QUEUE_SCHEMA = object_of("Queue", FIELDS)
 QUEUE_DETAIL = object_of("QueueDetail", {**FIELDS, "consumers": array(CONSUMER, "Consumers of the queue.")})
 
 
-def detailed(context: AdminContext, queue: Queue) -> JsonObject:
+def detailed(call: Call, queue: Queue) -> JsonObject:
     """All fields, and the queue's consumers."""
-    return {**view(queue, FIELDS), "consumers": consumers_of_queue(context, queue)}
+    return {**view(queue, FIELDS), "consumers": consumers_of_queue(call.context, queue)}
 
 
 def queue_of(call: Call) -> Queue:
@@ -333,13 +333,13 @@ def create_queue(call: Call) -> Answer:
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
     if paused:
         queue.pause()
-    return created(detailed(call.context, queue), "queues", name)
+    return created(detailed(call, queue), "queues", name)
 
 
 @route("GET /api/v1/queues/{name}", view_queue, Response("The queue.", QUEUE_DETAIL))
 def show_queue(call: Call) -> Json:
     """Show one queue."""
-    return detailed(call.context, queue_of(call))
+    return detailed(call, queue_of(call))
 
 
 @route(
@@ -363,7 +363,7 @@ def change_queue(call: Call) -> Json:
             queue.pause()
         else:
             queue.resume()
-    return detailed(call.context, queue)
+    return detailed(call, queue)
 
 
 @route(
