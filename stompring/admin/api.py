@@ -828,12 +828,12 @@ def _login(reason: str) -> Problem:
 #: The address whose security-settings apply to the broker as a whole, as Artemis's management address.
 MANAGEMENT = "activemq.management"
 
-#: A permission, the address it must be on, and the queue, if it is about one.
-RequiredPermission = tuple[PermissionType, str, str | None]
+#: Permissions, each with the address it must be on, and the queue, if it is about one.
+RequiredPermissions = Iterator[tuple[PermissionType, str, str | None]]
 
 
 #: Yields the permissions that a request requires.
-Requirements = Callable[[Call], Iterator[RequiredPermission]]
+Requirements = Callable[[Call], RequiredPermissions]
 
 
 class PermissionRule(NamedTuple):
@@ -856,7 +856,7 @@ def _rule(
 ) -> PermissionRule:
     """The rule of permissions on one address; ``more`` are those that are checked later."""
 
-    def required(call: Call) -> Iterator[RequiredPermission]:
+    def required(call: Call) -> RequiredPermissions:
         address, queue = target(call)
         for permission in permissions:
             yield permission, address, queue
@@ -920,18 +920,18 @@ message_retry = _rule(*_QUEUE, EDIT, more="; as for a SEND on the original addre
 
 
 @permission_rule("none; any user")
-def no_permission(call: Call) -> Iterator[RequiredPermission]:
+def no_permission(call: Call) -> RequiredPermissions:
     yield from ()
 
 
 @permission_rule("none for the own user; of another user manage on activemq.management")
-def permissions_of_user(call: Call) -> Iterator[RequiredPermission]:
+def permissions_of_user(call: Call) -> RequiredPermissions:
     if call.query.text("user") not in (None, "", call.user):
         yield MANAGE, MANAGEMENT, None
 
 
 @permission_rule("edit and createAddress on the address")
-def address_creation(call: Call) -> Iterator[RequiredPermission]:
+def address_creation(call: Call) -> RequiredPermissions:
     name = required(call.body, "name")
     yield EDIT, name, None
     yield PermissionType.CREATE_ADDRESS, name, None
@@ -940,7 +940,7 @@ def address_creation(call: Call) -> Iterator[RequiredPermission]:
 @permission_rule(
     "edit and deleteAddress on the address; of each of its queues deleteDurableQueue or deleteNonDurableQueue"
 )
-def address_deletion(call: Call) -> Iterator[RequiredPermission]:
+def address_deletion(call: Call) -> RequiredPermissions:
     name = call.names["name"]
     yield EDIT, name, None
     yield PermissionType.DELETE_ADDRESS, name, None
@@ -953,7 +953,7 @@ def address_deletion(call: Call) -> Iterator[RequiredPermission]:
     "edit on the address of the queue; createDurableQueue or createNonDurableQueue on that address and on the address "
     "of the queue's name; createAddress for a new address"
 )
-def queue_creation(call: Call) -> Iterator[RequiredPermission]:
+def queue_creation(call: Call) -> RequiredPermissions:
     name = required(call.body, "name")
     address = text("address", call.body.get("address", name))
     durable = flag("durable", call.body.get("durable", True))
@@ -965,7 +965,7 @@ def queue_creation(call: Call) -> Iterator[RequiredPermission]:
 
 
 @permission_rule("edit and deleteDurableQueue or deleteNonDurableQueue on the address of the queue")
-def queue_deletion(call: Call) -> Iterator[RequiredPermission]:
+def queue_deletion(call: Call) -> RequiredPermissions:
     address, name = _queue(call)
     yield EDIT, address, name
     queue = call.directory.queues.get(name)

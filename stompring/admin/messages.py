@@ -58,7 +58,7 @@ from .api import (
     PermissionRule,
     Problem,
     Query,
-    RequiredPermission,
+    RequiredPermissions,
     Response,
     Route,
     Steps,
@@ -611,7 +611,7 @@ def _count(body: JsonObject) -> int:
 
 
 @permission_rule("as for a SEND: send on the address, and the permissions to create it")
-def message_send(call: Call) -> Iterator[RequiredPermission]:
+def message_send(call: Call) -> RequiredPermissions:
     target = _target(call)
     yield PermissionType.SEND, target.address, target.queue
 
