@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from stompring.broker.history import History
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.session.session import Session
@@ -49,6 +50,11 @@ class ConsumerView(NamedTuple):
 
     session: Session
     subscription: Subscription
+
+    @property
+    def history(self) -> History | None:
+        """The rates of the consumer."""
+        return self.subscription.history
 
 
 def protocol(session: Session) -> str:
@@ -133,7 +139,6 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
     **rate_fields(
         CONSUMER_RATES,
         {"delivered": "Messages delivered.", "acknowledged": "Messages acknowledged."},
-        "subscription.history",
     ),
     "slow": boolean(
         "Whether it was below slow-consumer-threshold at the last check, or its client has read nothing for 10 "

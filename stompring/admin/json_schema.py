@@ -50,6 +50,8 @@ def reader(source: Source[Thing]) -> Callable[[Thing], Any]:
 class Field(dict[str, Any], Generic[Thing]):
     """The JSON schema of a value; of a field of an object also how the value is read, see `reader`."""
 
+    __slots__ = ("read",)
+
     def __init__(self, schema: Schema, source: Source[Thing] = "") -> None:
         super().__init__(schema)
         self.read = reader(source)

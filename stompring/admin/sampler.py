@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import add
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer, cancel
@@ -22,7 +22,7 @@ from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 
 from .context import AdminContext
-from .json_schema import Fields, number, reader
+from .json_schema import Fields, number
 
 Thing = TypeVar("Thing")
 
@@ -74,21 +74,27 @@ class Held(NamedTuple):
     since: int  # second
 
 
-def rate_fields(rates: Sequence[str], meanings: Mapping[str, str], history: str = "history") -> Fields[Any]:
+class Sampled(Protocol):
+    """A thing with a history."""
+
+    @property
+    def history(self) -> History | None: ...
+
+
+def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
     """A field ``…Rate`` for each of the rates that have a meaning, by its position among all."""
-    find: Callable[[Any], History | None] = reader(history)
     return {
         f"{name}Rate": number(
             f"{meaning} Per second, mean of the last 10 seconds.",
-            partial(_rate, find, rates.index(name)),
+            partial(_rate, rates.index(name)),
             null=True,
         )
         for name, meaning in meanings.items()
     }
 
 
-def _rate(find: Callable[[Any], History | None], index: int, thing: Any) -> float | None:
-    history = find(thing)
+def _rate(index: int, thing: Sampled) -> float | None:
+    history = thing.history
     return None if history is None else history.rate(index)
 
 
