@@ -1155,8 +1155,8 @@ class ManagementRequests:
         replies = self._replies[connection]
         while replies and replies[0].ready:
             self._send(replies.popleft())
-        if not replies:
-            self._replies.pop(connection, None)
+        if not self._replies.get(connection, True):  # a request during `done` may have made another one
+            del self._replies[connection]
 
     def _send(self, exchange: Exchange) -> None:
         request = exchange.request
