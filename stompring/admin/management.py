@@ -1155,7 +1155,7 @@ class ManagementRequests:
         replies = self._replies[connection]
         while replies and replies[0].ready:
             self._send(replies.popleft())
-        if not self._replies.get(connection, True):  # a request during `done` may have made another one
+        if not self._replies.get(connection, True):  # `done` may have begun requests, and a new queue
             del self._replies[connection]
 
     def _send(self, exchange: Exchange) -> None:
