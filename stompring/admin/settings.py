@@ -451,7 +451,7 @@ def change_logger(call: Call) -> Json:
     if "level" not in call.body:
         raise invalid("level", "is missing")
     level: Any = call.body["level"]
-    levels = LEVELS if name == ROOT else {**LEVELS, None: logging.NOTSET}
+    levels: dict[str | None, int] = {**LEVELS} if name == ROOT else {**LEVELS, None: logging.NOTSET}
     if not isinstance(level, str | None) or level not in levels:
         null = "" if name == ROOT else " or null"
         raise invalid("level", f"must be {', '.join(LEVELS)}{null}, not {level!r:.50}")
