@@ -451,10 +451,13 @@ def change_logger(call: Call) -> Json:
     if "level" not in call.body:
         raise invalid("level", "is missing")
     level: Any = call.body["level"]
-    levels: dict[str | None, int] = {**LEVELS} if name == ROOT else {**LEVELS, None: logging.NOTSET}
-    if not isinstance(level, str | None) or level not in levels:
+    if level is None and name != ROOT:
+        number = logging.NOTSET
+    elif isinstance(level, str) and level in LEVELS:
+        number = LEVELS[level]
+    else:
         null = "" if name == ROOT else " or null"
         raise invalid("level", f"must be {', '.join(LEVELS)}{null}, not {level!r:.50}")
     _configured.setdefault(name, found.level)
-    found.setLevel(levels[level])
+    found.setLevel(number)
     return view(found, LOGGER_FIELDS)
