@@ -11,7 +11,7 @@ import platform
 import signal
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from twisted.internet.task import deferLater
 from twisted.python import log as twisted_log
 
 from stompring import __version__, build
-from stompring.admin.context import TaskList
+from stompring.admin.context import AdminContext, TaskList
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
@@ -87,7 +87,7 @@ def use_monotonic_clock(reactor: Any) -> None:
 log = logging.getLogger(__name__)
 
 
-class BrokerService(MultiService):
+class BrokerService(MultiService, AdminContext):
     """A broker with its listeners. `start_listening` opens them, `stop_listening` closes them and every connection."""
 
     def __init__(
@@ -105,8 +105,9 @@ class BrokerService(MultiService):
         self.reactor = reactor
         self.reactor_name = reactor_name(reactor)
         self.persistence = persistence
-        self.listener_stack = ListenerStack(configuration, reactor)
+        self.listener_stack: ListenerStack = ListenerStack(configuration, reactor)
         self._started_with = configuration
+        self.acceptors = {each.name: each for each in all_acceptors(configuration)}
         self._watch = ConfigurationWatch(
             configuration.files, configuration.configuration_file_refresh_period, self.reload, reactor
         )
@@ -120,14 +121,14 @@ class BrokerService(MultiService):
         self.policies.recorded.on_error = lambda text, address: self._notify(
             "POLICY_ERROR", text, address=address
         )
-        self.connections = Connections(self.broker.clock.now)
+        self.connections: Connections = Connections(self.broker.clock.now)
         self.connections.global_limit.limit = max_connections(
             configuration.global_max_connections, machine_memory()
         )
         self.outgoing = Outgoing(self.broker.clock.steady)
         self.garbage = GcTuning(self.broker, self.connections)
-        self.sampler = Sampler(self)
-        self.drain = Drain(self.broker, self.connections)
+        self.sampler: Sampler = Sampler(self)
+        self.drain: Drain = Drain(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
         self._hasher = hasher
         self.replication = replication
@@ -142,7 +143,7 @@ class BrokerService(MultiService):
         self.systemd = systemd or SystemdNotifier(reactor)
         self.listen_until = 0.0  # `reactor.seconds` until which ports in use are tried again
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
-        self.management = ManagementRequests(self)
+        self.management: ManagementRequests = ManagementRequests(self)
         # without a data directory no message outlives the process, and nothing is sent again by the next one
         identity = uuid.uuid4().hex if persistence is None else persistence.durable.journal.identity.hex()
         self.bridges = bridges_of(self.broker, identity.encode(), self.outgoing, reactor)
@@ -166,11 +167,6 @@ class BrokerService(MultiService):
             self.garbage.freeze()
         if replication is not None:
             replication.watch(self.suspend_delivery, self.resume_delivery)
-
-    @property
-    def acceptors(self) -> Mapping[str, StompAcceptor | HttpAcceptor]:
-        """The acceptors of the start, by name."""
-        return {each.name: each for each in all_acceptors(self._started_with)}
 
     def _confirm(self, call: Callable[[], None]) -> None:
         """A batch is in the replicated log, which has less room now."""

@@ -24,7 +24,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 
-from stompring.admin.standby import StandbySite
+from stompring.admin.standby import StandbyContext, StandbySite
 from stompring.broker.clock import cancel
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import PluginSources, load
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 LOCK_INTERVAL = 0.2
 
 
-class Standby:
+class Standby(StandbyContext):
     """What every standby has: HTTP, reload, the status of the service. `use_reason` gives what it waits for."""
 
     #: Settings of the start that a reload does not change.
@@ -64,7 +64,7 @@ class Standby:
         self.configuration = configuration
         self.reactor = reactor
         self.reason = "starting"
-        self.node: Node | None = None  # with a replicated log
+        self.node = None  # with a replicated log
         self.security: Security | None = None
         self._systemd = systemd
         self._sources = PluginSources(configuration.file)
