@@ -418,4 +418,4 @@ class AdminContext:
     @property
     def replication_fault(self) -> str | None:
         """Why no message is delivered: the replicated log does not store; None while they are."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")

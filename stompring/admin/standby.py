@@ -57,7 +57,7 @@ class StandbyContext:
     @property
     def acceptor_names(self) -> list[str]:
         """The acceptors that are not open."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
 
 def show(context: StandbyContext) -> Answer:

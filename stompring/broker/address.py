@@ -61,24 +61,24 @@ class Copier:
 
     def accepts(self, message: Message) -> bool:
         """Whether it copies a message."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
         """Send the copies of a message, scheduled as the message is."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def forwarding_addresses(self) -> list[Address]:
         """The existing addresses that get its copies."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     @property
     def depends_on_message(self) -> bool:
         """Whether it copies some messages and not others, or stops others from being copied."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def stop(self) -> None:
         """It does not apply to the address any more, or the address is deleted."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
 
 #: Milliseconds for which the duplicates of one address are logged once.

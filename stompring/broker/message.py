@@ -204,11 +204,11 @@ class Account:
 
         With 0 ``messages``: by a further queue, or by a further reader of a non-destructive one (`REFERENCE_OVERHEAD`).
         """
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def release(self, size: int, messages: int = 1) -> None:
         """The last queue has released a message of ``size`` bytes; with 0 ``messages``: another queue or reader has."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
 
 class AddressBase(Account):  # only tests have weak references: # compiled: same
@@ -232,7 +232,7 @@ class AddressBase(Account):  # only tests have weak references: # compiled: same
 
     def changed(self) -> None:
         """Its queues, or what they accept, are no longer what the bindings were made from."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # of paging, where only the headers are known

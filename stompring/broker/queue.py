@@ -140,15 +140,15 @@ class Consumer(ConsumerBase):
 
     def deliver_message(self, message: Message) -> None:
         """A message straight from its sender; no reference to it exists yet."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
         """As `deliver_message`, of a message that needs nothing but its bytes. Only where ``writes_tails``."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def deliver_reference(self, ref: Reference) -> None:
         """A message that waited in the queue, or comes again."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
         """What is delivered in this context has one header more."""
@@ -176,7 +176,7 @@ class Consumer(ConsumerBase):
 
     def cancelled(self, reason: str) -> None:
         """The queue is gone; the consumer gets nothing any more."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def unsettled_references(self) -> Iterable[Reference]:
         """What it was given and has not settled, in the order of delivery, for management."""
@@ -1531,7 +1531,7 @@ class Queue(QueueBase):
 
     def become_last(self, ref: Reference) -> None:
         """A message enters a last-value queue."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def enqueue_earlier(self, message: Message) -> None:
         """A message with a lower number than some that have arrived takes its position before them.

@@ -1015,14 +1015,14 @@ class TargetArea:
     # ---- reading
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def demand(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def work(self, in_time: InTime) -> None:
         """See `Work.work`."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     def block(self, page: Page, index: int) -> Block | None:
         return self.areas.cache.get(page, index)
