@@ -32,138 +32,13 @@ from .page_file import (
     set_aside,
     transactions_at,
 )
-from .pages import (
-    Cursor,
-    Page,
-    PageFileRecord,
-    Pages,
-    Paging,
-    QueuePageState,
-    QueueRemoved,
-    report_loss,
-    seal_page,
-)
+from .pages import Cursor, Page, PageFileRecord, Pages, Paging, QueuePageState, QueueRemoved, seal_page
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
 from .recovery import Recovery
 from .replay import PageRecords
 from .segment import FORMAT, HEADER, MAGIC, PAGE, Header, read_footer
 
 log = logging.getLogger(__name__)
-
-
-class PageRepair:
-    """``queues`` are the durable ones, by number."""
-
-    def __init__(self, queues: Mapping[int, Queue], facts: PageRecords) -> None:
-        self._queues = queues
-        self._facts = facts
-
-    def take(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
-        """Continue with the readable messages of a page. ``file`` is its record, ``last``: it was being written."""
-        if last:
-            self._cut(page, scan)
-        page.starts, page.end = scan.contents.starts, scan.end
-        faults = self._faults(page, scan, last, file.messages)
-        if faults:
-            page.damage = faults[0]
-            lost = self._lost(page, scan)
-            self._forget_uncertain(page, scan, lost)
-            more = not all(gap.sure for gap in scan.gaps) or len(faults) > len(scan.gaps)
-            if more and file.shares is not None:
-                lost, more = self._lost_shares(page, scan, file.shares), False
-            report_loss(page.path, "; ".join(faults), lost, more=more)
-            page.pages.paging.count_loss(sum(lost.values()))
-        if scan.tail and faults:
-            return  # bytes after the last valid record stay
-        if page.bytes > scan.end and not scan.footer_begun:
-            log.warning(
-                "%s: the last %d bytes of an incomplete write are truncated",
-                page.path,
-                page.bytes - scan.end,
-            )
-        if scan.contents.kinds:
-            self._complete(page, scan)
-
-    def _cut(self, page: Page, scan: PageScan) -> None:
-        """What follows a gap was never safe, where nothing of it is durable: a crash has left holes in it."""
-        if not scan.gaps:
-            return
-        contents = scan.contents
-        safe = self._facts.ends.get(page.number, 0)
-        for number, mask in contents.masks().items():
-            if number in self._queues:
-                for index in range(safe, len(mask)):
-                    if mask[index] and contents.kinds[index] & DURABLE_BIT:
-                        safe = index + 1
-        for gap in scan.gaps:
-            if gap.before >= safe:
-                scan.cut(gap)
-                return
-
-    def _faults(self, page: Page, scan: PageScan, last: bool, known: int) -> list[str]:
-        """What is wrong, beyond what a crash leaves behind: one record at the end that is not complete."""
-        count, known = len(scan.contents.kinds), max(known, self._facts.ends.get(page.number, 0))
-        faults = [f"{gap.reason} at byte {gap.at}" for gap in scan.gaps]
-        if known > count:
-            faults.append(f"the journal has records of {known} messages, the page has {count}")
-        if scan.tail and (faults or not last):
-            faults.append(f"unreadable from byte {scan.end} on: {scan.tail}")
-        return faults
-
-    def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
-        """Messages that cannot be read, by the queues that still had them, as far as is known."""
-        lost: dict[str, int] = {}
-        for gap in scan.gaps:
-            if gap.keeps_place:
-                for number in _queues_in(scan, gap):
-                    self._count(page, gap.before, number, lost)
-        return lost
-
-    def _lost_shares(self, page: Page, scan: PageScan, shares: Mapping[int, int]) -> dict[str, int]:
-        """The same of a page that was complete: what each queue had in it, less what it has given up or can read."""
-        summary, lost = scan.contents.summary(), {}
-        for number, total in shares.items():
-            queue = self._queues.get(number)
-            if queue is None:
-                continue
-            runs = self._facts.settled.get((number, page.number), ())
-            states = summary.states(number) if number in summary.members else bytearray()
-            for first, length in runs:
-                states.extend(bytes(max(0, first + length - len(states))))
-                states[first : first + length] = b"\1" * length
-            missing = total - len(states) + states.count(0)
-            if missing > 0:
-                lost[queue.name] = missing
-        return lost
-
-    def _count(self, page: Page, index: int, number: int, lost: dict[str, int]) -> None:
-        queue = self._queues.get(number)
-        runs = self._facts.settled.get((number, page.number), ())
-        if queue is not None and not any(first <= index < first + count for first, count in runs):
-            lost[queue.name] = lost.get(queue.name, 0) + 1
-
-    def _forget_uncertain(self, page: Page, scan: PageScan, lost: dict[str, int]) -> None:
-        """After a gap of unknown length positions in the journal's records are ambiguous: these messages are lost."""
-        contents, known = scan.contents, self._facts.reach.get(page.number, 0)
-        first = next((gap.before for gap in scan.gaps if not gap.sure), len(contents.kinds))
-        if known <= first:
-            return
-        for number, mask in contents.masks().items():
-            for index in range(first, len(mask)):
-                if mask[index] and contents.kinds[index]:
-                    self._count(page, index, number, lost)
-        contents.kinds[first:] = bytes(len(contents.kinds) - first)
-
-    def _complete(self, page: Page, scan: PageScan) -> None:
-        """Write the footer, so that the next start need not read all of it."""
-        path, end, writer = page.path, scan.end, page.pages.paging.writer
-        if page.bytes > end:
-            writer.run_task(
-                lambda files: files.truncate(path, end) if path.name in files.names(path.parent) else None
-            )
-        page.stream = writer.open(path, end)
-        page.bytes = end
-        seal_page(page, scan.contents, page.pages.address.number or scan.address)
 
 
 def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
@@ -192,8 +67,8 @@ class PageRecovery:
         self._files = paging.files
         self._broker = broker
         self._recovery = recovery
+        self._queues = recovery.queues  # the durable ones, by number
         self._facts = facts = PageRecords(replay.page_records)
-        self._transactions = replay.transactions
         # transactions with smaller numbers are complete; without a journal all are
         self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
         self._replay = replay
@@ -235,7 +110,7 @@ class PageRecovery:
             names = self._files.names(directory)
         except OSError as fault:
             log.error("cannot read %s: %s; its messages are lost", directory, fault.strerror or fault)
-            self._paging.count_loss(0)
+            self._paging.damaged_pages += 1
             return
         files = []
         for match in filter(None, map(PAGE_NAME.fullmatch, names)):
@@ -347,7 +222,7 @@ class PageRecovery:
                 misplaced,
                 extra={"address": address},
             )
-            self._paging.count_loss(0)
+            self._paging.damaged_pages += 1
             set_aside(self._paging.writer, path)
             return
         self._seen_files.add(number)
@@ -362,7 +237,7 @@ class PageRecovery:
                 self._not_a_page(page, header.fault, last)
                 return
             file = self._keep_file(page)
-            PageRepair(self._recovery.queues, self._facts).take(page, file, scan, last)
+            self._repair(page, file, scan, last)
             summary, transactions = scan.contents.summary(), scan.transactions
         else:
             file = self._keep_file(page)
@@ -375,7 +250,7 @@ class PageRecovery:
                 page.damage = "damage was reported when the page was read"
         if header.fault is not None and page.damage is None:
             page.damage = header.fault
-            report_loss(path, header.fault, {})
+            self._paging.report_loss(path, header.fault, {}, new_file=False)
         page.first_number = summary.least_number or header.next_number
         page.count = summary.count
         page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
@@ -389,7 +264,7 @@ class PageRecovery:
         unsure = [
             index
             for index, transaction in transactions
-            if transaction >= self._sure_before and transaction not in self._transactions
+            if transaction >= self._sure_before and transaction not in self._replay.transactions
         ]
         self._page_states(page, summary, unsure)
 
@@ -446,7 +321,7 @@ class PageRecovery:
         known = self._replay.page_files.get(number)
         lost: dict[str, int] | None = None
         if known is not None and known.shares is not None:
-            queues = self._recovery.queues
+            queues = self._queues
             lost = {
                 queues[queue].name: count
                 for queue, count in self._facts.lost_with(number, known.shares).items()
@@ -454,8 +329,7 @@ class PageRecovery:
             }
         elif number in self._replay.removed_pages:
             lost = {}  # nothing was left in it
-        report_loss(path, reason, lost)
-        self._paging.count_loss(sum((lost or {}).values()))
+        self._paging.report_loss(path, reason, lost)
 
     def _page_states(self, page: Page, summary: PageSummary, unsure: list[int]) -> None:
         pages = page.pages
@@ -468,7 +342,7 @@ class PageRecovery:
                 stop = min(first + length, len(states))
                 if first < stop:
                     states[first:stop] = bytes(stop - first)
-            queue = self._recovery.queues.get(number)
+            queue = self._queues.get(number)
             if queue is None:
                 for index in unsure:  # what was not committed makes no queue
                     states[index] = 0
@@ -513,7 +387,7 @@ class PageRecovery:
     def _end(self, page: Page, number: int, states: bytearray) -> None:
         """A queue that is deleted: that it has nothing here must be known as long as there is the page."""
         left = len(states) - states.count(0)
-        if left and (QUEUE, number) not in self._recovery.replay.ended:
+        if left and (QUEUE, number) not in self._replay.ended:
             log.warning(
                 "%s: skipped %d messages of queue number %d, which no longer exists", page.path, left, number
             )
@@ -540,3 +414,111 @@ class PageRecovery:
             if queue is not None:
                 return queue
         return recovery.queue_of(number, page.pages.address, wanted=True)
+
+    # ---- pages without a footer
+
+    def _repair(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
+        """Continue with the readable messages of a page. ``file`` is its record, ``last``: it was being written."""
+        if last:
+            self._cut(page, scan)
+        page.starts, page.end = scan.contents.starts, scan.end
+        faults = self._faults(page, scan, last, file.messages)
+        if faults:
+            page.damage = faults[0]
+            lost = self._lost(page, scan)
+            self._forget_uncertain(page, scan, lost)
+            more = not all(gap.sure for gap in scan.gaps) or len(faults) > len(scan.gaps)
+            if more and file.shares is not None:
+                lost, more = self._lost_shares(page, scan, file.shares), False
+            self._paging.report_loss(page.path, "; ".join(faults), lost, more=more)
+        if scan.tail and faults:
+            return  # bytes after the last valid record stay
+        if page.bytes > scan.end and not scan.footer_begun:
+            log.warning(
+                "%s: the last %d bytes of an incomplete write are truncated",
+                page.path,
+                page.bytes - scan.end,
+            )
+        if scan.contents.kinds:
+            self._complete(page, scan)
+
+    def _cut(self, page: Page, scan: PageScan) -> None:
+        """What follows a gap was never safe, where nothing of it is durable: a crash has left holes in it."""
+        if not scan.gaps:
+            return
+        contents = scan.contents
+        safe = self._facts.ends.get(page.number, 0)
+        for number, mask in contents.masks().items():
+            if number in self._queues:
+                for index in range(safe, len(mask)):
+                    if mask[index] and contents.kinds[index] & DURABLE_BIT:
+                        safe = index + 1
+        for gap in scan.gaps:
+            if gap.before >= safe:
+                scan.cut(gap)
+                return
+
+    def _faults(self, page: Page, scan: PageScan, last: bool, known: int) -> list[str]:
+        """What is wrong, beyond what a crash leaves behind: one record at the end that is not complete."""
+        count, known = len(scan.contents.kinds), max(known, self._facts.ends.get(page.number, 0))
+        faults = [f"{gap.reason} at byte {gap.at}" for gap in scan.gaps]
+        if known > count:
+            faults.append(f"the journal has records of {known} messages, the page has {count}")
+        if scan.tail and (faults or not last):
+            faults.append(f"unreadable from byte {scan.end} on: {scan.tail}")
+        return faults
+
+    def _lost(self, page: Page, scan: PageScan) -> dict[str, int]:
+        """Messages that cannot be read, by the queues that still had them, as far as is known."""
+        lost: dict[str, int] = {}
+        for gap in scan.gaps:
+            if gap.keeps_place:
+                for number in _queues_in(scan, gap):
+                    self._count(page, gap.before, number, lost)
+        return lost
+
+    def _lost_shares(self, page: Page, scan: PageScan, shares: Mapping[int, int]) -> dict[str, int]:
+        """The same of a page that was complete: what each queue had in it, less what it has given up or can read."""
+        summary, lost = scan.contents.summary(), {}
+        for number, total in shares.items():
+            queue = self._queues.get(number)
+            if queue is None:
+                continue
+            runs = self._facts.settled.get((number, page.number), ())
+            states = summary.states(number) if number in summary.members else bytearray()
+            for first, length in runs:
+                states.extend(bytes(max(0, first + length - len(states))))
+                states[first : first + length] = b"\1" * length
+            missing = total - len(states) + states.count(0)
+            if missing > 0:
+                lost[queue.name] = missing
+        return lost
+
+    def _count(self, page: Page, index: int, number: int, lost: dict[str, int]) -> None:
+        queue = self._queues.get(number)
+        runs = self._facts.settled.get((number, page.number), ())
+        if queue is not None and not any(first <= index < first + count for first, count in runs):
+            lost[queue.name] = lost.get(queue.name, 0) + 1
+
+    def _forget_uncertain(self, page: Page, scan: PageScan, lost: dict[str, int]) -> None:
+        """After a gap of unknown length positions in the journal's records are ambiguous: these messages are lost."""
+        contents, known = scan.contents, self._facts.reach.get(page.number, 0)
+        first = next((gap.before for gap in scan.gaps if not gap.sure), len(contents.kinds))
+        if known <= first:
+            return
+        for number, mask in contents.masks().items():
+            for index in range(first, len(mask)):
+                if mask[index] and contents.kinds[index]:
+                    self._count(page, index, number, lost)
+        contents.kinds[first:] = bytes(len(contents.kinds) - first)
+
+    def _complete(self, page: Page, scan: PageScan) -> None:
+        """Write the footer, so that the next start need not read all of it."""
+        path, end, writer = page.path, scan.end, self._paging.writer
+        if page.bytes > end:
+            writer.run_task(
+                lambda files: files.truncate(path, end) if path.name in files.names(path.parent) else None
+            )
+        page.stream = writer.open(path, end)
+        page.bytes = end
+        seal_page(page, scan.contents, page.pages.address.number or scan.address)
