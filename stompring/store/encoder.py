@@ -145,7 +145,7 @@ class StateChange(NamedTuple):
 class RecordEncoder:
     """Records for one segment. Names are written before they are used, so that each segment can be read alone.
 
-    ``at`` is where the next record will begin, ``parts`` are the bytes that `take` gives next; ``footer`` has the
+    ``at`` is where the next record will begin, ``parts`` are the bytes that are not appended yet; ``footer`` has the
     records that an earlier run wrote, ``consumers`` how many consumers it named. Between `open` and `close` records
     become one TRANSACTION.
     """
@@ -169,11 +169,6 @@ class RecordEncoder:
         self._address: AddressBase | None = None
         self._flags = self._priority = self._traits_size = self._address_id = 0
         self._rest = b""
-
-    def take(self) -> bytes:
-        """All records since the last time."""
-        parts, self.parts = self.parts, []
-        return b"".join(parts)
 
     # ---- records
 

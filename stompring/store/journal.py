@@ -756,7 +756,8 @@ class Journal:
         ``retained``: no restart needs it. It is written with the batch and synced later: it survives the end of the
         process; a power cut may lose the last second of it.
         """
-        data = self._encoder.take()
+        encoder = self._encoder
+        data, encoder.parts = b"".join(encoder.parts), []
         if not retained:
             sync, self._sync_next = sync or self._sync_next, False
             if not data and not sync:

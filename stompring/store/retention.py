@@ -135,7 +135,8 @@ class Samples:
         if rows:
             encoder.footer.include(0, now)
             encoder.add(SAMPLE.pack(Kind.SAMPLE, 0, 0, len(rows), now) + b"".join(rows))
-            stream.append(encoder.take(), False)
+            stream.append(b"".join(encoder.parts), False)
+            encoder.parts = []
 
     def _open(self, now: int) -> None:
         number = self._next_number()

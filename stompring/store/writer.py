@@ -113,7 +113,8 @@ class WriteBatch:
                     (journal if write.stream.journal else pages).append(write)
             for write in pages:
                 stream = write.stream
-                files.append(stream, write.parts, write.at)
+                if write.parts:
+                    files.append(files.descriptor(stream), write.parts, write.at)
             for write in pages:  # all are safe before the journal refers to them
                 stream = write.stream
                 if write.sync:
@@ -122,11 +123,14 @@ class WriteBatch:
                     files.finish(write)
             for write in journal:
                 stream = write.stream
-                files.append(stream, write.parts, write.at)
+                if not write.parts and not write.sync:
+                    continue
+                descriptor = files.descriptor(stream)
+                files.append(descriptor, write.parts, write.at)
                 if _prefills(write):
-                    files.prefill(write)
+                    files.prefill(write, descriptor)
                 if write.sync:
-                    files.files.sync(files.descriptor(stream))
+                    files.files.sync(descriptor)
             for write in journal:  # a segment is sealed once the file of the next one exists
                 stream = write.stream
                 if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
@@ -159,25 +163,22 @@ class OpenFiles:
         self.files = files
         self.descriptors: dict[AppendOnlyFile, int] = {}
 
-    def append(self, stream: AppendOnlyFile, parts: list[bytes], at: int) -> None:
+    def append(self, descriptor: int, parts: list[bytes], at: int) -> None:
         """Write data at a position of a file."""
-        if not parts:
-            return
-        descriptor = self.descriptor(stream)
         left = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
         while left:
             taken = self.files.write(descriptor, left, at)
             at += taken
             left = left[taken:]
 
-    def prefill(self, write: Write) -> None:
+    def prefill(self, write: Write, descriptor: int) -> None:
         """Write zeros behind a write. Nothing needs them: a fault ends it."""
         stream, end = write.stream, write.at + write.size
         stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
         stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
         stream.prefilled = stop  # even where it fails: some of it may have been written
         try:
-            self.files.write(self.descriptor(stream), memoryview(_ZEROS)[: stop - end], end)
+            self.files.write(descriptor, memoryview(_ZEROS)[: stop - end], end)
         except OSError:
             stream.prefill_until = 0
 
@@ -187,8 +188,9 @@ class OpenFiles:
         if stream.prefilled > size:
             self.files.truncate(stream.path, size)
         if stream.seal is not None:
-            self.append(stream, [stream.seal(partial(self.files.read, stream.path), size)], size)
-            self.files.sync(self.descriptor(stream))
+            descriptor = self.descriptor(stream)
+            self.append(descriptor, [stream.seal(partial(self.files.read, stream.path), size)], size)
+            self.files.sync(descriptor)
         self.close(stream)
 
     def close(self, stream: AppendOnlyFile) -> None:
@@ -518,9 +520,9 @@ class Writer:
         self._flush_due = True
         if self._flight is None:
             if delay:
-                self.clock.reactor.callLater(delay, self._flush)
+                self.clock.reactor.callLater(delay, self._flush, False)
             else:
-                self._round_end(self._flush_at_end)
+                self._round_end(self._flush)
 
     def end_of_turn(self) -> None:
         """Encode the events of the turn, and write them unless ``journal-buffer-timeout`` delays the batch."""
@@ -534,24 +536,22 @@ class Writer:
             if waits and self._flush_due:
                 return
         self._flush_due = True
-        self._flush_at_end()
+        self._flush()
 
-    def _flush_at_end(self) -> None:
-        """At the end of a turn: write in this thread or in the other one, or wait for what other connections have."""
-        here = self.reactor_sync
-        if here is None or self._flight is not None or not self._flush_due:
-            self._flush()
-            return
-        who = here.ask()
-        if who == LATER:
-            self._round_end(self._flush_at_end)
-        else:
-            self._flush(in_reactor=who == IN_REACTOR)
+    def _flush(self, at_end: bool = True) -> None:
+        """Write the next batch.
 
-    def _flush(self, *, in_reactor: bool = False) -> None:
-        """``in_reactor``: a small batch is written at once, in this thread."""
+        ``at_end``: at the end of a turn a small batch may be written in this thread, or wait for what other connections
+        have.
+        """
         if self._flight is not None or not self._flush_due:
             return
+        here, who = self.reactor_sync, IN_THREAD
+        if here is not None and at_end:
+            who = here.ask()
+            if who == LATER:
+                self._round_end(self._flush)
+                return
         if not self.gather():
             self._flush_due = False  # `end_of_turn` is called again
             return
@@ -578,8 +578,7 @@ class Writer:
             batch.writes.append(Write(stream, at, parts, size, sync, stream.closed))
             batch.bytes += size
         self._flight = batch
-        here = self.reactor_sync
-        if in_reactor and here is not None and not self._tasks and self._is_small(batch):
+        if here is not None and who == IN_REACTOR and not self._tasks and self._is_small(batch):
             here.count += 1
             self._completed(batch.write([], self._open))
         else:
@@ -623,9 +622,9 @@ class Writer:
             self.write_limit.review()
         if self._flush_due:
             if self.reactor_sync is not None and self.reactor_sync.is_fast and not self.draining:
-                self._round_end(self._flush_at_end)
+                self._round_end(self._flush)
             else:
-                self._flush()
+                self._flush(False)
         if batch.callers:
             self.around(batch.confirm)
 
@@ -643,7 +642,7 @@ class Writer:
         self._task_retry = None
         if self._flight is None:
             self._flush_due = True
-            self._flush()
+            self._flush(False)
 
     def _fail(self, fault: Exception) -> None:
         """Write nothing more until the retry."""
@@ -682,7 +681,7 @@ class Writer:
         """Write everything appended and wait until it is on disk or has failed. Only during start: it blocks."""
         self._flush_due = self.draining = True
         try:
-            self._flush()
+            self._flush(False)
             self._disk.finish()
         finally:
             self.draining = False
