@@ -326,8 +326,8 @@ class RecordEncoder:
             traits,
             self._retained_entries(part),
         )
-        count, entries = len(messages), len(part.entries)
-        head = RETAINED.pack(Kind.RETAINED, 0, 0, count, len(known), entries, now, len(traits))
+        counts = (len(messages), len(known), len(part.entries))
+        head = RETAINED.pack(Kind.RETAINED, 0, 0, *counts, now, len(traits))
         self._frame_message(head + b"".join(columns), b"".join([message.tail for message in messages]))
         self.footer.include(min(numbers), min(times))
         self.footer.include(max(numbers), max(times))

@@ -526,12 +526,9 @@ class Journal:
         """Whether one is open."""
         return self._depth > 0
 
-    def pages_recovered(self, transaction: int, message: int, queue: int, page: int) -> None:
-        """The greatest numbers in pages, after all pages and the settling of incomplete transactions were appended."""
+    def pages_recovered(self, page: int) -> None:
+        """All pages, up to number ``page``, and the settling of incomplete transactions were appended."""
         self._next_page = page + 1
-        self.next_transaction = max(self.next_transaction, transaction + 1)
-        self.next_message = max(self.next_message, message + 1)
-        self.next_queue = max(self.next_queue, queue + 1)
         self._add_event(TRANSACTIONS_COMPLETE)
 
     def number_of(self, address: AddressBase) -> int:

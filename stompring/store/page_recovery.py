@@ -61,8 +61,7 @@ class PageRecovery:
 
     def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
         replay = recovery.replay
-        #: The greatest numbers found in pages.
-        self._message = self._queue = self._last_address = self._transaction = 0
+        self._last_address = 0  # the greatest number in the names of directories
         self._paging = paging
         self._files = paging.files
         self._broker = broker
@@ -101,7 +100,7 @@ class PageRecovery:
             self._forget_file(number)
         last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
         paging.next_page = count(last + 1).__next__
-        journal.pages_recovered(self._transaction, self._message, self._queue, last)
+        journal.pages_recovered(last)
         while self._last_address and next(journal.next_address) <= self._last_address:
             pass
 
@@ -192,10 +191,8 @@ class PageRecovery:
             if found:
                 return found
         number = directory_number(directory)
-        for address in self._broker.directory.addresses.values():
-            if address.number == number:
-                return address.name
-        return directory.name
+        addresses = self._broker.directory.addresses.values()
+        return next((address.name for address in addresses if address.number == number), directory.name)
 
     # ---- one page
 
@@ -251,15 +248,16 @@ class PageRecovery:
         if header.fault is not None and page.damage is None:
             page.damage = header.fault
             self._paging.report_loss(path, header.fault, {}, new_file=False)
+        journal = self._recovery.journal
         page.first_number = summary.least_number or header.next_number
         page.count = summary.count
         page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
         if page.sealed and file.shares is None:
             file.messages, file.shares = summary.count, summary.durable_counts()
-            self._recovery.journal.update(file)
-        self._message = max(self._message, summary.greatest_number)
-        self._queue = max(self._queue, 0, *summary.members)
-        self._transaction = max(self._transaction, summary.greatest_transaction)
+            journal.update(file)
+        journal.next_message = max(journal.next_message, summary.greatest_number + 1)
+        journal.next_queue = max(journal.next_queue, max(summary.members, default=0) + 1)
+        journal.next_transaction = max(journal.next_transaction, summary.greatest_transaction + 1)
         # messages of transactions that were never committed
         unsure = [
             index

@@ -317,15 +317,14 @@ class AppendOnlyFile:
         """Add to the end, and return where that is; ``sync`` asks for the batch to be safe before it is done."""
         at, size, parts = self.size, len(data), self.parts
         self.size = at + size
-        if sync or not parts:
+        limit = self._write_limit
+        limit.bytes += size
+        if limit.bytes >= limit.max_bytes:
+            limit.review()
+        if sync or not parts:  # else the writer knows of it already
             if sync:
                 self.sync = True
-            self._writer.appended(self, size, sync)
-        else:  # the writer knows of it already
-            limit = self._write_limit
-            limit.bytes += size
-            if limit.bytes >= limit.max_bytes:
-                limit.review()
+            self._writer.appended(self, sync)
         parts.append(data)
         return at
 
@@ -353,7 +352,7 @@ class AppendOnlyFile:
         self.closed = True
         self.seal = seal
         self.sync = True
-        self._writer.appended(self, 0, True)
+        self._writer.appended(self, True)
 
     def delete(self) -> None:
         """Delete the file before anything else is written; the caller has made sure that it is not needed."""
@@ -452,13 +451,9 @@ class Writer:
 
     # ---- appending
 
-    def appended(self, stream: AppendOnlyFile, size: int, sync: bool) -> None:
-        """A file has ``size`` bytes more to write."""
+    def appended(self, stream: AppendOnlyFile, sync: bool) -> None:
+        """A file has more to write."""
         self._dirty[stream] = None
-        limit = self.write_limit
-        limit.bytes += size
-        if limit.bytes >= limit.max_bytes:
-            limit.review()
         if sync:
             self._next.awaited = True
         if not self._flush_due:
