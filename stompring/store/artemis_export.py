@@ -91,62 +91,6 @@ NO_LOCAL = re.compile(r"(?:\((?P<own>.*)\) AND )?\(__AMQ_CID <> '[^']*' OR __AMQ
 JAVA_BODIES = frozenset({"map", "object", "stream"})
 
 
-class ArtemisExportReader(ImportedFile):
-    """Reads a file. Every `InvalidExport` that is raised names the file and the line.
-
-    ``skipped`` has the number of messages that were left out, by the reason; ``java_bodies`` that of messages whose
-    bodies are in a format of Java's, by their type.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.skipped: Counter[str] = Counter()
-        self.java_bodies: Counter[str] = Counter()
-        self._line = 1  # of the entry that was given last
-        self._document = _ExportScan(self)
-
-    def identify(self) -> str:
-        """A digest of the whole file, which is read to the end. Raises `InvalidExport` where that is missing.
-
-        The reader starts at the beginning again.
-        """
-        digest = hashlib.blake2b(digest_size=16)
-        last = b""
-        for chunk in self._chunks():
-            digest.update(chunk)
-            last = (last + chunk)[-100:]
-        if not last.rstrip().endswith(b"</activemq-journal>"):
-            first = "not an 'artemis data exp' file, or truncated"
-            raise InvalidExport(f"{self.path}: {first}: its end is not </activemq-journal>")
-        self._file.seek(0)
-        return digest.hexdigest()
-
-    def entries(self) -> Iterator[Entry]:
-        """Addresses, queues and messages in the order of the file."""
-        document = self._document
-        for chunk in self._chunks():
-            document.feed(chunk)
-            while document.entries:
-                self._line, entry = document.entries.popleft()
-                yield entry
-        document.end()
-
-    def _chunks(self) -> Iterator[bytes]:
-        try:
-            while chunk := self._file.read(CHUNK):
-                yield chunk
-        except (OSError, EOFError, zlib.error) as fault:
-            raise InvalidExport(f"{self.path}: the file is damaged: {fault}") from None
-
-    def wrong(self, text: str) -> InvalidExport:
-        """A fault in the entry that was given last."""
-        return InvalidExport(f"{self.path}:{self._line}: {text}")
-
-    def invalid(self, text: str) -> InvalidExport:
-        """A fault where the file is being read."""
-        return InvalidExport(f"{self.path}:{self._document.line}: {text}")
-
-
 # ---- XML as Artemis writes it
 
 
@@ -181,18 +125,26 @@ def _repaired(tag: re.Match[bytes]) -> bytes:
     return text[:end] + b"\n" * lines + text[end:]  # so that the lines of what follows are still right
 
 
-class _ExportScan:
-    """Gathers entries out of the events of an XML parser."""
+class ArtemisExportReader(ImportedFile):
+    """Reads a file. Every `InvalidExport` that is raised names the file and the line.
 
-    def __init__(self, reader: ArtemisExportReader) -> None:
-        self.entries: deque[tuple[int, Entry]] = deque()  # with the lines at which they end
-        self._reader = reader
+    ``skipped`` has the number of messages that were left out, by the reason; ``java_bodies`` that of messages whose
+    bodies are in a format of Java's, by their type.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.skipped: Counter[str] = Counter()
+        self.java_bodies: Counter[str] = Counter()
+        self._line = 1  # of the entry that was given last
+        self._entries: deque[tuple[int, Entry]] = (
+            deque()
+        )  # read and not given, with the lines at which they end
         self._left = b""  # a tag that is not complete
-        self._path: list[str] = []
+        self._elements: list[str] = []  # those that are open
         self._queues: dict[str, DeclaredQueue] = {}
         self._wildcards = WildcardAddresses(WildcardSyntax())
         self._message: _MessageReader | None = None
-        self._started = False
         self._parser = parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -201,15 +153,51 @@ class _ExportScan:
         parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = self._cdata
         parser.StartDoctypeDeclHandler = self._doctype
 
-    @property
-    def line(self) -> int:
-        return self._parser.CurrentLineNumber
+    def identify(self) -> str:
+        """A digest of the whole file, which is read to the end. Raises `InvalidExport` where that is missing.
 
-    def feed(self, chunk: bytes) -> None:
-        if not self._started:
-            if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise self._reader.invalid("the file is UTF-16; convert it to UTF-8")
-            self._started = True
+        The reader starts at the beginning again.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        last = b""
+        for chunk in self._chunks():
+            digest.update(chunk)
+            last = (last + chunk)[-100:]
+        if not last.rstrip().endswith(b"</activemq-journal>"):
+            first = "not an 'artemis data exp' file, or truncated"
+            raise InvalidExport(f"{self.path}: {first}: its end is not </activemq-journal>")
+        self._file.seek(0)
+        return digest.hexdigest()
+
+    def entries(self) -> Iterator[Entry]:
+        """Addresses, queues and messages in the order of the file."""
+        for chunk in self._chunks():
+            self._feed(chunk)
+            while self._entries:
+                self._line, entry = self._entries.popleft()
+                yield entry
+        self._parse(self._left, True)
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            while chunk := self._file.read(CHUNK):
+                yield chunk
+        except (OSError, EOFError, zlib.error) as fault:
+            raise InvalidExport(f"{self.path}: the file is damaged: {fault}") from None
+
+    def wrong(self, text: str) -> InvalidExport:
+        """A fault in the entry that was given last."""
+        return InvalidExport(f"{self.path}:{self._line}: {text}")
+
+    def invalid(self, text: str) -> InvalidExport:
+        """A fault where the file is being read."""
+        return InvalidExport(f"{self.path}:{self._parser.CurrentLineNumber}: {text}")
+
+    # ---- XML
+
+    def _feed(self, chunk: bytes) -> None:
+        if not self._elements and chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise self.invalid("the file is UTF-16; convert it to UTF-8")
         data = self._left + chunk
         end = data.rfind(b">") + 1
         tag = data.find(b"<", end)
@@ -218,49 +206,46 @@ class _ExportScan:
         self._left = data[end:]
         self._parse(_TAG.sub(_repaired, data[:end]), False)
         if len(self._left) > LONGEST_TAG:
-            raise self._reader.invalid("not XML: a tag has no end")
-
-    def end(self) -> None:
-        self._parse(self._left, True)
+            raise self.invalid("not XML: a tag has no end")
 
     def _parse(self, data: bytes, final: bool) -> None:
         try:
             self._parser.Parse(data, final)
         except expat.ExpatError as fault:
             text = expat.ErrorString(fault.code)
-            raise InvalidExport(f"{self._reader.path}:{fault.lineno}: not well-formed XML: {text}") from None
+            raise InvalidExport(f"{self.path}:{fault.lineno}: not well-formed XML: {text}") from None
 
     # ---- events
 
     def _doctype(self, *_: object) -> None:
-        raise self._reader.invalid("a document type is not allowed")
+        raise self.invalid("a document type is not allowed")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        path = self._path
-        path.append(name)
-        depth = len(path)
+        elements = self._elements
+        elements.append(name)
+        depth = len(elements)
         if depth == 1:
             if name != "activemq-journal":
-                raise self._reader.invalid(f"not an 'artemis data exp' file: the root is <{name}>")
+                raise self.invalid(f"not an 'artemis data exp' file: the root is <{name}>")
             return
-        given = _Attributes(self._reader, name, attributes)
-        parent = path[-2]
+        given = _Attributes(self, name, attributes)
+        parent = elements[-2]
         if parent == "bindings":
             if name == "address-binding":
                 self._address(given)
             elif name == "queue-binding":
                 self._queue(given)
             else:
-                self._unknown(name)
+                raise self.invalid(f"unknown element <{name}>")
         elif name == "message" and parent == "messages":
-            self._message = _MessageReader(self._reader, given)
+            self._message = _MessageReader(self, given)
         elif self._message is not None:
             self._message.start(name, parent, given)
         elif name not in ("bindings", "messages") or depth != 2:
-            self._unknown(name)
+            raise self.invalid(f"unknown element <{name}>")
 
     def _end(self, name: str) -> None:
-        self._path.pop()
+        self._elements.pop()
         message = self._message
         if message is None:
             return
@@ -277,16 +262,13 @@ class _ExportScan:
             self._message.end_piece()
 
     def _text(self, data: str) -> None:
-        if self._message is not None and self._path[-1] == "body":
-            self._message.text(data)
+        if self._message is not None and self._elements[-1] == "body":
+            self._message.piece.append(data)
         elif data.strip():
-            raise self._reader.invalid(f"unexpected text {data.strip()[:40]!r} in <{self._path[-1]}>")
+            raise self.invalid(f"unexpected text {data.strip()[:40]!r} in <{self._elements[-1]}>")
 
     def _add(self, entry: Entry) -> None:
-        self.entries.append((self.line, entry))
-
-    def _unknown(self, name: str) -> None:
-        raise self._reader.invalid(f"unknown element <{name}>")
+        self._entries.append((self._parser.CurrentLineNumber, entry))
 
     # ---- bindings
 
@@ -360,7 +342,8 @@ class _MessageReader:
         self._type = given.text("type", "default")
         self._properties: dict[str, tuple[str, str]] = {}
         self._queues: list[str] = []
-        self._piece: list[str] = []
+        # a large body is in pieces, each of them Base64 of its own
+        self.piece: list[str] = []  # the one that is read, as text
         self._pieces: list[bytes] = []
 
     def start(self, name: str, parent: str, given: _Attributes) -> None:
@@ -373,19 +356,14 @@ class _MessageReader:
         elif name == "body":
             self._pieces.clear()
 
-    # A large body is in pieces, each of them Base64 of its own.
-
-    def text(self, data: str) -> None:
-        self._piece.append(data)
-
     def end_piece(self) -> None:
         try:
             self._pieces += [
-                base64.b64decode(text, b"-_", validate=True) for text in "".join(self._piece).split()
+                base64.b64decode(text, b"-_", validate=True) for text in "".join(self.piece).split()
             ]
         except ValueError:
             raise self._reader.invalid("<body> is not Base64") from None
-        self._piece.clear()
+        self.piece.clear()
 
     # ---- what it is
 

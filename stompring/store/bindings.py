@@ -32,6 +32,9 @@ from .replay import ReadSegment, ReplayedIds
 #: Attributes that are not written: made of others.
 DERIVED = frozenset({"accepts"})
 
+#: The names of the others.
+ATTRIBUTES = [each.name for each in fields(QueueAttributes) if each.name not in DERIVED]
+
 #: What a description that says too little or something impossible raises.
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, Refused)
 
@@ -50,9 +53,7 @@ def describe_queue(queue: Queue) -> dict[str, Any]:
 
 def describe_attributes(attributes: QueueAttributes) -> dict[str, Any]:
     """Attributes by the names that `QueueAttributes` has for them."""
-    return {
-        each.name: getattr(attributes, each.name) for each in fields(attributes) if each.name not in DERIVED
-    }
+    return {name: getattr(attributes, name) for name in ATTRIBUTES}
 
 
 def describe_address(address: Address) -> dict[str, Any]:
@@ -100,8 +101,7 @@ _CHOICES = {
 
 def attributes_of(described: Mapping[str, Any]) -> QueueAttributes:
     """The other way round. What is not known here is left out, so that an older version can read what a newer wrote."""
-    known = {each.name for each in fields(QueueAttributes)} - DERIVED
-    values = {name: value for name, value in described.items() if name in known}
+    values = {name: value for name, value in described.items() if name in ATTRIBUTES}
     values["routing_type"] = RoutingType(values["routing_type"])
     for name, choices in _CHOICES.items():
         if name in values:
@@ -153,11 +153,6 @@ class IdChunk(LiveRecord):
         self._logged = 0  # how many are in records
         self._unlogged: deque[int] = deque()  # how many of the others each `Journal.update` is about
         self._mark: object = None  # the transaction of the last of them
-
-    @property
-    def end(self) -> int:
-        """The position after its last id."""
-        return self.first + len(self.ids)
 
     @property
     def left(self) -> int:
@@ -296,7 +291,7 @@ class StoredIds:
         oldest_segments: list[ReadSegment] = []
         for position, segment, identifier in found_ids:
             chunk = self.chunks[-1] if self.chunks else None
-            if chunk is None or chunk.full or chunk.end != position:
+            if chunk is None or chunk.full or chunk.first + len(chunk.ids) != position:
                 chunk = IdChunk(self, position)
                 self.chunks.append(chunk)
                 oldest_segments.append(segment)

@@ -75,14 +75,14 @@ class DataLock:
         try:
             self._files.make_directory(root)
             self._take()
-            if not copy and (root / MARKER).exists():
-                raise StoreError(
-                    "the data directory is the local copy of a replicated log, and the configuration has no "
-                    "<replicated-log>: what is changed here would be lost. To go on without the log, delete this "
-                    "file",
-                    root / MARKER,
-                )
             if not copy:
+                if (root / MARKER).exists():
+                    raise StoreError(
+                        "the data directory is the local copy of a replicated log, and the configuration has no "
+                        "<replicated-log>: what is changed here would be lost. To go on without the log, delete "
+                        "this file",
+                        root / MARKER,
+                    )
                 self._check_version()
         except OSError as fault:
             self.release()

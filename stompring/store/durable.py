@@ -42,7 +42,6 @@ class Durable:
         clock = Clock(reactor)
         self._sync_transactional = configuration.journal_sync_transactional
         self._sync_others = configuration.journal_sync_non_transactional
-        both = self._sync_transactional or self._sync_others
         self.files = files or Files()
         page_sync = configuration.page_sync_timeout
         self.writer = Writer(
@@ -52,7 +51,13 @@ class Durable:
             configuration.journal_buffer_timeout / 1e9,
             None if page_sync is None else page_sync / 1e9,
         )
-        self.journal = Journal(directory, self.writer, clock, configuration.journal_file_size, sync=both)
+        self.journal = Journal(
+            directory,
+            self.writer,
+            clock,
+            configuration.journal_file_size,
+            sync=self._sync_transactional or self._sync_others,
+        )
         self.journal.identity = identity
         self.compaction = Compaction(
             self.journal,

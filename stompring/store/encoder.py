@@ -145,8 +145,9 @@ class StateChange(NamedTuple):
 class RecordEncoder:
     """Records for one segment. Names are written before they are used, so that each segment can be read alone.
 
-    ``at`` is where the next record will begin; ``footer`` has those that an earlier run wrote, ``consumers`` how
-    many consumers it named. Between `open` and `close` records become one TRANSACTION.
+    ``at`` is where the next record will begin, ``parts`` are the bytes that are not appended yet; ``footer`` has the
+    records that an earlier run wrote, ``consumers`` how many consumers it named. Between `open` and `close` records
+    become one TRANSACTION.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class RecordEncoder:
         self._queues: dict[int, bytes] = {}  # packed ids of queues with a NAME record in this segment
         self._consumers: dict[str, int] = {}
         self._last_consumer = consumers
-        self._parts: list[bytes] = []
+        self.parts: list[bytes] = []
         self._inner: list[bytes] | None = None
         # of the message before: see `_prepare`
         self._traits: Traits | None = None
@@ -168,11 +169,6 @@ class RecordEncoder:
         self._address: AddressBase | None = None
         self._flags = self._priority = self._traits_size = self._address_id = 0
         self._rest = b""
-
-    def take(self) -> bytes:
-        """All records since the last time."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
 
     # ---- records
 
@@ -188,7 +184,7 @@ class RecordEncoder:
     def _frame(self, payload: bytes) -> None:
         self._starts.append(self.at)
         self.at += len(payload) + 8
-        self._parts.append(framed(payload))
+        self.parts.append(framed(payload))
 
     def message(self, message: Message, ref: Reference) -> None:
         """A message that one queue holds, and where it stands there. The hot one."""
@@ -271,7 +267,7 @@ class RecordEncoder:
         at, size = self.at, len(head) + len(tail)
         self.at = at + 8 + size
         self._starts.append(at)
-        self._parts += (_pack_prefix(size, crc32(tail, crc32(head))) + head, tail)
+        self.parts += (_pack_prefix(size, crc32(tail, crc32(head))) + head, tail)
 
     def copies(
         self,
@@ -330,8 +326,8 @@ class RecordEncoder:
             traits,
             self._retained_entries(part),
         )
-        count, entries = len(messages), len(part.entries)
-        head = RETAINED.pack(Kind.RETAINED, 0, 0, count, len(known), entries, now, len(traits))
+        counts = (len(messages), len(known), len(part.entries))
+        head = RETAINED.pack(Kind.RETAINED, 0, 0, *counts, now, len(traits))
         self._frame_message(head + b"".join(columns), b"".join([message.tail for message in messages]))
         self.footer.include(min(numbers), min(times))
         self.footer.include(max(numbers), max(times))
@@ -366,7 +362,7 @@ class RecordEncoder:
         packed: list[bytes] = []
         for entries, places in part.entries:
             queue, taker = entries.queue, entries.taker
-            consumer = self.name_consumer(taker) if taker else 0
+            consumer = self.name_consumer(taker or "")
             self.name_queue(queue)
             outcome = RETAINED_WAITING if taker is None else RETAINED_ACKNOWLEDGED
             some = b"" if places is None or len(places) == len(part.messages) else places.tobytes()
@@ -377,26 +373,6 @@ class RecordEncoder:
         """What happened to a message in a queue; its deliveries have records already."""
         self.name_queue(change.ref.queue)
         self.add(_state(change.ref, change.cause, 0, change.state, change.time), scope)
-
-    def settled(
-        self,
-        queue: QueueBase,
-        reason: Reason,
-        now: int,
-        numbers: list[int],
-        taker: str = "",
-        scope: int = 0,
-    ) -> None:
-        """A queue let go of messages, to the consumer with that name where it is known."""
-        self.name_queue(queue)
-        consumer = self.name_consumer(taker) if taker else 0
-        fixed = SETTLED.pack(Kind.SETTLED, reason, consumer, queue.number, now)
-        self.add(fixed + pack_numbers(numbers), scope)
-
-    def delivered(self, queue: QueueBase, now: int, numbers: list[int], scope: int = 0) -> None:
-        """Messages of a queue went out to consumers once more."""
-        self.name_queue(queue)
-        self.add(DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number, now) + pack_numbers(numbers), scope)
 
     # ---- transactions
 
@@ -432,9 +408,12 @@ class RecordEncoder:
         return packed
 
     def name_consumer(self, name: str) -> int:
-        """Tell the name of a consumer if this segment does not have it, and return its number here; 0: too many."""
+        """Write the name of a consumer if this segment does not have it, and return its number here.
+
+        0: it has no name, or the segment has too many.
+        """
         number = self._consumers.get(name, 0)
-        if not number and self._last_consumer < MAX_CONSUMERS:
+        if name and not number and self._last_consumer < MAX_CONSUMERS:
             number = self._consumers[name] = self._last_consumer = self._last_consumer + 1
             self._frame(pack_name(CONSUMER, number, name))
         return number
@@ -538,22 +517,17 @@ RENEW_NUMBERS = "numbers"
 TRANSACTIONS_COMPLETE = "complete"
 
 
-class TransactionStart:
-    """A transaction that is open. It has a number once a page needs one.
+class Transaction:
+    """A transaction: an event where it begins, and the same event where it ends. Pages give it a number.
 
-    ``spare`` is how many bytes of others may still become one with it, after it was closed.
+    ``spare`` is how many bytes of others may still become one with it, after it was closed. ``begun``: its beginning
+    is encoded.
     """
 
     def __init__(self, spare: int = 0) -> None:
         self.number = 0
         self.spare = spare
-
-
-class TransactionEnd:
-    """The end of a transaction."""
-
-    def __init__(self, opened: TransactionStart) -> None:
-        self.opened = opened
+        self.begun = False
 
 
 class RecordBatch:
@@ -605,11 +579,16 @@ class RecordBatch:
 
     def flush(self) -> None:
         """Put them into records."""
+        encoder, now, scope = self._encoder, self._now, self._scope
         for queue, numbers in self._out.items():
-            self._encoder.delivered(queue, self._now, numbers, self._scope)
+            encoder.name_queue(queue)
+            head = DELIVERED.pack(Kind.DELIVERED, 0, 0, queue.number, now)
+            encoder.add(head + pack_numbers(numbers), scope)
         for (queue, fact, taker), numbers in self._settled.items():
-            name = "" if taker is None else taker.consumer_name
-            self._encoder.settled(queue, Reason(fact), self._now, numbers, name, self._scope)
+            encoder.name_queue(queue)
+            consumer = 0 if taker is None else encoder.name_consumer(taker.consumer_name)
+            head = SETTLED.pack(Kind.SETTLED, fact, consumer, queue.number, now)
+            encoder.add(head + pack_numbers(numbers), scope)
         self._out.clear()
         self._settled.clear()
         self._queue = self._out_queue = None

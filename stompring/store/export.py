@@ -14,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
@@ -30,7 +30,7 @@ from stompring.settings.model import QueueConfiguration, RoutingType, camel_case
 from stompring.settings.value_types import VALUE_TYPES
 from stompring.stomp.frames import header_line, unescape
 
-from .bindings import UNUSABLE, StoredAddress, StoredQueue, describe_attributes
+from .bindings import ATTRIBUTES, UNUSABLE, StoredAddress, StoredQueue, describe_attributes
 from .encoder import recurrence_fields, unpack_recurrence
 from .inspection import DirectoryContents, Findings, JournalInspection
 from .record import ADDRESS, QUEUE, TraitsCache
@@ -48,6 +48,11 @@ def encode_text(data: bytes) -> str | dict[str, str]:
         return data.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
+
+
+def as_json(row: Any) -> dict[str, Any]:
+    """The fields of a data class by their names in JSON."""
+    return {camel_case(each.name): getattr(row, each.name) for each in fields(row)}
 
 
 class FieldReader:
@@ -271,9 +276,7 @@ def _recurrence(given: Any) -> Recurrence:
 
 
 #: What a queue is, by its name in JSON; the compiled filter is made of the other one.
-QUEUE_FIELDS = {
-    camel_case(each.name): each.name for each in fields(QueueAttributes) if each.name != "accepts"
-}
+QUEUE_FIELDS = {camel_case(name): name for name in ATTRIBUTES}
 #: The types of their values. An attribute that is no option is a flag of the broker's own.
 ATTRIBUTE_TYPES = {row.name: VALUE_TYPES[row.type] for row in options_of(QueueConfiguration)} | {
     "routing_type": VALUE_TYPES["routingType"]
@@ -366,13 +369,7 @@ class PortableAddress:
 
     def fields(self) -> dict[str, Any]:
         """The JSON object."""
-        return {
-            "name": self.name,
-            "routingTypes": sorted(self.routing_types),
-            "autoCreated": self.auto_created,
-            "configured": self.configured,
-            "paused": self.paused,
-        }
+        return {**as_json(self), "routingTypes": sorted(self.routing_types)}
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PortableAddress:
@@ -430,17 +427,15 @@ class ExportWriter:
         if path.name.endswith(".gz"):
             name = path.name.removesuffix(".gz")
             self._file = gzip.GzipFile(name, "wb", GZIP_LEVEL, self._raw, now // 1000)  # type: ignore[assignment]
-        self._write(
+        self.write(
             "export",
             {"format": FORMAT, "id": str(uuid.uuid4()), "version": __version__, "created": now},
         )
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
         """One line."""
-        self.counts[kind] += 1
-        self._write(kind, fields)
-
-    def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        if kind in self.counts:
+            self.counts[kind] += 1
         line = json.dumps({kind: fields}, ensure_ascii=False, separators=(",", ":"))
         self._file.write(line.encode() + b"\n")
 
@@ -452,7 +447,7 @@ class ExportWriter:
     ) -> None:
         try:
             if fault is None:
-                self._write("end", self.counts)
+                self.write("end", self.counts)
                 if self._file is not self._raw:
                     self._file.close()  # which leaves the file below it open
                 self._raw.flush()
@@ -582,9 +577,7 @@ def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:
 def bound_addresses(journal: JournalInspection) -> dict[int, PortableAddress]:
     """The addresses there are."""
     return {
-        number: PortableAddress(
-            stored.name, stored.routing_types, stored.auto_created, stored.configured, stored.paused
-        )
+        number: PortableAddress(**asdict(stored))
         for number, stored in _bound(journal, ADDRESS, StoredAddress.parse)
     }
 

@@ -66,12 +66,8 @@ class Files:
 
     def truncate(self, path: Path, size: int) -> None:
         """Cut a file off, and make sure of it."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.truncate(path, size)
+        _sync(path, os.O_RDWR)
 
     def remove(self, path: Path) -> None:
         """Delete a file for good; one that is not there is no fault."""
@@ -96,17 +92,13 @@ class Files:
         except OSError as fault:
             if fault.errno != EXDEV:
                 raise
-            self._copy(path, target)
+            draft = target.with_name(target.name + ".new")
+            shutil.copyfile(path, draft)
+            _sync(draft, os.O_RDWR)
+            os.replace(draft, target)
             os.unlink(path)
         self.sync_directory(target.parent)
         self.sync_directory(path.parent)
-
-    @staticmethod
-    def _copy(path: Path, target: Path) -> None:
-        draft = target.with_name(target.name + ".new")
-        shutil.copyfile(path, draft)
-        _sync(draft, os.O_RDWR)
-        os.replace(draft, target)
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it that are missing."""
@@ -158,13 +150,10 @@ class Files:
         self.make_directory(path.parent)
         draft = path.with_name(path.name + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        try:
-            written = 0
-            while written < len(data):
-                written += os.write(descriptor, data[written:])
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         self.rename(draft, path)
 
 

@@ -31,7 +31,6 @@ from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
 from .record import (
     ADDRESS,
     CONSUMER,
-    DELIVERED,
     DURABLE,
     MESSAGE,
     NAME,
@@ -71,9 +70,9 @@ class DataFile:
         opened.callback(os.close, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
 
-    def read(self, start: int = 0, stop: int | None = None) -> bytes:
+    def read(self, start: int = 0, stop: int = -1) -> bytes:
         """The bytes from ``start`` to before ``stop``; fewer where there are no more. Raises `StoreError`."""
-        stop = self.size if stop is None else min(stop, self.size)
+        stop = self.size if stop < 0 else min(stop, self.size)
         try:
             return read_range(self._descriptor, start, stop)
         except OSError as fault:
@@ -215,7 +214,7 @@ class SnapshotFiles(Files):
 
     def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
         """Bytes of a file."""
-        return self._files[path].read(start, None if stop < 0 else stop)
+        return self._files[path].read(start, stop)
 
 
 #: Called with a fault: file, position, text.
@@ -238,12 +237,6 @@ class FoundMessage:
     def number(self) -> int:
         """The message's."""
         return int(self.stored.number)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the payload."""
-        stored = self.stored
-        return int(MESSAGE.size + 4 * stored.queues + stored.traits_length + stored.head + stored.body + 2)
 
 
 class JournalInspection(Replay):
@@ -293,18 +286,16 @@ class JournalInspection(Replay):
     def _check(self, data: bytes, begin: int, end: int) -> None:
         """Report what contradicts the records before this one."""
         kind = data[begin]
-        if kind == Kind.SETTLED:
-            _, _, consumer, queue, _ = SETTLED.unpack_from(data, begin)
+        if kind in (Kind.SETTLED, Kind.DELIVERED):
+            _, _, consumer, queue, _ = SETTLED.unpack_from(
+                data, begin
+            )  # DELIVERED is like it, without a consumer
             self._check_consumer(begin, consumer)
             for number in unpack_numbers(data[begin + SETTLED.size : end]):
-                self._check_fact(begin, "SETTLED", number, queue)
+                self._check_fact(begin, Kind(kind).name, number, queue)
         elif kind == Kind.STATE:
             _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
             self._check_fact(begin, "STATE", number, queue)
-        elif kind == Kind.DELIVERED:
-            _, _, _, queue, _ = DELIVERED.unpack_from(data, begin)
-            for number in unpack_numbers(data[begin + DELIVERED.size : end]):
-                self._check_fact(begin, "DELIVERED", number, queue)
         elif kind == Kind.NAME:
             _, what, _, number = NAME.unpack_from(data, begin)
             name = data[begin + NAME.size : end].decode()
@@ -440,7 +431,7 @@ class PageContents:
         places, sizes, indexes = array("Q"), array("I"), array("I")
         for held in self.messages():
             places.append(held.at)
-            sizes.append(held.size)
+            sizes.append(held.stored.size)
             indexes.append(self.count - 1)
         self.live = 0
         for at, size, index in zip(places, sizes, indexes, strict=True):

@@ -40,8 +40,7 @@ from .encoder import (
     RecordBatch,
     RecordEncoder,
     StateChange,
-    TransactionEnd,
-    TransactionStart,
+    Transaction,
     retained_parts,
 )
 from .record import FOR_READERS, NUMBERS, Cause, Kind, pack_binding
@@ -137,7 +136,7 @@ class JournalSegment:
     live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
     damaged: bool = False  # it is set aside, and not deleted, when its time comes
 
-    def remove(self, writer: Writer, retention: Retention | None = None) -> None:
+    def remove(self, writer: Writer, retention: Retention | None) -> None:
         """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
         path = self.path
         if self.damaged:
@@ -302,8 +301,7 @@ class Journal:
         self._gather_due = False  # `gather` has something to do, and will be called
         self._syncing: Timer | None = None  # when what was retained is synced
         self._depth = 0
-        self.mark = self._opened = TransactionStart()  # the transaction that was begun last
-        self._closed = TransactionEnd(self._opened)
+        self.mark = Transaction()  # the one that was begun last
         self._gathering: Iterator[int] | None = None  # events that are being encoded; gives how many
         self._going_on = False  # with that, soon
         self._lease_written = 0
@@ -496,13 +494,12 @@ class Journal:
         together in any case, and neither was confirmed before.
         """
         if not self._depth:
-            opened, pending = self._opened, self._pending
-            if 0 < size <= opened.spare and pending and pending[-1] is self._closed and not opened.number:
+            opened, pending = self.mark, self._pending
+            if 0 < size <= opened.spare and pending and pending[-1] is opened and not opened.number:
                 pending.pop()
                 opened.spare -= size
             else:
-                self.mark = self._opened = opened = TransactionStart(MAX_JOINED_BYTES - size if size else 0)
-                self._closed = TransactionEnd(opened)
+                self.mark = opened = Transaction(MAX_JOINED_BYTES - size if size else 0)
                 self._add_event(opened)
         self._depth += 1
 
@@ -510,31 +507,28 @@ class Journal:
         """End of what `begin_transaction` opened."""
         self._depth -= 1
         if not self._depth:
-            self._add_event(self._closed)
+            self._add_event(self.mark)
             if self._skipped:
                 self._skipped = False
-                self.writer.at_end_of_turn(self.writer.end_of_turn)
+                self.writer.require_end_of_turn()
 
     def transaction(self) -> int:
         """The number that pages write with their messages, which count once it is committed; 0: outside of one."""
         if not self._depth:
             return 0
-        if not self._opened.number:
-            self._opened.number = self.next_transaction
+        if not self.mark.number:
+            self.mark.number = self.next_transaction
             self.next_transaction += 1
-        return self._opened.number
+        return self.mark.number
 
     @property
     def in_transaction(self) -> bool:
         """Whether one is open."""
         return self._depth > 0
 
-    def pages_recovered(self, transaction: int, message: int, queue: int, page: int) -> None:
-        """The greatest numbers in pages, after all pages and the settling of incomplete transactions were appended."""
+    def pages_recovered(self, page: int) -> None:
+        """All pages, up to number ``page``, and the settling of incomplete transactions were appended."""
         self._next_page = page + 1
-        self.next_transaction = max(self.next_transaction, transaction + 1)
-        self.next_message = max(self.next_message, message + 1)
-        self.next_queue = max(self.next_queue, queue + 1)
         self._add_event(TRANSACTIONS_COMPLETE)
 
     def number_of(self, address: AddressBase) -> int:
@@ -635,7 +629,6 @@ class Journal:
                     self._encode_other(event)
             except Exception:  # a bug: the other events must be written all the same
                 log.exception("journal record could not be encoded: %r", event)
-        yield done
         batch.flush()
         self.next_message = max(self.next_message, encoder.footer.greatest_number + 1)
         self._append_records()
@@ -662,7 +655,11 @@ class Journal:
                 batch.add(event[0], event[1])
             yield 1
         batch.flush()
-        self._append_retained()
+        self._append_records(retained=True)
+        self.writer.require_next_batch()
+        if self._sync and self._syncing is None:
+            steady = self.clock.steady
+            self._syncing = steady.call_at(steady.now + RETAINED_SYNC_INTERVAL, self._sync_retained)
 
     def _write(self, ref: Reference, batch: RecordBatch) -> None:
         """A message that several queues hold, or none any more."""
@@ -709,12 +706,14 @@ class Journal:
                 self.forget(event)
             else:
                 self.keep_live(event)
-        elif isinstance(event, TransactionStart):
-            self._encoder.open()
-        elif isinstance(event, TransactionEnd):
-            number = event.opened.number
-            self._encoder.close(number)
-            self.complete_transaction = max(self.complete_transaction, number + 1 if number else 0)
+        elif isinstance(event, Transaction):
+            if event.begun:
+                self._encoder.close(event.number)
+                if event.number:
+                    self.complete_transaction = max(self.complete_transaction, event.number + 1)
+            else:
+                event.begun = True
+                self._encoder.open()
         else:
             if event is TRANSACTIONS_COMPLETE:
                 self.complete_transaction = self.next_transaction
@@ -730,7 +729,7 @@ class Journal:
             record.segment = newest
             newest.live[record] = record
 
-    def rewrite(self, key: int | LiveRecord, live: Reference | MessageReferences | LiveRecord) -> None:
+    def rewrite(self, key: int | LiveRecord, live: LiveMessage | LiveRecord) -> None:
         """Write something live once more, at the end; it was taken out of its segment."""
         if isinstance(live, LiveRecord):
             live.segment = None
@@ -748,29 +747,24 @@ class Journal:
             newest = message.segment = self.segments[-1]
             newest.live[key] = live
 
-    def _append_records(self, *, sync: bool = False) -> None:
-        sync, self._sync_next = sync or self._sync_next, False
-        data = self._encoder.take()
-        if data or sync:
-            self._append_bytes(data, self._sync or sync)
+    def _append_records(self, *, sync: bool = False, retained: bool = False) -> None:
+        """Append what is encoded to the newest segment.
 
-    def _append_bytes(self, data: bytes, sync: bool) -> None:
+        ``retained``: no restart needs it. It is written with the batch and synced later: it survives the end of the
+        process; a power cut may lose the last second of it.
+        """
+        encoder = self._encoder
+        data, encoder.parts = b"".join(encoder.parts), []
+        if not retained:
+            sync, self._sync_next = sync or self._sync_next, False
+            if not data and not sync:
+                return
+            sync = sync or self._sync
         segment = self.segments[-1]
         assert segment.stream is not None
         segment.stream.append(data, sync)
         segment.size += len(data)
         self.bytes += len(data)
-
-    def _append_retained(self) -> None:
-        """As `_append_records`, for records that no restart needs: they are written with the batch and synced later.
-
-        They survive the end of the process; a power cut may lose those of the last second.
-        """
-        self._append_bytes(self._encoder.take(), False)
-        self.writer.require_next_batch()
-        if self._sync and self._syncing is None:
-            steady = self.clock.steady
-            self._syncing = steady.call_at(steady.now + RETAINED_SYNC_INTERVAL, self._sync_retained)
 
     def stop(self) -> None:
         """No timer is left behind."""
@@ -791,10 +785,9 @@ class Journal:
         path = self.directory / f"{number:09d}.journal"
         self.segments.append(JournalSegment(number, path, self._open_stream(path)))
         self._encoder = RecordEncoder(HEADER.size, self.next_address)
-        header = pack_header(
-            JOURNAL, self.next_message, self.clock.now, number, self.identity, previous=previous
+        self._encoder.parts.append(
+            pack_header(JOURNAL, self.next_message, self.clock.now, number, self.identity, previous=previous)
         )
-        self._append_bytes(header, self._sync)
         self._encode_numbers()
         self._append_records()
 

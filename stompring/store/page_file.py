@@ -28,6 +28,7 @@ from .record import (
     PREFIX,
     QUEUE,
     Kind,
+    StoredMessage,
     fits,
     unpack_binding,
 )
@@ -293,7 +294,10 @@ class PageScan(SegmentScan):
         """Note what cannot be read between two good records; keep the place of a message."""
         begin = at + _FRAME
         length = PREFIX.unpack_from(self.data, at)[0]
-        message_length = _message_length(self.data, begin)
+        # as the record itself says
+        message_length = -1
+        if begin + MESSAGE.size <= len(self.data):
+            message_length = StoredMessage(self.data, begin).size
         sure = stop - begin in (length, message_length)
         is_other = sure and stop - begin != message_length and self.data[begin] in (Kind.NAME, Kind.BINDING)
         keeps_place = not is_other and not (sure and stop - begin < MESSAGE.size)
@@ -370,15 +374,6 @@ class PageScan(SegmentScan):
         start = begin + MESSAGE.size
         self._members(index, data[start : start + 4 * fields[12]])
         self.address = self.address or address
-
-
-def _message_length(data: bytes, begin: int) -> int:
-    """How long the payload of a message is by what it says itself, -1 where that is cut off."""
-    if begin + MESSAGE.size > len(data):
-        return -1
-    head, body, queues, traits = MESSAGE.unpack_from(data, begin)[10:]
-    length: int = MESSAGE.size + 4 * queues + traits + head + body + 2
-    return length
 
 
 def transactions_at(data: bytes, starts: Iterable[int]) -> list[tuple[int, int]]:

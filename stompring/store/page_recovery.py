@@ -32,17 +32,7 @@ from .page_file import (
     set_aside,
     transactions_at,
 )
-from .pages import (
-    Cursor,
-    Page,
-    PageFileRecord,
-    Pages,
-    Paging,
-    QueuePageState,
-    QueueRemoved,
-    report_loss,
-    seal_page,
-)
+from .pages import Cursor, Page, PageFileRecord, Pages, Paging, QueuePageState, QueueRemoved, seal_page
 from .record import ADDRESS, DURABLE, MESSAGE, PREFIX, QUEUE, StoredMessage
 from .recovery import Recovery
 from .replay import PageRecords
@@ -51,14 +41,381 @@ from .segment import FORMAT, HEADER, MAGIC, PAGE, Header, read_footer
 log = logging.getLogger(__name__)
 
 
-class PageRepair:
-    """``queues`` are the durable ones, by number."""
+def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
+    """The queues of a damaged message, where they can be made out."""
+    begin, data = gap.at + PREFIX.size, scan.data
+    if gap.stop - begin < MESSAGE.size:
+        return ()
+    stored = StoredMessage(data, begin)
+    if not stored.flags & DURABLE or MESSAGE.size + 4 * stored.queues > gap.stop - begin:
+        return ()
+    return stored.queue_ids()
 
-    def __init__(self, queues: Mapping[int, Queue], facts: PageRecords) -> None:
-        self._queues = queues
-        self._facts = facts
 
-    def take(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
+#: Bytes of a page that have its header, the name of its address, and its description where that was new.
+FRONT_BYTES = 16_384
+
+
+class PageRecovery:
+    """One start. Queues and addresses that the journal knows are there already."""
+
+    def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
+        replay = recovery.replay
+        self._last_address = 0  # the greatest number in the names of directories
+        self._paging = paging
+        self._files = paging.files
+        self._broker = broker
+        self._recovery = recovery
+        self._queues = recovery.queues  # the durable ones, by number
+        self._facts = facts = PageRecords(replay.page_records)
+        # transactions with smaller numbers are complete; without a journal all are
+        self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
+        self._replay = replay
+        self._seen_files: set[int] = set()  # pages that were found, be it damaged
+        self.last_page = max([replay.next_page - 1, *[page for _, page in facts.segments]])
+        self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
+        self._undescribed: set[Address] = set()  # of which there is no more than a directory
+
+    def run(self) -> None:
+        """Bring back what is there, into `Paging.recovered`.
+
+        Raises `StoreError` where the paging directory cannot be used.
+        """
+        paging, journal = self._paging, self._recovery.journal
+        paging.clock = paging.reads.clock = self._broker.clock
+        directory = paging.directory
+        try:
+            self._files.make_directory(directory)
+            names = self._files.names(directory)
+        except OSError as fault:
+            raise StoreError(fault.strerror or str(fault), directory) from None
+        for name in names:
+            if DIRECTORY_NAME.fullmatch(name):
+                self._directory(directory / name)
+        for address, (directories, files) in self._found.items():
+            self._bring_back(address, directories, sorted(files))
+        for number in sorted(self._replay.page_files.keys() - self._seen_files):
+            missing = page_path(directory / f"{self._replay.page_files[number].address:09d}", number)
+            self._report_all(number, missing, "the file is missing")
+            self._forget_file(number)
+        last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
+        paging.next_page = count(last + 1).__next__
+        journal.pages_recovered(last)
+        while self._last_address and next(journal.next_address) <= self._last_address:
+            pass
+
+    def _directory(self, directory: Path) -> None:
+        try:
+            names = self._files.names(directory)
+        except OSError as fault:
+            log.error("cannot read %s: %s; its messages are lost", directory, fault.strerror or fault)
+            self._paging.damaged_pages += 1
+            return
+        files = []
+        for match in filter(None, map(PAGE_NAME.fullmatch, names)):
+            number = int(match[1])
+            self.last_page = max(self.last_page, number)
+            if match[2] is None:
+                files.append((number, directory / match[0]))
+        if not files:
+            self._paging.release(directory)
+            return
+        self._last_address = max(self._last_address, directory_number(directory))
+        address = self._address(directory, sorted(files))
+        directories, known = self._found.setdefault(address, ([], []))
+        directories.append(directory)
+        known += files
+
+    def _bring_back(self, address: Address, directories: list[Path], files: list[tuple[int, Path]]) -> None:
+        pages = Pages(self._paging, address, directories[0])
+        pages.directories = directories
+        for number, path in files:
+            page, twice = Page(pages, number, path, 0), number in self._seen_files
+            try:
+                self._page(page, last=path is files[-1][1])
+            except OSError as fault:
+                self._seen_files.add(number)
+                if page.file is None and not twice:
+                    self._keep_file(page)  # it stays where it is: the next start may be able to read it
+                self._report_all(number, path, fault.strerror or str(fault))
+        if pages.empty:
+            for directory in directories:
+                self._paging.release(directory)
+            if address in self._undescribed and not address.queues:
+                self._broker.directory.delete_address(address.name)
+            return
+        self._paging.adopt(pages)
+        log.info(
+            "address %s: restored %d pages with up to %d messages",
+            address.name,
+            pages.count,
+            pages.messages,
+            extra={"address": address.name},
+        )
+
+    # ---- whose pages
+
+    def _address(self, directory: Path, files: list[tuple[int, Path]]) -> Address:
+        name = self._name(directory, files)
+        address = self._broker.directory.addresses.get(name)
+        if address is not None:
+            return address
+        # one that was new when its first page was written is described by that page
+        for _, path in files:
+            for (what, number), description in self._front(path).bindings.items():
+                if what == ADDRESS and description.get("name") == name:
+                    address = self._recovery.address_in_page(number, description, path)
+                    if address is not None:
+                        return address
+        address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
+        self._undescribed.add(address)
+        return address
+
+    def _front(self, path: Path) -> PageScan:
+        """What the beginning of a page says; nothing where it cannot be read."""
+        try:
+            return PageScan(self._files.read(path, 0, FRONT_BYTES))
+        except OSError:
+            return PageScan(b"")
+
+    def _name(self, directory: Path, files: list[tuple[int, Path]]) -> str:
+        """The name of an address: as its file says, or else as its pages do, or else what its number is known for."""
+        try:
+            name = self._files.read(directory / ADDRESS_FILE).decode("utf-8", "surrogateescape").strip()
+        except OSError:
+            name = ""
+        if name:
+            return name
+        for _, path in files:
+            found = self._front(path).name
+            if found:
+                return found
+        number = directory_number(directory)
+        addresses = self._broker.directory.addresses.values()
+        return next((address.name for address in addresses if address.number == number), directory.name)
+
+    # ---- one page
+
+    def _page(self, page: Page, *, last: bool) -> None:
+        files, number, path, address = self._files, page.number, page.path, page.pages.address.name
+        size = page.bytes = files.size(path)
+        header = Header.read(files.read(path, 0, HEADER.size))
+        header.refuse_older(path)
+        strange = header.address not in (0, directory_number(path.parent))
+        misplaced = self._replay.misplaced_page(
+            number,
+            header,
+            address,
+            lambda: self._front(path).name if strange else None,
+            number in self._seen_files,
+            not self._recovery.damaged,
+        )
+        if misplaced:
+            log.error(
+                "%s is not page %d of address %s: %s; set aside",
+                path,
+                number,
+                address,
+                misplaced,
+                extra={"address": address},
+            )
+            self._paging.damaged_pages += 1
+            set_aside(self._paging.writer, path)
+            return
+        self._seen_files.add(number)
+        if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
+            self._unreadable(page, f"unsupported segment kind {header.kind}, format {header.format}")
+            return
+        footer = read_footer(partial(files.read, path), size)
+        summary = None if footer is None else PageSummary.of(footer)
+        if summary is None or footer is None:
+            scan = PageScan(files.read(path))
+            if header.fault is not None and not scan.contents.numbers:
+                self._not_a_page(page, header.fault, last)
+                return
+            file = self._keep_file(page)
+            self._repair(page, file, scan, last)
+            summary, transactions = scan.contents.summary(), scan.transactions
+        else:
+            file = self._keep_file(page)
+            page.end = footer.size
+            page.sealed = True
+            transactions = []
+            if summary.greatest_transaction >= self._sure_before:
+                transactions = transactions_at(files.read(path), footer.starts)
+            if 0 in summary.kinds and page.damage is None:
+                page.damage = "damage was reported when the page was read"
+        if header.fault is not None and page.damage is None:
+            page.damage = header.fault
+            self._paging.report_loss(path, header.fault, {}, new_file=False)
+        journal = self._recovery.journal
+        page.first_number = summary.least_number or header.next_number
+        page.count = summary.count
+        page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
+        if page.sealed and file.shares is None:
+            file.messages, file.shares = summary.count, summary.durable_counts()
+            journal.update(file)
+        journal.next_message = max(journal.next_message, summary.greatest_number + 1)
+        journal.next_queue = max(journal.next_queue, max(summary.members, default=0) + 1)
+        journal.next_transaction = max(journal.next_transaction, summary.greatest_transaction + 1)
+        # messages of transactions that were never committed
+        unsure = [
+            index
+            for index, transaction in transactions
+            if transaction >= self._sure_before and transaction not in self._replay.transactions
+        ]
+        self._page_states(page, summary, unsure)
+
+    def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
+        path, writer = page.path, self._paging.writer
+        begun = page.bytes < HEADER.size and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
+        nobodys = page.number in self._replay.removed_pages  # and the broker died before its file was
+        if begun and (nobodys or (last and page.number not in self._facts.ends)):
+            log.warning("%s: removed incomplete page file", path)
+            self._give_up(page.number, lambda: writer.run_task(lambda files: files.remove(path)))
+        else:
+            self._unreadable(page, fault)
+
+    def _unreadable(self, page: Page, fault: str) -> None:
+        self._report_all(page.number, page.path, fault)
+        self._give_up(page.number, lambda: set_aside(self._paging.writer, page.path))
+
+    def _give_up(self, number: int, call: Callable[[], None]) -> None:
+        """``call`` removes or renames a page file, once the journal has no live record of it.
+
+        So it waits for the record that the file is gone. A file without a record goes before anything
+        is written: at the next start it would not be known that it was begun at the very end.
+        """
+        if number in self._replay.page_files:
+            self._forget_file(number)
+            self._paging.writer.when_synced(call)
+        else:
+            call()
+
+    # ---- files as the journal knows them
+
+    def _keep_file(self, page: Page) -> PageFileRecord:
+        """Give a page file a record in the journal."""
+        known, journal = self._replay.page_files.get(page.number), self._recovery.journal
+        address = directory_number(page.path.parent) if known is None else known.address
+        page.file = file = PageFileRecord(journal, address, page.number)
+        if known is not None:
+            file.messages, file.shares = known.messages, known.shares
+            self._recovery.adopt(file, known.segment)
+        elif page.number not in self._replay.removed_pages:
+            journal.update(file)
+        return file
+
+    def _forget_file(self, number: int) -> None:
+        """Remove the record of a page file from the journal."""
+        known, journal = self._replay.page_files.get(number), self._recovery.journal
+        if known is not None:
+            file = PageFileRecord(journal, known.address, number)
+            file.gone = True
+            journal.update(file)
+
+    def _report_all(self, number: int, path: Path, reason: str) -> None:
+        """All that was left in a page is lost."""
+        known = self._replay.page_files.get(number)
+        lost: dict[str, int] | None = None
+        if known is not None and known.shares is not None:
+            queues = self._queues
+            lost = {
+                queues[queue].name: count
+                for queue, count in self._facts.lost_with(number, known.shares).items()
+                if queue in queues
+            }
+        elif number in self._replay.removed_pages:
+            lost = {}  # nothing was left in it
+        self._paging.report_loss(path, reason, lost)
+
+    def _page_states(self, page: Page, summary: PageSummary, unsure: list[int]) -> None:
+        pages = page.pages
+        pages.add(page)
+        pages.bytes += page.bytes
+        removed = page.number in self._replay.removed_pages  # and the broker died before its file was
+        for number in () if removed else summary.members:
+            states = summary.states(number)
+            for first, length in self._facts.settled.get((number, page.number), ()):
+                stop = min(first + length, len(states))
+                if first < stop:
+                    states[first:stop] = bytes(stop - first)
+            queue = self._queues.get(number)
+            if queue is None:
+                for index in unsure:  # what was not committed makes no queue
+                    states[index] = 0
+                if any(states):
+                    queue = self._lost_queue(page, number)
+            if queue is None:
+                self._end(page, number, states)
+            elif queue.durable:
+                self._restore_states(pages.cursor(queue), page, states, summary, unsure)
+        if unsure:
+            log.info("%s: dropped %d messages of uncommitted transactions", page.path, len(unsure))
+        if not page.left:
+            pages.retire(page)
+
+    def _restore_states(
+        self, cursor: Cursor, page: Page, states: bytearray, summary: PageSummary, unsure: list[int]
+    ) -> None:
+        key = cursor.queue.number, page.number
+        page_state = QueuePageState(cursor, page, states)
+        for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
+            if index >= len(states) or not states[index]:
+                continue
+            page_state.set_counts(index, deliveries, attempts)
+            if due:
+                page_state.set_due(index, due)
+                states[index] = TIMED
+                page.soonest_due = min(page.soonest_due or due, due)
+            else:
+                states[index] = summary.kinds[index if len(summary.kinds) > 1 else 0] & 0x0F
+        dead = [index for index in unsure if states[index]]
+        for index in dead:
+            states[index] = 0
+        page_state.count_up()
+        segment = self._facts.segments.get(key)
+        if segment is not None:
+            self._recovery.adopt(page_state, segment)
+        cursor.adopt(page_state)
+        if dead:
+            page_state.pending_updates().settled += [index << 3 | Reason.KILLED for index in dead]
+        page_state.compress_states()
+
+    def _end(self, page: Page, number: int, states: bytearray) -> None:
+        """A queue that is deleted: that it has nothing here must be known as long as there is the page."""
+        left = len(states) - states.count(0)
+        if left and (QUEUE, number) not in self._replay.ended:
+            log.warning(
+                "%s: skipped %d messages of queue number %d, which no longer exists", page.path, left, number
+            )
+        ended = QueueRemoved(page.pages.address.number, number, page)
+        segment = self._facts.segments.get((number, page.number))
+        if segment is None:
+            page.pages.end(page, ended)
+        else:
+            page.ended.append(ended)
+            self._recovery.adopt(ended, segment)
+
+    def _lost_queue(self, page: Page, number: int) -> Queue | None:
+        """A queue that still has something here, though the journal has lost what it was, or never had it."""
+        recovery = self._recovery
+        scan = PageScan(self._files.read(page.path))
+        for each, name in scan.queues.items():
+            self._replay.names.setdefault((QUEUE, each), name)
+        description = scan.bindings.get((QUEUE, number))
+        if description is not None:
+            for (what, each), address in scan.bindings.items():
+                if what == ADDRESS and str(address.get("name")) not in self._broker.directory.addresses:
+                    recovery.address_in_page(each, address, page.path)
+            queue = recovery.queue_in_page(number, description, page.path)
+            if queue is not None:
+                return queue
+        return recovery.queue_of(number, page.pages.address, wanted=True)
+
+    # ---- pages without a footer
+
+    def _repair(self, page: Page, file: PageFileRecord, scan: PageScan, last: bool) -> None:
         """Continue with the readable messages of a page. ``file`` is its record, ``last``: it was being written."""
         if last:
             self._cut(page, scan)
@@ -71,8 +428,7 @@ class PageRepair:
             more = not all(gap.sure for gap in scan.gaps) or len(faults) > len(scan.gaps)
             if more and file.shares is not None:
                 lost, more = self._lost_shares(page, scan, file.shares), False
-            report_loss(page.path, "; ".join(faults), lost, more=more)
-            page.pages.paging.count_loss(sum(lost.values()))
+            self._paging.report_loss(page.path, "; ".join(faults), lost, more=more)
         if scan.tail and faults:
             return  # bytes after the last valid record stay
         if page.bytes > scan.end and not scan.footer_begun:
@@ -156,7 +512,7 @@ class PageRepair:
 
     def _complete(self, page: Page, scan: PageScan) -> None:
         """Write the footer, so that the next start need not read all of it."""
-        path, end, writer = page.path, scan.end, page.pages.paging.writer
+        path, end, writer = page.path, scan.end, self._paging.writer
         if page.bytes > end:
             writer.run_task(
                 lambda files: files.truncate(path, end) if path.name in files.names(path.parent) else None
@@ -164,379 +520,3 @@ class PageRepair:
         page.stream = writer.open(path, end)
         page.bytes = end
         seal_page(page, scan.contents, page.pages.address.number or scan.address)
-
-
-def _queues_in(scan: PageScan, gap: Gap) -> tuple[int, ...]:
-    """The queues of a damaged message, where they can be made out."""
-    begin, data = gap.at + PREFIX.size, scan.data
-    if gap.stop - begin < MESSAGE.size:
-        return ()
-    stored = StoredMessage(data, begin)
-    if not stored.flags & DURABLE or MESSAGE.size + 4 * stored.queues > gap.stop - begin:
-        return ()
-    return stored.queue_ids()
-
-
-#: Bytes of a page that have its header, the name of its address, and its description where that was new.
-FRONT_BYTES = 16_384
-
-
-class PageRecovery:
-    """One start. Queues and addresses that the journal knows are there already."""
-
-    def __init__(self, paging: Paging, recovery: Recovery, broker: Broker) -> None:
-        replay = recovery.replay
-        #: The greatest numbers found in pages.
-        self._message = self._queue = self._last_address = self._transaction = 0
-        self._paging = paging
-        self._files = paging.files
-        self._broker = broker
-        self._recovery = recovery
-        self._facts = facts = PageRecords(replay.page_records)
-        self._transactions = replay.transactions
-        # transactions with smaller numbers are complete; without a journal all are
-        self._sure_before = replay.complete_transaction if replay.segments else 1 << 64
-        self._replay = replay
-        self._seen_files: set[int] = set()  # pages that were found, be it damaged
-        self.last_page = max([replay.next_page - 1, *[page for _, page in facts.segments]])
-        self._found: dict[Address, tuple[list[Path], list[tuple[int, Path]]]] = {}
-        self._undescribed: set[Address] = set()  # of which there is no more than a directory
-
-    def run(self) -> None:
-        """Bring back what is there, into `Paging.recovered`.
-
-        Raises `StoreError` where the paging directory cannot be used.
-        """
-        paging, journal = self._paging, self._recovery.journal
-        paging.clock = paging.reads.clock = self._broker.clock
-        directory = paging.directory
-        try:
-            self._files.make_directory(directory)
-            names = self._files.names(directory)
-        except OSError as fault:
-            raise StoreError(fault.strerror or str(fault), directory) from None
-        for name in names:
-            if DIRECTORY_NAME.fullmatch(name):
-                self._directory(directory / name)
-        for address, (directories, files) in self._found.items():
-            self._bring_back(address, directories, sorted(files))
-        for number in sorted(self._replay.page_files.keys() - self._seen_files):
-            missing = page_path(directory / f"{self._replay.page_files[number].address:09d}", number)
-            self._report_all(number, missing, "the file is missing")
-            self._forget_file(number)
-        last = max(self.last_page, 0 if paging.retention is None else paging.retention.last_page)
-        paging.next_page = count(last + 1).__next__
-        journal.pages_recovered(self._transaction, self._message, self._queue, last)
-        while self._last_address and next(journal.next_address) <= self._last_address:
-            pass
-
-    def _directory(self, directory: Path) -> None:
-        try:
-            names = self._files.names(directory)
-        except OSError as fault:
-            log.error("cannot read %s: %s; its messages are lost", directory, fault.strerror or fault)
-            self._paging.count_loss(0)
-            return
-        files = []
-        for match in filter(None, map(PAGE_NAME.fullmatch, names)):
-            number = int(match[1])
-            self.last_page = max(self.last_page, number)
-            if match[2] is None:
-                files.append((number, directory / match[0]))
-        if not files:
-            self._paging.release(directory)
-            return
-        self._last_address = max(self._last_address, directory_number(directory))
-        address = self._address(directory, sorted(files))
-        directories, known = self._found.setdefault(address, ([], []))
-        directories.append(directory)
-        known += files
-
-    def _bring_back(self, address: Address, directories: list[Path], files: list[tuple[int, Path]]) -> None:
-        pages = Pages(self._paging, address, directories[0])
-        pages.directories = directories
-        for number, path in files:
-            page, twice = Page(pages, number, path, 0), number in self._seen_files
-            try:
-                self._page(page, last=path is files[-1][1])
-            except OSError as fault:
-                self._seen_files.add(number)
-                if page.file is None and not twice:
-                    self._keep_file(page)  # it stays where it is: the next start may be able to read it
-                self._report_all(number, path, fault.strerror or str(fault))
-        if pages.empty:
-            for directory in directories:
-                self._paging.release(directory)
-            if address in self._undescribed and not address.queues:
-                self._broker.directory.delete_address(address.name)
-            return
-        self._paging.adopt(pages)
-        log.info(
-            "address %s: restored %d pages with up to %d messages",
-            address.name,
-            pages.count,
-            pages.messages,
-            extra={"address": address.name},
-        )
-
-    # ---- whose pages
-
-    def _address(self, directory: Path, files: list[tuple[int, Path]]) -> Address:
-        name = self._name(directory, files)
-        address = self._broker.directory.addresses.get(name)
-        if address is not None:
-            return address
-        # one that was new when its first page was written is described by that page
-        for _, path in files:
-            for (what, number), description in self._front(path).bindings.items():
-                if what == ADDRESS and description.get("name") == name:
-                    address = self._recovery.address_in_page(number, description, path)
-                    if address is not None:
-                        return address
-        address = self._broker.directory.create_address(name, frozenset(RoutingType), auto_created=True)
-        self._undescribed.add(address)
-        return address
-
-    def _front(self, path: Path) -> PageScan:
-        """What the beginning of a page says; nothing where it cannot be read."""
-        try:
-            return PageScan(self._files.read(path, 0, FRONT_BYTES))
-        except OSError:
-            return PageScan(b"")
-
-    def _name(self, directory: Path, files: list[tuple[int, Path]]) -> str:
-        """The name of an address: as its file says, or else as its pages do, or else what its number is known for."""
-        try:
-            name = self._files.read(directory / ADDRESS_FILE).decode("utf-8", "surrogateescape").strip()
-        except OSError:
-            name = ""
-        if name:
-            return name
-        for _, path in files:
-            found = self._front(path).name
-            if found:
-                return found
-        number = directory_number(directory)
-        for address in self._broker.directory.addresses.values():
-            if address.number == number:
-                return address.name
-        return directory.name
-
-    # ---- one page
-
-    def _page(self, page: Page, *, last: bool) -> None:
-        files, number, path, address = self._files, page.number, page.path, page.pages.address.name
-        size = page.bytes = files.size(path)
-        header = Header.read(files.read(path, 0, HEADER.size))
-        header.refuse_older(path)
-        strange = header.address not in (0, directory_number(path.parent))
-        misplaced = self._replay.misplaced_page(
-            number,
-            header,
-            address,
-            lambda: self._front(path).name if strange else None,
-            number in self._seen_files,
-            not self._recovery.damaged,
-        )
-        if misplaced:
-            log.error(
-                "%s is not page %d of address %s: %s; set aside",
-                path,
-                number,
-                address,
-                misplaced,
-                extra={"address": address},
-            )
-            self._paging.count_loss(0)
-            set_aside(self._paging.writer, path)
-            return
-        self._seen_files.add(number)
-        if header.fault is None and (header.kind != PAGE or header.format > FORMAT):
-            self._unreadable(page, f"unsupported segment kind {header.kind}, format {header.format}")
-            return
-        footer = read_footer(partial(files.read, path), size)
-        summary = None if footer is None else PageSummary.of(footer)
-        if summary is None or footer is None:
-            scan = PageScan(files.read(path))
-            if header.fault is not None and not scan.contents.numbers:
-                self._not_a_page(page, header.fault, last)
-                return
-            file = self._keep_file(page)
-            PageRepair(self._recovery.queues, self._facts).take(page, file, scan, last)
-            summary, transactions = scan.contents.summary(), scan.transactions
-        else:
-            file = self._keep_file(page)
-            page.end = footer.size
-            page.sealed = True
-            transactions = []
-            if summary.greatest_transaction >= self._sure_before:
-                transactions = transactions_at(files.read(path), footer.starts)
-            if 0 in summary.kinds and page.damage is None:
-                page.damage = "damage was reported when the page was read"
-        if header.fault is not None and page.damage is None:
-            page.damage = header.fault
-            report_loss(path, header.fault, {})
-        page.first_number = summary.least_number or header.next_number
-        page.count = summary.count
-        page.soonest_expiry, page.soonest_due = summary.soonest_expiry, summary.soonest_due
-        if page.sealed and file.shares is None:
-            file.messages, file.shares = summary.count, summary.durable_counts()
-            self._recovery.journal.update(file)
-        self._message = max(self._message, summary.greatest_number)
-        self._queue = max(self._queue, 0, *summary.members)
-        self._transaction = max(self._transaction, summary.greatest_transaction)
-        # messages of transactions that were never committed
-        unsure = [
-            index
-            for index, transaction in transactions
-            if transaction >= self._sure_before and transaction not in self._transactions
-        ]
-        self._page_states(page, summary, unsure)
-
-    def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
-        path, writer = page.path, self._paging.writer
-        begun = page.bytes < HEADER.size and MAGIC.startswith(self._files.read(path)[: len(MAGIC)])
-        nobodys = page.number in self._replay.removed_pages  # and the broker died before its file was
-        if begun and (nobodys or (last and page.number not in self._facts.ends)):
-            log.warning("%s: removed incomplete page file", path)
-            self._give_up(page.number, lambda: writer.run_task(lambda files: files.remove(path)))
-        else:
-            self._unreadable(page, fault)
-
-    def _unreadable(self, page: Page, fault: str) -> None:
-        self._report_all(page.number, page.path, fault)
-        self._give_up(page.number, lambda: set_aside(self._paging.writer, page.path))
-
-    def _give_up(self, number: int, call: Callable[[], None]) -> None:
-        """``call`` removes or renames a page file, once the journal has no live record of it.
-
-        So it waits for the record that the file is gone. A file without a record goes before anything
-        is written: at the next start it would not be known that it was begun at the very end.
-        """
-        if number in self._replay.page_files:
-            self._forget_file(number)
-            self._paging.writer.when_synced(call)
-        else:
-            call()
-
-    # ---- files as the journal knows them
-
-    def _keep_file(self, page: Page) -> PageFileRecord:
-        """Give a page file a record in the journal."""
-        known, journal = self._replay.page_files.get(page.number), self._recovery.journal
-        address = directory_number(page.path.parent) if known is None else known.address
-        page.file = file = PageFileRecord(journal, address, page.number)
-        if known is not None:
-            file.messages, file.shares = known.messages, known.shares
-            self._recovery.adopt(file, known.segment)
-        elif page.number not in self._replay.removed_pages:
-            journal.update(file)
-        return file
-
-    def _forget_file(self, number: int) -> None:
-        """Remove the record of a page file from the journal."""
-        known, journal = self._replay.page_files.get(number), self._recovery.journal
-        if known is not None:
-            file = PageFileRecord(journal, known.address, number)
-            file.gone = True
-            journal.update(file)
-
-    def _report_all(self, number: int, path: Path, reason: str) -> None:
-        """All that was left in a page is lost."""
-        known = self._replay.page_files.get(number)
-        lost: dict[str, int] | None = None
-        if known is not None and known.shares is not None:
-            queues = self._recovery.queues
-            lost = {
-                queues[queue].name: count
-                for queue, count in self._facts.lost_with(number, known.shares).items()
-                if queue in queues
-            }
-        elif number in self._replay.removed_pages:
-            lost = {}  # nothing was left in it
-        report_loss(path, reason, lost)
-        self._paging.count_loss(sum((lost or {}).values()))
-
-    def _page_states(self, page: Page, summary: PageSummary, unsure: list[int]) -> None:
-        pages = page.pages
-        pages.add(page)
-        pages.bytes += page.bytes
-        removed = page.number in self._replay.removed_pages  # and the broker died before its file was
-        for number in () if removed else summary.members:
-            states = summary.states(number)
-            for first, length in self._facts.settled.get((number, page.number), ()):
-                stop = min(first + length, len(states))
-                if first < stop:
-                    states[first:stop] = bytes(stop - first)
-            queue = self._recovery.queues.get(number)
-            if queue is None:
-                for index in unsure:  # what was not committed makes no queue
-                    states[index] = 0
-                if any(states):
-                    queue = self._lost_queue(page, number)
-            if queue is None:
-                self._end(page, number, states)
-            elif queue.durable:
-                self._restore_states(pages.cursor(queue), page, states, summary, unsure)
-        if unsure:
-            log.info("%s: dropped %d messages of uncommitted transactions", page.path, len(unsure))
-        if not page.left:
-            pages.retire(page)
-
-    def _restore_states(
-        self, cursor: Cursor, page: Page, states: bytearray, summary: PageSummary, unsure: list[int]
-    ) -> None:
-        key = cursor.queue.number, page.number
-        page_state = QueuePageState(cursor, page, states)
-        for index, (deliveries, attempts, due) in self._facts.states.get(key, {}).items():
-            if index >= len(states) or not states[index]:
-                continue
-            page_state.set_counts(index, deliveries, attempts)
-            if due:
-                page_state.set_due(index, due)
-                states[index] = TIMED
-                page.soonest_due = min(page.soonest_due or due, due)
-            else:
-                states[index] = summary.kinds[index if len(summary.kinds) > 1 else 0] & 0x0F
-        dead = [index for index in unsure if states[index]]
-        for index in dead:
-            states[index] = 0
-        page_state.count_up()
-        segment = self._facts.segments.get(key)
-        if segment is not None:
-            self._recovery.adopt(page_state, segment)
-        cursor.adopt(page_state)
-        if dead:
-            page_state.pending_updates().settled += [index << 3 | Reason.KILLED for index in dead]
-        page_state.compress_states()
-
-    def _end(self, page: Page, number: int, states: bytearray) -> None:
-        """A queue that is deleted: that it has nothing here must be known as long as there is the page."""
-        left = len(states) - states.count(0)
-        if left and (QUEUE, number) not in self._recovery.replay.ended:
-            log.warning(
-                "%s: skipped %d messages of queue number %d, which no longer exists", page.path, left, number
-            )
-        ended = QueueRemoved(page.pages.address.number, number, page)
-        segment = self._facts.segments.get((number, page.number))
-        if segment is None:
-            page.pages.end(page, ended)
-        else:
-            page.ended.append(ended)
-            self._recovery.adopt(ended, segment)
-
-    def _lost_queue(self, page: Page, number: int) -> Queue | None:
-        """A queue that still has something here, though the journal has lost what it was, or never had it."""
-        recovery = self._recovery
-        scan = PageScan(self._files.read(page.path))
-        for each, name in scan.queues.items():
-            self._replay.names.setdefault((QUEUE, each), name)
-        description = scan.bindings.get((QUEUE, number))
-        if description is not None:
-            for (what, each), address in scan.bindings.items():
-                if what == ADDRESS and str(address.get("name")) not in self._broker.directory.addresses:
-                    recovery.address_in_page(each, address, page.path)
-            queue = recovery.queue_in_page(number, description, page.path)
-            if queue is not None:
-                return queue
-        return recovery.queue_of(number, page.pages.address, wanted=True)

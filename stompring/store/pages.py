@@ -189,6 +189,10 @@ class PageReader:
     # ---- blocks
 
     def fetch(self, page: Page, index: int, done: Done) -> None:
+        """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
+
+        What is unreadable has been reported, and is settled as lost for all queues before ``done`` is called.
+        """
         if page.gone or index in page.unreadable:
             if not page.gone:  # something that was in memory was put back
                 page.pages.lose(page, [index], page.damage or "")
@@ -208,15 +212,15 @@ class PageReader:
             page.pending_reads[key].append((index, done))
             return
         page.pending_reads[key] = [(index, done)]
-        if starts is None:
-            self._read_starts(page, 0)
-        else:
-            self._read(page, key, 0)
+        self._read(page, key, 0)
 
     def _read(self, page: Page, key: int, tries: int) -> None:
         starts = page.starts
-        if page.gone or starts is None:
+        if page.gone or (starts is None) != (key == STARTS):
             self._answer(page, key)
+            return
+        if starts is None:
+            self._read_starts(page, tries)
             return
         first = bisect_left(starts, key * BLOCK_BYTES)
         stop = bisect_left(starts, (key + 1) * BLOCK_BYTES, first)
@@ -264,11 +268,8 @@ class PageReader:
         if page.gone or missing or tries >= RETRIES:
             self._lost(page, key, range(page.count) if missing else indexes, _reason(fault))
         else:
-            self._retry(page, fault, lambda: self._read(page, key, tries + 1))
-
-    def _retry(self, page: Page, fault: Exception, call: Callable[[], None]) -> None:
-        log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
-        self.clock.reactor.callLater(RETRY_INTERVAL, call)
+            log.warning("cannot read %s: %s; retrying in %.0f s", page.path, _reason(fault), RETRY_INTERVAL)
+            self.clock.reactor.callLater(RETRY_INTERVAL, self._read, page, key, tries + 1)
 
     def _check(self, page: Page, key: int) -> None:
         """Check all records of a page with a damaged record, so that the damage is reported once."""
@@ -297,10 +298,7 @@ class PageReader:
     def _read_starts(self, page: Page, tries: int) -> None:
         def came(result: array[int] | Exception) -> None:
             if isinstance(result, Exception):
-                if not page.gone and not isinstance(result, FileNotFoundError) and tries < RETRIES:
-                    self._retry(page, result, lambda: self._read_starts(page, tries + 1))
-                    return
-                self._lost(page, STARTS, range(page.count), _reason(result))
+                self._failed(page, STARTS, range(page.count), tries, result)
                 return
             self.know_starts(page, result)
             if len(result) != page.count:
@@ -442,7 +440,7 @@ class QueuePageState(LiveRecord):
             self.states = bytearray(decompress(packed))
         return self.states
 
-    def purge(self, reason: Reason, durable: bool, retains: bool = False) -> int:
+    def purge(self, reason: Reason, durable: bool, retains: bool) -> int:
         """Everything that is waiting or timed is done with; returns how many.
 
         ``retains``: what becomes of messages that no restart brings back is written too.
@@ -1061,6 +1059,7 @@ class Pages:
         self.paging = paging
         self.log = paging.log
         self.clock = paging.clock
+        self.fetch = paging.reads.fetch
         self.bytes = 0
         self.cursors: dict[Queue, Cursor] = {}
         self._pages: list[Page] = []
@@ -1173,8 +1172,13 @@ class Pages:
             contents.memberships.append((index, plan.ids))
         self._add_size(page, size)
         stream.append(record, plan.wants_sync and traits.durable)
-        if message.expires or due or transaction:
-            self._add_to_footer(page, contents, message.expires, due, transaction)
+        expires = message.expires
+        if expires and not 0 < page.soonest_expiry <= expires:
+            page.soonest_expiry = contents.soonest_expiry = expires
+        if due and not 0 < page.soonest_due <= due:
+            page.soonest_due = contents.soonest_due = due
+        if transaction > contents.greatest_transaction:
+            contents.greatest_transaction = transaction
         plan.enqueue(index, level, due)
         return page, index
 
@@ -1261,15 +1265,6 @@ class Pages:
             records += message_records(messages[begin:end], traits, address, plan.rest)
             begin = end
         return records
-
-    @staticmethod
-    def _add_to_footer(page: Page, contents: PageColumns, expires: int, due: int, transaction: int) -> None:
-        if expires and not 0 < page.soonest_expiry <= expires:
-            page.soonest_expiry = contents.soonest_expiry = expires
-        if due and not 0 < page.soonest_due <= due:
-            page.soonest_due = contents.soonest_due = due
-        if transaction > contents.greatest_transaction:
-            contents.greatest_transaction = transaction
 
     def _make_plan(self, members: Sequence[Queue]) -> AppendPlan:
         if len(self._plans) >= MAX_PLANS:
@@ -1386,13 +1381,6 @@ class Pages:
 
     # ---- reading
 
-    def fetch(self, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
-        """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
-
-        What is unreadable has been reported, and is settled as lost for all queues before ``done`` is called.
-        """
-        self.paging.reads.fetch(page, index, done)
-
     def lose(self, page: Page, indexes: Iterable[int], reason: str) -> None:
         """Positions of a page cannot be read. Said once for each file that is damaged."""
         first_time, page.damage = page.damage is None, page.damage or reason
@@ -1404,14 +1392,7 @@ class Pages:
             if count:
                 lost[page_state.cursor.queue.name] = count
         if lost or first_time:
-            report_loss(page.path, reason, lost)
-            self.paging.count_loss(sum(lost.values()), first_time)
-
-
-def report_loss(path: Path, reason: str, lost: dict[str, int] | None, *, more: bool = False) -> None:
-    """Log the messages lost by damage to a page file; None: unknown, ``more``: there may be others."""
-    level = logging.WARNING if lost == {} and not more else logging.ERROR
-    log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))
+            self.paging.report_loss(page.path, reason, lost, new_file=first_time)
 
 
 def seal_page(page: Page, contents: PageColumns, address: int) -> None:
@@ -1560,9 +1541,22 @@ class Paging:
         for pages in gathered:
             pages.write_gathered()
 
-    def count_loss(self, messages: int, new_file: bool = True) -> None:
-        """Messages are lost, in a file that was whole before or not."""
-        self.lost_messages += messages
+    def report_loss(
+        self,
+        path: Path,
+        reason: str,
+        lost: dict[str, int] | None,
+        *,
+        more: bool = False,
+        new_file: bool = True,
+    ) -> None:
+        """Log and count the messages lost by damage to a page file; None: unknown, ``more``: there may be others.
+
+        ``new_file``: the file is not counted as damaged yet, and its messages are lost.
+        """
+        level = logging.WARNING if lost == {} and not more else logging.ERROR
+        log.log(level, "%s is damaged: %s; messages lost: %s", path, reason, describe_loss(lost, more=more))
+        self.lost_messages += sum((lost or {}).values())
         self.damaged_pages += new_file
 
     # ---- the end

@@ -172,9 +172,9 @@ def encode_traits(traits: Traits) -> bytes:
         retain = b"%c" % _RETAIN_BYTES[traits.retained]
     parts = (
         traits.destination,
-        b"" if traits.user is None else traits.user.encode("utf-8", "surrogateescape"),
+        (traits.user or "").encode("utf-8", "surrogateescape"),
         b"" if traits.origin is None else str(traits.origin).encode("utf-8", "surrogateescape"),
-        b"" if traits.group is None else traits.group,
+        traits.group or b"",
     )
     lengths = TRAITS.pack(len(traits.block), *map(len, parts))
     traits.record = record = b"%c%c%b%b%b" % (flags, traits.priority, lengths, b"".join(parts), retain)
@@ -340,6 +340,12 @@ class StoredMessage:
         ) = MESSAGE.unpack_from(payload, at)
         self._payload = payload
         self._at = at + MESSAGE.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        size: int = MESSAGE.size + 4 * self.queues + self.traits_length + self.head + self.body + TAIL_END
+        return size
 
     def queue_ids(self) -> tuple[int, ...]:
         """The queues that the message was routed to."""

@@ -33,17 +33,7 @@ from .journal import (
     LiveRecord,
     MessageReferences,
 )
-from .record import (
-    ADDRESS,
-    COPY,
-    GREATEST_NUMBER,
-    MESSAGE,
-    NOTE,
-    QUEUE,
-    Kind,
-    StoredMessage,
-    TraitsCache,
-)
+from .record import ADDRESS, COPY, GREATEST_NUMBER, MESSAGE, NOTE, QUEUE, Kind, StoredMessage, TraitsCache
 from .replay import GONE, MessageKind, ReadSegment, Replay, SegmentMessages
 from .segment import HEADER, Fault, build_footer, record_end
 
@@ -334,7 +324,9 @@ class Recovery:
     def _begin_journal(self) -> None:
         self._set_misplaced_aside()
         replay = self.replay
-        repaired = self._repair(replay.segments)
+        repaired = self._without_begun(replay.segments)
+        for read, after in zip(repaired, [*repaired[1:], None], strict=False):
+            self._repair_segment(read, after)
         segments: list[JournalSegment] = []
         for read in repaired:
             segment = self.segments[read.number] = JournalSegment(read.number, read.path, size=read.size)
@@ -358,16 +350,6 @@ class Recovery:
         journal.last_segment = max([*numbers, *replay.missing, 0])
         journal.begin(segments, self._tail_of(repaired[-1]) if repaired else None)
 
-    def _repair(self, segments: list[ReadSegment]) -> list[ReadSegment]:
-        """All but one that was begun, with ``faults`` where they shall be set aside in the end.
-
-        Raises `StoreError` for what a newer version has written, `OSError`.
-        """
-        segments = self._without_begun(segments)
-        for read, after in zip(segments, [*segments[1:], None], strict=False):
-            self._repair_segment(read, after)
-        return segments
-
     def _without_begun(self, segments: list[ReadSegment]) -> list[ReadSegment]:
         """All but a last one of which nothing can be read, where it was being begun when the broker died.
 
@@ -387,6 +369,10 @@ class Recovery:
         return others
 
     def _repair_segment(self, read: ReadSegment, after: ReadSegment | None) -> None:
+        """``read`` keeps its ``faults`` if it shall be set aside in the end.
+
+        Raises `StoreError` for what a newer version has written, `OSError`.
+        """
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
         if not read.faults:

@@ -171,11 +171,6 @@ class SegmentMessages:
         self._found = place
         return -1 if self.kinds_of[place] == GONE else place
 
-    def forget(self, place: int) -> None:
-        """The message is gone."""
-        self.kinds_of[place] = GONE
-        self.gone += 1
-
 
 class MessageIndex:
     """The messages that the journal has, by number: in the columns of their segments, else in ``others``."""
@@ -232,7 +227,8 @@ class MessageIndex:
             if columns is not None:
                 place = columns.find(number)
                 if place >= 0:
-                    columns.forget(place)
+                    columns.kinds_of[place] = GONE
+                    columns.gone += 1
 
     def __contains__(self, number: int) -> bool:
         return self.get(number) is not None

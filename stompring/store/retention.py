@@ -17,7 +17,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,10 +88,10 @@ class Samples:
             self._go_on()
 
     def _go_on(self) -> None:
-        if self._slices is not None and next(self._slices, self) is self:
-            self._slices = None
-        elif self._slices is not None:
+        for _ in self._slices or ():
             self._broker.clock.soon(self._go_on)
+            return
+        self._slices = None
 
     def _sample(self, now: int) -> Iterator[None]:
         if self._stream is not None and (
@@ -135,7 +135,8 @@ class Samples:
         if rows:
             encoder.footer.include(0, now)
             encoder.add(SAMPLE.pack(Kind.SAMPLE, 0, 0, len(rows), now) + b"".join(rows))
-            stream.append(encoder.take(), False)
+            stream.append(b"".join(encoder.parts), False)
+            encoder.parts = []
 
     def _open(self, now: int) -> None:
         number = self._next_number()
@@ -171,37 +172,41 @@ class DeletedFile(NamedTuple):
 DeletionReport = tuple[list[DeletedFile], str | None]
 
 
-@dataclass
-class Deletion:
-    """A chore: delete files. ``reports`` is read by the reactor; everything else here is the disk thread's alone.
+class LostFiles:
+    """Deletes retained files, and counts and logs those that were deleted before they were ingested."""
 
-    Where it fails it goes on with the same file at the next try, and nothing is reported twice.
-    """
+    def __init__(self, directory: Path) -> None:
+        self.count = 0
+        self._directory = directory
+        self._reports: deque[DeletionReport] = deque()  # the disk thread adds to it
+        self._unreported: list[DeletedFile] = []
+        self._fault: str | None = None
+        self._timer: Any = None
+        self._stopped = False
 
-    _directory: Path
-    _files: deque[DeletedFile]
-    _reports: deque[DeletionReport]
+    # ---- in the disk thread
 
-    def __call__(self, files: Files) -> None:
-        lakes, fault = self._lakes(files)
+    def delete(self, deleted: deque[DeletedFile], files: Files) -> None:
+        """Delete files. A retry after a failure continues with the same file, and reports no file twice."""
+        lakes, fault = self.lakes(files)
         lost: list[DeletedFile] = []
         try:
-            while self._files:
-                file = self._files[0]
+            while deleted:
+                file = deleted[0]
                 path, folder = file.path, file.path.parent
                 lacking = self._lacking(files, path, lakes)
                 files.remove(path)
                 if lacking:
                     lost.append(file._replace(lakes=lacking))
-                self._files.popleft()
+                deleted.popleft()
                 # the directory of an address goes with its last page
                 if folder.parent.parent == self._directory and not files.names(folder):
                     files.remove_directory(folder)
         finally:
             self._reports.append((lost, fault))
 
-    def _lakes(self, files: Files) -> tuple[list[Lake], str | None]:
-        """Who ingests. What is wrong there keeps no file from being deleted."""
+    def lakes(self, files: Files) -> tuple[list[Lake], str | None]:
+        """The lakes that ingest the files, and why they are not known. A fault keeps no file from being deleted."""
         path = self._directory / INGESTED
         try:
             return list(parse_ingested(files.read(path)).values()), None
@@ -215,37 +220,15 @@ class Deletion:
     def _lacking(self, files: Files, path: Path, lakes: list[Lake]) -> tuple[str, ...]:
         """The names of the lakes that do not have all of a file."""
         folder, number = path.parent.relative_to(self._directory).as_posix(), int(path.stem)
-        end = 0
-        if any(folder in lake.positions and lake.positions[folder].number == number for lake in lakes):
-            end = _end(files, path)
+        end = _end(files, path) if lakes else 0
         return tuple(lake.name for lake in lakes if lake.lacks(folder, number, end))
 
-
-def _end(files: Files, path: Path) -> int:
-    """Where the records of a file end: before its footer, where it has one."""
-    try:
-        size = files.size(path)
-        place = footer_offset(files.read(path, max(0, size - TRAILER.size)))
-    except OSError:
-        return 0  # it cannot be ingested either
-    return size if place < 0 else place
-
-
-class LostFiles:
-    """Counts and logs, in the reactor thread, files that were deleted before they were ingested."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.reports: deque[DeletionReport] = deque()  # the disk thread adds to it
-        self._unreported: list[DeletedFile] = []
-        self._fault: str | None = None
-        self._timer: Any = None
-        self._stopped = False
+    # ---- in the reactor thread
 
     def collect(self, clock: Clock) -> None:
         """Take in what the disk thread has reported."""
-        while self.reports:
-            lost, fault = self.reports.popleft()
+        while self._reports:
+            lost, fault = self._reports.popleft()
             if fault is not None and fault != self._fault:
                 log.warning("%s; deleting retained files without checking whether they were ingested", fault)
             self._fault = fault
@@ -284,6 +267,16 @@ class LostFiles:
         self._stopped = True
         cancel(self._timer)
         self.collect(clock)
+
+
+def _end(files: Files, path: Path) -> int:
+    """Where the records of a file end: before its footer, where it has one."""
+    try:
+        size = files.size(path)
+        place = footer_offset(files.read(path, max(0, size - TRAILER.size)))
+    except OSError:
+        return 0  # it cannot be ingested either
+    return size if place < 0 else place
 
 
 class LakeBacklog(NamedTuple):
@@ -353,7 +346,7 @@ class Retention:
         self.writer = writer
         self._retained: deque[RetainedFile] = deque()  # the oldest first
         self._timer: Any = None
-        self._lost_files = LostFiles()
+        self._lost_files = LostFiles(directory)
 
     @property
     def files(self) -> int:
@@ -405,11 +398,7 @@ class Retention:
 
     def _go_on_behind(self, files: Files) -> None:
         """Numbers that were ingested are not given again, be the files gone: who reads on would pass over them."""
-        try:
-            lakes = parse_ingested(files.read(self.directory / INGESTED)).values()
-        except (OSError, ValueError):
-            return  # there is none, or `Deletion` reports it
-        for lake in lakes:
+        for lake in self._lost_files.lakes(files)[0]:  # a fault is reported when files are deleted
             for folder, (number, offset) in lake.positions.items():
                 last = number if offset else number - 1
                 if folder.startswith(f"{PAGING}/"):
@@ -451,8 +440,8 @@ class Retention:
             log.log(level, "deleted %s: %s", path, reason)
             deleted.append(DeletedFile(path, reason))
         if deleted:
-            self.writer.run_task(Deletion(self.directory, deleted, self._lost_files.reports))
-            self.writer.after_next_batch(self._collect)
+            self.writer.run_task(partial(self._lost_files.delete, deleted))
+            self.writer.after_next_batch(partial(self._lost_files.collect, self.clock))
         if retained and period >= 0 and self._timer is None:
             due = min(retained[0].since + period, now + MAX_TIMER_DELAY)
             self._timer = self.clock.call_at(due, self._on_timer)
@@ -465,11 +454,8 @@ class Retention:
     @property
     def deleted_not_ingested(self) -> int:
         """How many files were deleted before all lakes had them (`store.ingested`), as far as is known."""
-        self._collect()  # including those whose deletion failed at first
+        self._lost_files.collect(self.clock)  # including those whose deletion failed at first
         return self._lost_files.count
-
-    def _collect(self) -> None:
-        self._lost_files.collect(self.clock)
 
     def stop(self) -> None:
         """No timer is left behind."""

@@ -8,21 +8,13 @@ Whether a data directory is in order: what ``stompring data verify`` finds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stompring.settings.model import camel_case
-
 from .datadir import IDENTITY, SCHEMA_VERSION, VERSION
-from .export import PortableAddress, PortableQueue, bound_addresses, bound_queues, faults
-from .inspection import (
-    DataFile,
-    DirectoryContents,
-    FoundMessage,
-    Progress,
-    Snapshot,
-)
+from .export import PortableAddress, PortableQueue, as_json, bound_addresses, bound_queues, faults
+from .inspection import DataFile, DirectoryContents, FoundMessage, Progress, Snapshot
 from .page_file import ADDRESS_FILE, PageScan, describe_loss, page_path
 from .record import PREFIX, Kind
 from .segment import (
@@ -38,11 +30,6 @@ from .segment import (
     find_footer,
     footer_offset,
 )
-
-
-def as_json(row: Any) -> dict[str, Any]:
-    """The fields of a data class by their names in JSON."""
-    return {camel_case(each.name): getattr(row, each.name) for each in fields(row)}
 
 
 @dataclass(slots=True)
@@ -150,7 +137,7 @@ def summarize(contents: DirectoryContents) -> Summary:
     for held in journal.in_journal():
         segment = segments[held.path]
         segment.live_messages += 1
-        segment.live_bytes += held.size
+        segment.live_bytes += held.stored.size
         _count(summary, counts, held, paged=False)
     for contained, messages in contents.paged():
         for held in messages:
@@ -179,7 +166,7 @@ def _count(summary: Summary, counts: dict[int, QueueCounts], held: FoundMessage,
             count.paged_count += paged
             count.scheduled_count += state.due > 0
             count.delivered_count += state.deliveries > 0
-            count.message_bytes += held.size
+            count.message_bytes += held.stored.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +208,12 @@ class Verification:
             known, said = folder.address, folder.folder.address
             file = folder.folder.path / ADDRESS_FILE
             if not said and folder.pages:
-                self._add_finding(file, "missing or empty")
+                self._found(file, None, "missing or empty")
             elif said and known != said:
-                self._add_finding(file, f"names address {said!r}, but the pages belong to {known!r}")
+                self._found(file, None, f"names address {said!r}, but the pages belong to {known!r}")
         self._look_for_missing_files(contents)
         for fault in faults(contents.journal):
-            self._add_finding(snapshot.directory.journal, fault)
+            self._found(snapshot.directory.journal, None, fault)
         for data_file in snapshot.files():
             self._look_at_footer(data_file)
             progress(data_file.size)
@@ -254,18 +241,15 @@ class Verification:
             "notes": self.notes,
         }
 
-    def _found(self, path: Path, position: int, text: str) -> None:
+    def _found(self, path: Path, position: int | None, text: str) -> None:
         self.findings.append(Finding(path, position, text))
-
-    def _add_finding(self, path: Path, text: str) -> None:
-        self.findings.append(Finding(path, None, text))
 
     # ---- files
 
     def _look_at_files(self) -> None:
         snapshot = self._snapshot
         for path in snapshot.strangers:
-            self._add_finding(path, "unknown file")
+            self._found(path, None, "unknown file")
         for path in snapshot.set_aside:
             reason = (
                 "as a copy of another replicated log" if ".discarded" in path.name else "because of damage"
@@ -277,13 +261,13 @@ class Verification:
         try:
             found = (root / VERSION).read_text("utf-8", "replace").strip()
         except OSError as fault:
-            self._add_finding(root / VERSION, f"cannot be read: {fault.strerror}")
+            self._found(root / VERSION, None, f"cannot be read: {fault.strerror}")
         else:
             if found != str(SCHEMA_VERSION):
                 text = f"unsupported schema version {found[:20]!r}; supported: {SCHEMA_VERSION}"
-                self._add_finding(root / VERSION, text)
+                self._found(root / VERSION, None, text)
         if snapshot.identity == NO_IDENTITY:
-            self._add_finding(root / IDENTITY, "missing or unreadable")
+            self._found(root / IDENTITY, None, "missing or unreadable")
 
     def _look_for_missing_files(self, contents: DirectoryContents) -> None:
         """Files with records in the journal. A running broker creates and deletes some meanwhile."""
@@ -295,7 +279,7 @@ class Verification:
         for number in journal.missing:
             if number not in aside and number <= last:
                 text = f"segment {number} is missing; number of lost messages unknown"
-                self._add_finding(directory.journal, text)
+                self._found(directory.journal, None, text)
         if self.running:
             return
         there = {
@@ -307,7 +291,7 @@ class Verification:
                 left = journal.pages.lost_with(number, file.shares)
                 lost = {journal.queue(queue): left[queue] for queue in left.keys() & journal.durable_queues}
             path = page_path(directory.paging / f"{file.address:09d}", number)
-            self._add_finding(path, f"the file is missing; messages lost: {describe_loss(lost)}")
+            self._found(path, None, f"the file is missing; messages lost: {describe_loss(lost)}")
 
     def _look_at_footer(self, file: DataFile) -> None:
         at = footer_offset(file.read(file.size - TRAILER.size)) if file.size > TRAILER.size else -1

@@ -113,20 +113,24 @@ class WriteBatch:
                     (journal if write.stream.journal else pages).append(write)
             for write in pages:
                 stream = write.stream
-                files.append(stream, write.parts, write.at)
+                if write.parts:
+                    files.append(files.descriptor(stream), write.parts, write.at)
             for write in pages:  # all are safe before the journal refers to them
                 stream = write.stream
                 if write.sync:
-                    files.sync(stream)
+                    files.files.sync(files.descriptor(stream))
                 if write.last:
                     files.finish(write)
             for write in journal:
                 stream = write.stream
-                files.append(stream, write.parts, write.at)
+                if not write.parts and not write.sync:
+                    continue
+                descriptor = files.descriptor(stream)
+                files.append(descriptor, write.parts, write.at)
                 if _prefills(write):
-                    files.prefill(write)
+                    files.prefill(write, descriptor)
                 if write.sync:
-                    files.sync(stream)
+                    files.files.sync(descriptor)
             for write in journal:  # a segment is sealed once the file of the next one exists
                 stream = write.stream
                 if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
@@ -159,31 +163,24 @@ class OpenFiles:
         self.files = files
         self.descriptors: dict[AppendOnlyFile, int] = {}
 
-    def append(self, stream: AppendOnlyFile, parts: list[bytes], at: int) -> None:
+    def append(self, descriptor: int, parts: list[bytes], at: int) -> None:
         """Write data at a position of a file."""
-        if not parts:
-            return
-        descriptor = self._descriptor(stream)
         left = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
         while left:
             taken = self.files.write(descriptor, left, at)
             at += taken
             left = left[taken:]
 
-    def prefill(self, write: Write) -> None:
+    def prefill(self, write: Write, descriptor: int) -> None:
         """Write zeros behind a write. Nothing needs them: a fault ends it."""
         stream, end = write.stream, write.at + write.size
         stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
         stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
         stream.prefilled = stop  # even where it fails: some of it may have been written
         try:
-            self.files.write(self._descriptor(stream), memoryview(_ZEROS)[: stop - end], end)
+            self.files.write(descriptor, memoryview(_ZEROS)[: stop - end], end)
         except OSError:
             stream.prefill_until = 0
-
-    def sync(self, stream: AppendOnlyFile) -> None:
-        """Sync a file."""
-        self.files.sync(self._descriptor(stream))
 
     def finish(self, write: Write) -> None:
         """Seal a file behind its last write, and close it."""
@@ -191,8 +188,9 @@ class OpenFiles:
         if stream.prefilled > size:
             self.files.truncate(stream.path, size)
         if stream.seal is not None:
-            self.append(stream, [stream.seal(partial(self.files.read, stream.path), size)], size)
-            self.sync(stream)
+            descriptor = self.descriptor(stream)
+            self.append(descriptor, [stream.seal(partial(self.files.read, stream.path), size)], size)
+            self.files.sync(descriptor)
         self.close(stream)
 
     def close(self, stream: AppendOnlyFile) -> None:
@@ -201,7 +199,8 @@ class OpenFiles:
         if descriptor is not None:
             self.files.close(descriptor)
 
-    def _descriptor(self, stream: AppendOnlyFile) -> int:
+    def descriptor(self, stream: AppendOnlyFile) -> int:
+        """The open descriptor of a file; the least recently used one beyond `OPEN_FILES` is closed for it."""
         descriptors = self.descriptors
         descriptor = descriptors.pop(stream, None)
         if descriptor is None:
@@ -289,7 +288,8 @@ Seal = Callable[[Callable[[int, int], bytes], int], bytes]
 class AppendOnlyFile:
     """A file that `Writer` appends to. All methods are the reactor's; none waits.
 
-    ``size`` counts all that was appended, ``written`` what is in the file. ``journal`` files are written after all
+    ``size`` counts all that was appended, ``written`` what is in the file; the writer moves ``parts`` to ``flight``,
+    and counts them as written when the disk has them. ``journal`` files are written after all
     others of their batch, in the order of their first append.
 
     From ``prefill_from`` bytes on, and up to ``prefill_until``, zeros are written ahead of the records, up to
@@ -309,34 +309,33 @@ class AppendOnlyFile:
         self.sync = False  # sync with the next batch
         self.unsynced = False  # something written is not known to be safe
         self.prefill_from = self.prefill_until = self.prefilled = 0
-        self._parts: list[bytes] = []
-        self._chunks: list[bytes] = []  # parts that were joined to be read, before those above
-        self._flight: list[bytes] = []  # what the disk is writing, before those above
+        self.parts: list[bytes] = []
+        self.chunks: list[bytes] = []  # parts that were joined to be read, before those above
+        self.flight: list[bytes] = []  # what the disk is writing, before those above
 
     def append(self, data: bytes, sync: bool = True) -> int:
         """Add to the end, and return where that is; ``sync`` asks for the batch to be safe before it is done."""
-        at, size, parts = self.size, len(data), self._parts
+        at, size, parts = self.size, len(data), self.parts
         self.size = at + size
-        if sync or not parts:
+        limit = self._write_limit
+        limit.bytes += size
+        if limit.bytes >= limit.max_bytes:
+            limit.review()
+        if sync or not parts:  # else the writer knows of it already
             if sync:
                 self.sync = True
-            self._writer.appended(self, size, sync)
-        else:  # the writer knows of it already
-            limit = self._write_limit
-            limit.bytes += size
-            if limit.bytes >= limit.max_bytes:
-                limit.review()
+            self._writer.appended(self, sync)
         parts.append(data)
         return at
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes that are appended and not yet in the file: ``written`` <= ``start`` <= ``stop`` <= ``size``."""
-        if self._parts:
-            self._chunks.append(b"".join(self._parts))
-            self._parts = []
+        if self.parts:
+            self.chunks.append(b"".join(self.parts))
+            self.parts = []
         found: list[bytes] = []
         at = self.written
-        for chunk in (*self._flight, *self._chunks):
+        for chunk in (*self.flight, *self.chunks):
             end = at + len(chunk)
             if start < end and at < stop:
                 found.append(chunk[max(0, start - at) : stop - at])
@@ -353,30 +352,17 @@ class AppendOnlyFile:
         self.closed = True
         self.seal = seal
         self.sync = True
-        self._writer.appended(self, 0, True)
+        self._writer.appended(self, True)
 
     def delete(self) -> None:
         """Delete the file before anything else is written; the caller has made sure that it is not needed."""
         if self.deleted:
             return
         self.closed = self.deleted = True
-        forgotten = self.size - self.written - sum(map(len, self._flight))
+        forgotten = self.size - self.written - sum(map(len, self.flight))
         self.size -= forgotten
-        self._parts, self._chunks = [], []
+        self.parts, self.chunks = [], []
         self._writer.delete(self, forgotten)
-
-    # ---- for the writer
-
-    def start_write(self) -> list[bytes]:
-        """What is to be written next, which is in flight from now on."""
-        self._flight = self._chunks + self._parts
-        self._chunks, self._parts = [], []
-        return self._flight
-
-    def advance(self, size: int) -> None:
-        """The bytes in flight are in the file."""
-        self.written += size
-        self._flight = []
 
 
 class Write(NamedTuple):
@@ -433,8 +419,9 @@ class Writer:
         # the same while the batch has only pages (page-sync-timeout)
         self._page_delay = delay if page_delay is None else page_delay
         self._for_journal = False  # the next batch has something for the journal
-        self._round_end: Callable[[Callable[[], None]], object] | None = getattr(
-            clock.reactor, "call_at_round_end", None
+        #: Calls once, when everything of this turn of the reactor was appended.
+        self._round_end: Callable[[Callable[[], None]], object] = getattr(
+            clock.reactor, "call_at_round_end", clock.soon
         )
         self._open = OpenFiles(self.files)  # the disk thread's alone
         self._dirty: dict[AppendOnlyFile, None] = {}
@@ -464,13 +451,9 @@ class Writer:
 
     # ---- appending
 
-    def appended(self, stream: AppendOnlyFile, size: int, sync: bool) -> None:
-        """A file has ``size`` bytes more to write."""
+    def appended(self, stream: AppendOnlyFile, sync: bool) -> None:
+        """A file has more to write."""
         self._dirty[stream] = None
-        limit = self.write_limit
-        limit.bytes += size
-        if limit.bytes >= limit.max_bytes:
-            limit.review()
         if sync:
             self._next.awaited = True
         if not self._flush_due:
@@ -515,7 +498,7 @@ class Writer:
     def require_end_of_turn(self) -> None:
         """The same, and that is not encoded yet: `end_of_turn` is to be called."""
         self._next.awaited = True
-        self.at_end_of_turn(self.end_of_turn)
+        self._round_end(self.end_of_turn)
 
     def when_synced(self, call: Callable[[], None]) -> None:
         """Call once everything that must be synced is; at once if nothing is pending."""
@@ -528,21 +511,13 @@ class Writer:
 
     # ---- batches
 
-    def at_end_of_turn(self, call: Callable[[], None]) -> None:
-        """Call once, when everything of this turn of the reactor was appended."""
-        round_end = self._round_end
-        if round_end is not None:
-            round_end(call)
-        else:
-            self.clock.soon(call)
-
     def _schedule_flush(self, delay: float) -> None:
         self._flush_due = True
         if self._flight is None:
             if delay:
-                self.clock.reactor.callLater(delay, self._flush)
+                self.clock.reactor.callLater(delay, self._flush, False)
             else:
-                self.at_end_of_turn(self._flush_at_end)
+                self._round_end(self._flush)
 
     def end_of_turn(self) -> None:
         """Encode the events of the turn, and write them unless ``journal-buffer-timeout`` delays the batch."""
@@ -556,24 +531,22 @@ class Writer:
             if waits and self._flush_due:
                 return
         self._flush_due = True
-        self._flush_at_end()
+        self._flush()
 
-    def _flush_at_end(self) -> None:
-        """At the end of a turn: write in this thread or in the other one, or wait for what other connections have."""
-        here = self.reactor_sync
-        if here is None or self._flight is not None or not self._flush_due:
-            self._flush()
-            return
-        who = here.ask()
-        if who == LATER:
-            self.at_end_of_turn(self._flush_at_end)
-        else:
-            self._flush(in_reactor=who == IN_REACTOR)
+    def _flush(self, at_end: bool = True) -> None:
+        """Write the next batch.
 
-    def _flush(self, *, in_reactor: bool = False) -> None:
-        """``in_reactor``: a small batch is written at once, in this thread."""
+        ``at_end``: at the end of a turn a small batch may be written in this thread, or wait for what other connections
+        have.
+        """
         if self._flight is not None or not self._flush_due:
             return
+        here, who = self.reactor_sync, IN_THREAD
+        if here is not None and at_end:
+            who = here.ask()
+            if who == LATER:
+                self._round_end(self._flush)
+                return
         if not self.gather():
             self._flush_due = False  # `end_of_turn` is called again
             return
@@ -585,7 +558,9 @@ class Writer:
                 self.around(batch.confirm)
             return
         for stream in dirty:
-            at, parts = stream.written, stream.start_write()
+            at = stream.written
+            parts = stream.flight = stream.chunks + stream.parts
+            stream.chunks, stream.parts = [], []
             size = stream.size - at
             sync = stream.sync and (size > 0 or stream.unsynced)
             stream.sync = False
@@ -598,8 +573,7 @@ class Writer:
             batch.writes.append(Write(stream, at, parts, size, sync, stream.closed))
             batch.bytes += size
         self._flight = batch
-        here = self.reactor_sync
-        if in_reactor and here is not None and not self._tasks and self._is_small(batch):
+        if here is not None and who == IN_REACTOR and not self._tasks and self._is_small(batch):
             here.count += 1
             self._completed(batch.write([], self._open))
         else:
@@ -636,15 +610,16 @@ class Writer:
         self.batches += 1
         self.bytes_written += batch.bytes
         for write in batch.writes:
-            write.stream.advance(write.size)
+            write.stream.written += write.size
+            write.stream.flight = []
         self.write_limit.bytes -= batch.bytes
         if self.write_limit.full:
             self.write_limit.review()
         if self._flush_due:
             if self.reactor_sync is not None and self.reactor_sync.is_fast and not self.draining:
-                self.at_end_of_turn(self._flush_at_end)
+                self._round_end(self._flush)
             else:
-                self._flush()
+                self._flush(False)
         if batch.callers:
             self.around(batch.confirm)
 
@@ -662,7 +637,7 @@ class Writer:
         self._task_retry = None
         if self._flight is None:
             self._flush_due = True
-            self._flush()
+            self._flush(False)
 
     def _fail(self, fault: Exception) -> None:
         """Write nothing more until the retry."""
@@ -701,7 +676,7 @@ class Writer:
         """Write everything appended and wait until it is on disk or has failed. Only during start: it blocks."""
         self._flush_due = self.draining = True
         try:
-            self._flush()
+            self._flush(False)
             self._disk.finish()
         finally:
             self.draining = False
