@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -647,8 +647,7 @@ class RefreshResult(NamedTuple):
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ViewDefinition:
+class ViewDefinition(NamedTuple):
     """What a view is made of. ``headers`` are names and types, ``fields`` those of bodies (see the module)."""
 
     name: str
@@ -909,7 +908,7 @@ class View(Table):
         return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Stream:
     """The rows of a view as a stream of Arrow. Each scan computes them."""
 
@@ -969,7 +968,7 @@ class Views:
             raise ViewError(f"view {definition.name} already exists: delete it with --drop")
         view = View(self, definition)
         self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
-        document = {"version": _VERSION, "view": asdict(definition)}
+        document = {"version": _VERSION, "view": definition._asdict()}
         if definition.materialized:
             view.refresh()
         self.folder.write(f"{definition.name}.json", json.dumps(document, indent=1).encode())
