@@ -115,13 +115,14 @@ LAST_TIME = 253_402_300_799_999
 
 def arrow_schema(table: str, names: Iterable[str] = ()) -> Any:
     """The schema of some columns of a table, by default of all."""
-    return pa.schema([pa.field(name, TYPES[TABLES[table][name]]) for name in names or TABLES[table]])
+    return pa.schema([(name, TYPES[TABLES[table][name]]) for name in names or TABLES[table]])
 
 
 def layout(struct: Struct, *names: str) -> Any:
     """The type of a structured array with the fields of a little-endian struct."""
-    codes = struct.format.removeprefix("<")
-    return np.dtype([(name, f"<{code}") for name, code in zip(names, codes, strict=True)])
+    return np.dtype(
+        [(name, f"<{code}") for name, code in zip(names, struct.format.removeprefix("<"), strict=True)]
+    )
 
 
 #: Numbers of 32 bits.
@@ -215,8 +216,8 @@ def slices(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
     base = int(starts[0])
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2], offsets[1::2] = starts - base, stops - base
-    every = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), data.slice(base)])
-    return every.take(indices(np.asarray(pick) * 2))
+    buffers = [None, pa.py_buffer(offsets), data.slice(base)]
+    return pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers).take(indices(np.asarray(pick) * 2))
 
 
 def strings(values: Sequence[bytes | None]) -> Any:
@@ -224,11 +225,8 @@ def strings(values: Sequence[bytes | None]) -> Any:
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value or b"") for value in values], out=offsets[1:])
     valid = np.array([value is not None for value in values], bool)
-    joined = b"".join(value or b"" for value in values)
-    array = pa.Array.from_buffers(
-        pa.binary(), len(values), [_bits(valid), pa.py_buffer(offsets), pa.py_buffer(joined)]
-    )
-    return as_strings(array)
+    buffers = _bits(valid), pa.py_buffer(offsets), pa.py_buffer(b"".join(filter(None, values)))
+    return as_strings(pa.Array.from_buffers(pa.binary(), len(values), buffers))
 
 
 def integers_of(column: Any, type_: Any) -> Any:
@@ -250,8 +248,7 @@ def as_strings(array: Any, null_if_empty: bool = False) -> Any:
     try:
         text = array.cast(pa.string())
     except pa.ArrowInvalid:
-        given = array.to_pylist()
-        text = strings([None if one is None else one.decode("utf-8", "replace").encode() for one in given])
+        text = strings([one and one.decode("utf-8", "replace").encode() for one in array.to_pylist()])
     if not null_if_empty or not len(text):
         return text
     filled = np.diff(offsets_of(text)) > 0
@@ -263,10 +260,9 @@ def as_strings(array: Any, null_if_empty: bool = False) -> Any:
 def names_of(ids: Any, names: dict[int, str]) -> Any:
     """A name for each number, null for one that is not known."""
     unique, which = distinct(ids)
-    known = [
-        names[number].encode("utf-8", "replace") if number in names else None for number in unique.tolist()
-    ]
-    return strings(known).take(indices(which))
+    return strings(
+        [names[number].encode("utf-8", "replace") if number in names else None for number in unique.tolist()]
+    ).take(indices(which))
 
 
 def distinct(ids: Any) -> tuple[Any, Any]:
@@ -274,8 +270,7 @@ def distinct(ids: Any) -> tuple[Any, Any]:
     if not len(ids) or ids.min() < 0 or ids.max() > _LOOKUP_LIMIT:
         return np.unique(ids, return_inverse=True)  # type: ignore[no-any-return]
     there = np.bincount(ids) > 0
-    unique = np.flatnonzero(there)
-    return unique, (np.cumsum(there) - 1)[ids]
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[ids]
 
 
 _ESCAPE = re.compile(rb"\\([nrc\\])")
@@ -376,8 +371,8 @@ class _Layout:
         kinds = [f"V{value.stop - value.start}" for value in self._values]
         positions = [value.start for value in self._values]
         given = np.dtype({"names": names, "formats": kinds, "offsets": positions, "itemsize": self._size})
-        values_only = blocks.view(given)[:, 0].astype(np.dtype(list(zip(names, kinds, strict=True))))
-        return values_only.view(np.uint8).reshape(len(blocks), -1)
+        values = blocks.view(given)[:, 0].astype(list(zip(names, kinds, strict=True)))
+        return values.view(np.uint8).reshape(len(blocks), -1)
 
 
 class _Copied:
@@ -469,17 +464,12 @@ def _scatter(out: Any, starts: Any, rows: Any) -> None:
 
 def _parsed_once(blocks: Any, which: Any) -> Any:
     """A map for each place in ``which``, where blocks that are the same are parsed once."""
-    if _are_alike(blocks):
+    sample = blocks[:: max(1, len(blocks) // _SAMPLE)].to_pylist()
+    if len(set(sample)) * 2 <= len(sample):  # many messages have the same headers
         coded = blocks.dictionary_encode()
         return _parsed(coded.dictionary).take(indices(integers_of(coded.indices, np.int32)[which]))
     maps = _parsed(blocks)
     return maps if len(which) == len(blocks) else maps.take(indices(which))
-
-
-def _are_alike(blocks: Any) -> bool:
-    """Whether many messages have the same headers, as far as a sample tells."""
-    sample = blocks[:: max(1, len(blocks) // _SAMPLE)].to_pylist()
-    return len(set(sample)) * 2 <= len(sample)
 
 
 def _parsed(blocks: Any) -> Any:
@@ -508,8 +498,7 @@ def _parsed(blocks: Any) -> Any:
 
 def _maps(bounds: Any, names: Any, values: Any) -> Any:
     """Maps of names to values, ``bounds`` where each begins and the last ends."""
-    maps = pa.MapArray.from_arrays(integers(bounds, INT), names, values)
-    return maps if maps.type == TYPES[HEADERS] else maps.cast(TYPES[HEADERS])
+    return pa.MapArray.from_arrays(integers(bounds, INT), names, values)
 
 
 def _joined(blocks: Any) -> tuple[Any, Any]:
@@ -526,8 +515,7 @@ def _joined(blocks: Any) -> tuple[Any, Any]:
 
 def _unescaped(pieces: Any, which: Any) -> Any:
     """With the letters that escapes mean, in those pieces that have some."""
-    given = pieces.take(indices(which)).to_pylist()
-    plain = strings([_unescaped_one(one) for one in given]).cast(pa.binary())
+    plain = strings(list(map(_unescaped_one, pieces.take(indices(which)).to_pylist()))).cast(pa.binary())
     positions = np.arange(len(pieces))
     positions[which] = len(pieces) + np.arange(len(which))
     return pa.concat_arrays([pieces, plain]).take(indices(positions))
@@ -549,7 +537,7 @@ def _first_ones(names: Any, bounds: Any) -> Any:
         begins = bounds[:-1][counts > 0]
         if (np.add.reduceat(bits, begins) == np.bitwise_or.reduceat(bits, begins)).all():
             return None
-    owners = np.repeat(np.arange(len(counts)), counts)
-    first: Any = np.unique(owners * len(coded.dictionary) + codes, return_index=True)[1]
+    blocks = np.repeat(np.arange(len(counts)), counts)
+    first: Any = np.unique(blocks * len(coded.dictionary) + codes, return_index=True)[1]
     first.sort()
     return None if len(first) == len(codes) else first

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from heapq import merge
 from itertools import groupby
@@ -79,19 +80,19 @@ class FileSlice:
         self.bytes = max(stop - start, 0)
         self._share = self.bytes / size if size else 1.0
         self._begun, self._greatest, self._times, self._rows = begun, greatest, times, rows
-        self._known: Times | None = None
+        self.known: Times | None = None  # its times, if it was asked for them before
 
     def amount(self, limit: Limit) -> Amount:
         """All of it, as far as a limit asks."""
-        rows = 0.0 if limit.rows is None else self._share * self._rows()
-        return Amount(self.bytes, self._share, int(rows))
+        rows = 0 if limit.rows is None else int(self._share * self._rows())
+        return Amount(self.bytes, self._share, rows)
 
     @property
     def greatest(self) -> int:
         """A time that no row in it is later than: that of the latest row, where that is known."""
         return (
             self._footer_greatest
-            if self._known is None and self._footer_greatest is not None
+            if self.known is None and self._footer_greatest is not None
             else self.learn().greatest
         )
 
@@ -101,20 +102,15 @@ class FileSlice:
 
     def learn(self) -> Times:
         """Its times, exactly."""
-        if self._known is None:
-            self._known = self._times()
-        return self._known
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it was asked for them before."""
-        return self._known is not None
+        if self.known is None:
+            self.known = self._times()
+        return self.known
 
     def share(self, time: int) -> float:
         """How much of it is before a time: by what is known, else by guess."""
         if time > self.greatest:
             return 1.0
-        if self.is_known:
+        if self.known is not None:
             return (self.cut(time) - self.start) / self.bytes if self.bytes else 0.0
         least = min(self._begun(), self.greatest)
         return min(max((time - least) / (self.greatest - least + 1), 0.0), 1.0)
@@ -148,7 +144,7 @@ def slices_before(folder: Sequence[FileSlice], time: int) -> Iterator[FileSlice]
 
 
 def plan_batch(
-    folders: Sequence[Sequence[FileSlice]], limit: Limit, least: int = 0
+    folders: Sequence[Sequence[FileSlice]], limit: Limit, least: int
 ) -> list[tuple[FileSlice, Position]]:
     """What a batch has of the folders: pieces, and up to where.
 
@@ -172,13 +168,12 @@ def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]
         yield greatest, piece
 
 
+@dataclass
 class _BatchEnd:
     """The time at which a batch ends that does not take everything."""
 
-    def __init__(self, folders: Sequence[Sequence[FileSlice]], limit: Limit) -> None:
-        self.folders = folders
-        self.limit = limit
-        self.ends = self._ends()
+    folders: Sequence[Sequence[FileSlice]]
+    limit: Limit
 
     def selected(self, least: int) -> list[tuple[FileSlice, Position]]:
         """See `plan_batch`."""
@@ -190,7 +185,8 @@ class _BatchEnd:
         # more than the limit allows is all of one moment: any order will do
         return found if self._allows(time) else list(self._some(found, time))
 
-    def _ends(self) -> list[int]:
+    @cached_property
+    def ends(self) -> list[int]:
         """At which times one piece more is whole, up to where those are more than the limit allows."""
         whole, ends = Amount(), set()
         for greatest, piece in merge(*map(_by_greatest, self.folders), key=itemgetter(0)):
@@ -238,7 +234,7 @@ class _BatchEnd:
             piece
             for folder in self.folders
             for piece in slices_before(folder, time)
-            if not piece.is_known and piece.greatest >= time
+            if piece.known is None and piece.greatest >= time
         ]
         for piece in new:
             piece.learn()
@@ -338,14 +334,14 @@ def ranges_between(
         if end <= begin:
             continue
         listed = [one for one in there.get(folder, []) if begin.number <= one.number <= end.number]
-        missed = _numbering_gaps if folder in DENSE else _missing_pages
-        lost += missed(folder, [one.number for one in listed], begin, end)
+        missing = _numbering_gaps if folder in DENSE else _missing_pages
+        lost += missing(folder, [one.number for one in listed], begin, end)
         for one in listed:
             start = begin.offset if one.number == begin.number else 0
             stop = end.offset if one.number == end.number else -1
             if one.size > HEADER.size and (stop < 0 or stop > start):
-                size = (one.size if stop < 0 else stop) - start
-                ranges.append((Range(one.name, start, stop), max(size, 0)))
+                size = max((one.size if stop < 0 else stop) - start, 0)
+                ranges.append((Range(one.name, start, stop), size))
     return ranges, lost
 
 
@@ -456,6 +452,6 @@ def _numbering_gaps(
 
 def _missing_pages(folder: str, numbers: list[int], begin: Position, end: Position) -> Iterator[MissingFiles]:
     """Files that positions were taken of and that are not there."""
-    was = {end.number if end.offset else end.number - 1} | ({begin.number} if begin.offset else set())
+    was = {end.number if end.offset else end.number - 1, *([begin.number] if begin.offset else [])}
     for number in sorted(was.difference(numbers)):
         yield MissingFiles(folder, number, number)

@@ -42,12 +42,11 @@ from .arrays import (
     milliseconds,
     names_of,
     numbered,
-    one_group,
     rows_at,
     strings,
     timestamps,
 )
-from .messages import Messages, wanted_rows
+from .messages import TERMINATOR, Messages, wanted_rows
 from .options import LAST_NUMBER, TableScan
 from .records import Records
 
@@ -88,7 +87,7 @@ _DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 def event_batches(
-    records: Records, wanted: TableScan, group: Grouping = one_group, resolve: PageResolver | None = None
+    records: Records, wanted: TableScan, group: Grouping, resolve: PageResolver | None
 ) -> Iterator[tuple[int, Any]]:
     """Record batches with the columns that are wanted, of the events that are, in the order of their records.
 
@@ -129,18 +128,18 @@ def event_batches(
 
 def event_times(records: Records) -> list[tuple[Any, Any]]:
     """Where records begin that say when something happened, and those times; not of messages that came."""
-    parts = (
+    parts = chain(
         _settled(records, Kind.SETTLED),
         _states(records, Kind.STATE),
         _page_settled(records),
         _states(records, Kind.PAGE_STATE),
     )
-    found = [(rows["at"], rows["time"]) for rows in chain.from_iterable(parts)]
+    found = [(rows["at"], rows["time"]) for rows in parts]
     messages = Messages(records)
     if messages.outcomes is not None:  # acknowledged as they came
         at_once = messages.outcomes["taken"] > 0
-        begins = messages.begins[messages.rows()]
-        found.append((begins[at_once], milliseconds(messages.outcomes["time"][at_once])))
+        begins = messages.begins[messages.rows()[at_once]]
+        found.append((begins, milliseconds(messages.outcomes["time"][at_once])))
     return found
 
 
@@ -178,8 +177,7 @@ def _states(records: Records, kind: Kind) -> Iterator[dict[str, Any]]:
 
 def _settled_rows(reason: Any, fixed: Any, rows: dict[str, Any]) -> dict[str, Any]:
     """The rows with the event that the ``reason`` of their records names."""
-    event = np.minimum(reason, len(EVENT_NAMES))
-    return _rows_of_kind(event=event, consumer=fixed["consumer"], **rows)
+    return _rows_of_kind(event=np.minimum(reason, len(EVENT_NAMES)), consumer=fixed["consumer"], **rows)
 
 
 def _event_rows(selected: Any, *, event: int, **given: Any) -> dict[str, Any]:
@@ -220,8 +218,9 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
     if selected.outcomes is not None:
         outcomes = selected.outcomes
         common |= {"time": milliseconds(outcomes["time"])}
-        yield _event_rows(outcomes["taken"] > 0, event=DELIVERY, **common)
-        yield _event_rows(outcomes["taken"] > 0, event=ACKNOWLEDGED, consumer=outcomes["consumer"], **common)
+        taken = outcomes["taken"] > 0
+        yield _event_rows(taken, event=DELIVERY, **common)
+        yield _event_rows(taken, event=ACKNOWLEDGED, consumer=outcomes["consumer"], **common)
 
 
 def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[dict[str, Any]]:
@@ -239,10 +238,11 @@ def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[d
         transfer = int(fixed["flags"]) & (COPY | TRANSFERRED)
         if transfer not in (DEAD_LETTER, EXPIRED):
             continue  # a copy, or a sender or a policy says so
-        head = messages.head(index)
-        if not head.start <= found < head.stop:
+        stop = int(messages.ends[index]) - TERMINATOR - int(fixed["body"])
+        start = stop - int(fixed["head"])  # the line feed before the first header line
+        if not start <= found < stop:
             continue  # the body of a message may say anything
-        lines = data[head.start : head.stop]
+        lines = data[start:stop]
         queue, origin, address = (
             _header_value(lines, name) for name in (_ORIGIN_QUEUE, _ORIGIN, _ORIGIN_ADDRESS)
         )
@@ -282,13 +282,9 @@ def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
 
 def _fields(begins: Any, fixed: Any) -> dict[str, Any]:
     """Return the columns of rows that come from the fixed part of their records."""
-    same = [name for name in ("queue", "address", "page", "index") if name in fixed.dtype.names]
-    rows = {
-        "at": begins,
-        "time": milliseconds(fixed["time"]),
-        **{name: _signed(fixed[name]) for name in same},
-    }
-    return rows | ({"message_id": _signed(fixed["number"])} if "number" in fixed.dtype.names else {})
+    names = {name: name for name in ("queue", "address", "page", "index")} | {"message_id": "number"}
+    same = {name: _signed(fixed[own]) for name, own in names.items() if own in fixed.dtype.names}
+    return {"at": begins, "time": milliseconds(fixed["time"]), **same}
 
 
 def _signed(values: Any) -> Any:
@@ -319,8 +315,6 @@ def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, 
     What a record tells of a run of places is about all messages there: those that are not retained are left out.
     """
     unknown = (rows["message_id"] < 0) & (rows["page"] >= 0)
-    if not unknown.any():
-        return rows
     found, keep = rows["message_id"].copy(), np.ones(len(unknown), bool)
     for page in np.unique(rows["page"][unknown]).tolist():
         there = resolve(page)
@@ -336,7 +330,7 @@ def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, 
 
 def _column(name: str, values: Any, names: dict[int, dict[int, str]]) -> Any:
     if name == "event":
-        every = strings([text.encode() for text in EVENT_NAMES] + [None])
+        every = strings([*map(str.encode, EVENT_NAMES), None])
         return every.take(integers(np.minimum(values, len(EVENT_NAMES)), LONG))
     if name in ("address", "queue", "consumer"):
         return names_of(values, names[{"address": ADDRESS, "queue": QUEUE, "consumer": CONSUMER}[name]])

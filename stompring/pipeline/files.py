@@ -22,7 +22,6 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +30,7 @@ from stompring.errors import StoreError
 from stompring.store.datadir import IDENTITY, VERSION, parse_identity
 from stompring.store.datadir import Position as Position
 from stompring.store.record import ADDRESS, COPY, PREFIX, QUEUE, SAMPLE, SAMPLE_ROW, Kind
-from stompring.store.segment import HEADER, NO_IDENTITY, TRAILER, Footer, Header, footer_offset
+from stompring.store.segment import HEADER, NO_IDENTITY, Footer, Header, read_footer
 
 from .arrays import (
     ALL_ENDINGS,
@@ -58,14 +57,11 @@ from .storage import Entry, Folder
 ROW_FIELDS = layout(SAMPLE_ROW, "queue", "address", *COUNTERS)
 
 
-def sample_batches(
-    records: Records, wanted: TableScan, group: Grouping = one_group
-) -> Iterator[tuple[int, Any]]:
+def sample_batches(records: Records, wanted: TableScan, group: Grouping) -> Iterator[tuple[int, Any]]:
     """Yield the number of each group, and a record batch of its rows with the wanted columns."""
     begins, ends, fixed = records.structs(Kind.SAMPLE)
     at, counts = begins + SAMPLE.size, fixed["rows"].astype(np.int64)
-    whole = at + counts * SAMPLE_ROW.size == ends
-    _, at, counts, fixed = records.only(whole, begins, at, counts, fixed)
+    _, at, counts, fixed = records.only(at + counts * SAMPLE_ROW.size == ends, begins, at, counts, fixed)
     which, rows = records.items(at, counts, ROW_FIELDS)
     when, names = milliseconds(fixed["time"])[which], records.names[ADDRESS]
     good = wanted_rows(wanted, when, rows["address"], names)
@@ -73,8 +69,8 @@ def sample_batches(
     schema = arrow_schema("samples", wanted.columns)
     for number, which in by_group(group(when, rows["address"], names)):
         some, times = rows_at(rows, which), when[which]
-        columns = [_column(name, some, times, records) for name in wanted.columns]
-        yield number, pa.RecordBatch.from_arrays(columns, schema=schema)
+        made = [_column(name, some, times, records) for name in wanted.columns]
+        yield number, pa.RecordBatch.from_arrays(made, schema=schema)
 
 
 def _column(name: str, rows: Any, when: Any, records: Records) -> Any:
@@ -91,7 +87,20 @@ class Times:
 
     def __init__(self, records: Records, table: str | None) -> None:
         """Of the rows of one table; None: of all."""
-        rows, times = _row_times(records, table)
+        parts = []
+        if table != "samples":
+            messages = Messages(records)
+            own = (
+                messages.fixed["flags"] & COPY == 0
+            )  # copies are as old as their originals: they move nothing
+            parts.append((messages.begins[own], milliseconds(messages.fixed["timestamp"][own])))
+        if table in (None, "events"):
+            parts += event_times(records)
+        if table in (None, "samples"):
+            begins, _, fixed = records.structs(Kind.SAMPLE)
+            parts.append((begins, milliseconds(fixed["time"])))
+        # where the records of rows begin, and the rows' times, as far as the records tell them
+        rows, times = (np.concatenate(each).astype(np.int64) for each in zip(*parts, strict=True))
         order = np.argsort(rows, kind="stable")
         rows, times = rows[order], np.maximum.accumulate(times[order])
         if not len(rows):
@@ -114,22 +123,6 @@ class Times:
         return int(self.at[index]) if index < len(self.at) else -1
 
 
-def _row_times(records: Records, table: str | None) -> tuple[Any, Any]:
-    """Where the records of rows begin, and the rows' times, as far as the records tell them."""
-    parts = []
-    if table != "samples":
-        messages = Messages(records)
-        own = messages.fixed["flags"] & COPY == 0  # copies are as old as their originals: they move nothing
-        parts.append((messages.begins[own], milliseconds(messages.fixed["timestamp"][own])))
-    if table in (None, "events"):
-        parts += event_times(records)
-    if table in (None, "samples"):
-        begins, _, fixed = records.structs(Kind.SAMPLE)
-        parts.append((begins, milliseconds(fixed["time"])))
-    rows, times = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return rows.astype(np.int64), times.astype(np.int64)
-
-
 log = logging.getLogger(__name__)
 
 
@@ -148,9 +141,12 @@ def read_files(
     """Record batches of some ranges, one file after the other. ``gone`` is called with files that are not there."""
     for name, start, stop in ranges:
         data = files.read(name)
-        if data is not None and (why := files.misplaced(name, data)):
+        if data is None:
+            if gone is not None:
+                gone(name)
+        elif why := files.misplaced(name, data):
             log.warning("%s/%s: %s; skipped", files.root, name, why)
-        elif data is not None:
+        else:
             records = Records(data, start, stop)
             for _, batch in table_batches(records, wanted, resolve=files.page_messages):
                 yield batch
@@ -158,8 +154,6 @@ def read_files(
                 log.warning("%s at %d: %s; skipped", name, fault.at, fault.reason)
             if records.torn is not None:
                 log.info("%s ends at %d: %s", name, records.torn.at, records.torn.reason)
-        elif gone is not None:
-            gone(name)
 
 
 #: Nothing was read yet.
@@ -220,26 +214,6 @@ class FileEntry(NamedTuple):
     size: int
 
 
-class TimesCache:
-    """Times of files that were looked into, the newest of them."""
-
-    def __init__(self) -> None:
-        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()
-        self._points = 0  # in them
-
-    def get(self, key: tuple[str, int, str | None], read: Callable[[], Times]) -> Times:
-        """Return the times of a file up to a byte, for a table. ``read`` makes them if the cache has none; the cache
-        drops the oldest if it has too many points."""
-        if key not in self._times:
-            self._times[key] = read()
-            self._points += len(self._times[key].at)
-            while self._points > _CACHED_POINTS and len(self._times) > 1:
-                _, old = self._times.popitem(last=False)
-                self._points -= len(old.at)
-        self._times.move_to_end(key)
-        return self._times[key]
-
-
 class DataFiles:
     """The files below a data directory."""
 
@@ -255,7 +229,8 @@ class DataFiles:
         self._pages: dict[int, str] = {}
         #: The messages of a page by their place (`messages.PageMessages`); None where the page cannot be read.
         self.page_messages = lru_cache(_CACHED_PAGES)(self._page_messages)
-        self.known = TimesCache()
+        self._times: OrderedDict[tuple[str, int, str | None], Times] = OrderedDict()  # the latest used last
+        self._points = 0  # in them
 
     def every(self, endings: Iterable[str], *, empty: bool = False) -> list[FileEntry]:
         """All files with these endings, by folder and number; ``empty``: those too that have no record yet."""
@@ -264,31 +239,27 @@ class DataFiles:
         found: dict[str, FileEntry] = {}
         for entry in self._entries():
             match = _NAME.fullmatch(entry.name)
-            if match is None or f".{match[3]}" not in endings:
+            if match is None or f".{match[3]}" not in endings or (entry.size <= HEADER.size and not empty):
                 continue
-            if entry.size <= HEADER.size and not empty:
-                continue
-            listed = FileEntry(entry.name, match[1], int(match[2]), entry.size)
             if entry.name not in found or found[entry.name].size < entry.size:
-                found[entry.name] = listed
+                found[entry.name] = FileEntry(entry.name, match[1], int(match[2]), entry.size)
         return sorted(found.values(), key=lambda one: (one.folder, one.number))
 
     # ---- which directory it is
 
     def require(self) -> None:
         """Raises `OptionError` where this is no data directory of a broker; an empty one is one."""
-        if self._given and not any(
-            self.retention.exists(name) for name in (IDENTITY, "journal", "paging", "samples")
-        ):
-            looked_for = f"{IDENTITY}, journal, paging, samples"
+        if self._given and not any(map(self.retention.exists, (IDENTITY, "journal", "paging", "samples"))):
             raise OptionError(
-                "retention", f"{self.retention} has no retained files of a broker (looked for {looked_for})"
+                "retention",
+                f"{self.retention} has no retained files of a broker "
+                f"(looked for {IDENTITY}, journal, paging, samples)",
             )
-        marked = any(self.root.exists(name) for name in (VERSION, IDENTITY))
-        if not marked and not self.every(ALL_ENDINGS, empty=True):
-            looked_for = f"{VERSION}, {IDENTITY}, and files as journal/000000001.journal"
+        if not any(map(self.root.exists, (VERSION, IDENTITY))) and not self.every(ALL_ENDINGS, empty=True):
             raise OptionError(
-                "path", f"{self.root} is not a data directory of a broker (looked for {looked_for})"
+                "path",
+                f"{self.root} is not a data directory of a broker "
+                f"(looked for {VERSION}, {IDENTITY}, and files as journal/000000001.journal)",
             )
 
     def identity(self) -> bytes | None:
@@ -335,20 +306,14 @@ class DataFiles:
         """Return whether a file may have wanted rows. Reads no more of it than the footer and the address."""
         path = PurePosixPath(name)
         if path.suffix == ".page" and wanted.addresses:
-            address = self._address(path.parent)
-            if address is not None and not wanted.matches(address):
-                return False
+            with suppress(OSError, UnicodeDecodeError):
+                address = self.root.read(f"{path.parent}/{ADDRESS_FILE}").decode("utf-8").removesuffix("\n")
+                if address and not wanted.matches(address):
+                    return False
         if wanted.table == "events" or (wanted.since is None and wanted.until is None):
             return True
         footer = self.footer(name)
         return footer is None or wanted.within(footer.least_timestamp, footer.greatest_timestamp)
-
-    def _address(self, folder: PurePosixPath) -> str | None:
-        try:
-            text = self.root.read(f"{folder}/{ADDRESS_FILE}").decode("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
-        return text.removesuffix("\n") or None
 
     # ---- reading
 
@@ -382,18 +347,24 @@ class DataFiles:
         return Header.read(self.read(name, 0, HEADER.size) or b"")
 
     def times(self, name: str, stop: int, table: str | None) -> Times:
-        """When the rows of a table are from in a file before a byte; -1: in all of it. Of a file that is gone none."""
-        size = None if stop < 0 else stop
-        return self.known.get(
-            (name, stop, table), lambda: Times(Records(self.read(name, 0, size) or b""), table)
-        )
+        """When the rows of a table are from in a file before a byte; -1: in all of it. Of a file that is gone none.
+
+        They are cached; the cache drops the oldest if it has too many points.
+        """
+        key, known = (name, stop, table), self._times
+        if key not in known:
+            known[key] = Times(Records(self.read(name, 0, None if stop < 0 else stop) or b""), table)
+            self._points += len(known[key].at)
+            while self._points > _CACHED_POINTS and len(known) > 1:
+                self._points -= len(known.popitem(last=False)[1].at)
+        known.move_to_end(key)
+        return known[key]
 
     def _page_messages(self, page: int) -> PageMessages | None:
         if page not in self._pages:
             self._pages = {one.number: one.name for one in self.every({".page"})}
         name = self._pages.get(page)
-        data = None if name is None else self.read(name)
-        if name is None or data is None or self.misplaced(name, data):
+        if name is None or (data := self.read(name)) is None or self.misplaced(name, data):
             return None
         records = Records(data)
         return None if records.faults else PageMessages(records)
@@ -411,26 +382,15 @@ def _read_in(root: Folder, name: str, start: int = 0, size: int | None = None) -
 
 def _footer_in(root: Folder, name: str) -> Footer | None:
     size = root.size(name) or 0
-    if size < HEADER.size + PREFIX.size + TRAILER.size:
+    if size <= HEADER.size:
         raise FileNotFoundError
-    at = footer_offset(root.read(name, size - TRAILER.size))
-    return _footer_of(root.read(name, at), at) if HEADER.size <= at < size else None
-
-
-def _footer_of(ending: bytes, at: int) -> Footer | None:
-    """From the bytes of a file from its footer on."""
-    length, crc = PREFIX.unpack_from(ending)
-    payload = ending[PREFIX.size : PREFIX.size + length]
-    if PREFIX.size + length + TRAILER.size != len(ending) or crc32(payload) != crc:
-        return None
-    footer = Footer.parse(payload)
-    return footer if footer is not None and footer.size == at else None
+    return read_footer(lambda start, stop: root.read(name, start, stop - start), size)
 
 
 def is_sealed(ending: bytes, start: int) -> bool:
     """Whether the bytes of a file from ``start`` on end with a footer and a trailer."""
-    at = footer_offset(ending[-TRAILER.size :])
-    return at >= max(start, HEADER.size) and _footer_of(ending[at - start :], at) is not None
+    found = read_footer(lambda begin, stop: ending[begin - start : stop - start], start + len(ending))
+    return found is not None
 
 
 def task_ranges(ranges: Iterable[tuple[T, int]], least: int = PARTITION) -> list[tuple[T, ...]]:

@@ -70,9 +70,8 @@ def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] 
     counts, fixed = heads["count"].astype(np.int64), begins + RETAINED.size
     traits_at = fixed + sum(type_.itemsize for type_ in _COLUMNS.values()) * counts
     entries_at = traits_at + heads["traits_length"]
-    whole = (entries_at <= ends) & (counts > 0)
     begins, ends, heads, counts, fixed, traits_at, entries_at = records.only(
-        whole, begins, ends, heads, counts, fixed, traits_at, entries_at
+        (entries_at <= ends) & (counts > 0), begins, ends, heads, counts, fixed, traits_at, entries_at
     )
     if not len(begins):
         return None
@@ -105,8 +104,7 @@ def _retained_messages(records: Records) -> tuple[Any, Any, Any, Any, Any, Any] 
 
 def _trait_positions(records: Records, heads: Any, traits_at: Any, entries_at: Any) -> Any:
     """Where the traits of each record stand: a row of positions for each of them."""
-    most = int(heads["traits_count"].max())
-    found = np.repeat(traits_at[:, None], max(most, 1), axis=1)
+    found = np.repeat(traits_at[:, None], max(int(heads["traits_count"].max()), 1), axis=1)
     for which in np.flatnonzero(heads["traits_count"] > 1).tolist():
         at = int(traits_at[which])
         for index in range(int(heads["traits_count"][which])):
@@ -188,8 +186,8 @@ def wanted_rows(wanted: TableScan, times: Any, addresses: Any, names: Mapping[in
     if wanted.until is not None:
         keep &= times < wanted.until
     if wanted.addresses:
-        numbers = [number for number, name in names.items() if wanted.matches(name)]
-        keep &= np.isin(addresses, np.array(numbers, addresses.dtype))
+        matching = [number for number, name in names.items() if wanted.matches(name)]
+        keep &= np.isin(addresses, np.array(matching, addresses.dtype))
     return keep
 
 
@@ -222,11 +220,6 @@ class Messages:
         """Of each item of ``queues`` which message it is."""
         return np.repeat(np.arange(len(self.begins)), self.fixed["queues"])
 
-    def head(self, index: int) -> slice:
-        """Where the header lines of one of them are, the line feed before the first of them too."""
-        stop = int(self.ends[index]) - TERMINATOR - int(self.fixed["body"][index])
-        return slice(stop - int(self.fixed["head"][index]), stop)
-
 
 def _whole_messages(records: Records) -> tuple[Any, Any, Any, Any, Any]:
     """Return the MESSAGE records whose parts fit: where they begin and end, their prologues, where their traits stand,
@@ -254,8 +247,8 @@ class PageMessages:
         begins, _, fixed = records.structs(Kind.MESSAGE)
         self.numbers = fixed["number"].astype(np.int64)
         messages = Messages(records)
-        positions = np.searchsorted(begins, messages.begins)[messages.rows()]
-        self.retained = positions << 32 | messages.queues.astype(np.int64)
+        places = np.searchsorted(begins, messages.begins)[messages.rows()]
+        self.retained = places << 32 | messages.queues.astype(np.int64)
 
 
 def _with_retained(
@@ -286,9 +279,8 @@ def _retained_entries(records: Records, fixed: Any, traits: Any, queues: Any) ->
     if records.non_durable:
         good &= ~np.isin(queues, np.array(records.non_durable, np.uint32))
     if (flags & RETAIN).any():
-        lengths = fixed["traits"].astype(np.int64)
-        retention = np.where(flags & RETAIN > 0, records.bytes[traits + lengths - 1], 0)
-        whose = np.repeat(retention, fixed["queues"])
+        ends = traits + fixed["traits"].astype(np.int64)
+        whose = np.repeat(np.where(flags & RETAIN > 0, records.bytes[ends - 1], 0), fixed["queues"])
         good = (good & (whose != RETAINED_NOWHERE)) | (whose == RETAINED_EVERYWHERE)
     return good
 
@@ -298,15 +290,14 @@ class _Batch:
 
     def __init__(self, messages: Messages, rows: Any, queues: Any) -> None:
         first, last = int(rows[0]), int(rows[-1]) + 1
-        self.data = messages.records.data
-        self.buffer = pa.py_buffer(self.data)
-        self.names = messages.records.names
+        self._records = messages.records
+        self.buffer = pa.py_buffer(self._records.data)
+        self.names = self._records.names
         self.queues = queues
         self.pick = rows - first
         own = messages.fixed[first:last]
         self.fixed = own if len(own) == len(rows) else own[self.pick]  # else some are in several queues
         self._traits = messages.traits[first:last]
-        self._records = messages.records
         self.body_ends = messages.ends[first:last] - TERMINATOR
         self.bodies = self.body_ends - own["body"]
 
@@ -318,8 +309,7 @@ class _Batch:
     def user(self) -> Any:
         """Who sent it, null where nobody logged in."""
         starts = self._traits + TRAITS.size + self.lengths["destination"]
-        found = slices(self.buffer, starts, starts + self.lengths["user"], self.pick)
-        return as_strings(found, null_if_empty=True)
+        return as_strings(slices(self.buffer, starts, starts + self.lengths["user"], self.pick), True)
 
     def headers(self) -> Any:
         """The headers as the sender gave them."""

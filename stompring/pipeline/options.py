@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from stompring.errors import PipelineError
 from stompring.settings.match import Pattern
@@ -61,19 +60,19 @@ class OptionReader:
 
     def required(self, name: str, what: str) -> str:
         """One that must be given."""
-        text = self.text(name)
-        if text is None:
-            raise OptionError(name, f"is required: {what}")
-        return text
+        if text := self.text(name):
+            return text
+        raise OptionError(name, f"is required: {what}")
 
     def flag(self, name: str, default: T) -> bool | T:
         """``true`` or ``false``."""
         text = self.text(name)
         if text is None:
             return default
-        if text.strip().lower() not in ("true", "false"):
+        flag = {"true": True, "false": False}.get(text.strip().lower())
+        if flag is None:
             raise OptionError(name, f"must be true or false, not {text!r}")
-        return text.strip().lower() == "true"
+        return flag
 
     def number(self, name: str, default: T, least: int = 1, what: str = "of at least 1") -> int | T:
         """A whole number; ``what`` says in an error which one it must be."""
@@ -96,8 +95,7 @@ class OptionReader:
             raise OptionError(name, str(reason)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class TableScan:
+class TableScan(NamedTuple):
     """Which rows and columns. ``since`` <= the row's time < ``until``, epoch ms; None asks for nothing."""
 
     table: str = "messages"
@@ -124,8 +122,7 @@ class TableScan:
         return (self.since is None or greatest >= self.since) and (self.until is None or least < self.until)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(NamedTuple):
     """What is asked of a stream. None: no limit."""
 
     latest: bool = False  # begin with what comes, not with what is there
@@ -135,8 +132,7 @@ class StreamOptions:
     rows: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """All options, understood."""
 
     root: str
@@ -145,9 +141,15 @@ class Options:
     streaming: StreamOptions = StreamOptions()
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        """From what was given to Spark. Opens nothing. Raises `OptionError`."""
+    def of(cls, given: Mapping[str, str], batch: bool = False) -> Options:
+        """From what was given to Spark; ``batch``: to ``spark.read``, which takes no options of streams.
+
+        Opens nothing. Raises `OptionError`.
+        """
         options = OptionReader(given, ALL_OPTIONS)
+        for name in STREAM_OPTIONS if batch else ():
+            if options.given(name, None) is not None:
+                raise OptionError(name, "is an option of spark.readStream only")
         table = options.given("table", "messages").strip().lower()
         if table not in TABLES:
             raise OptionError("table", f"must be one of {', '.join(TABLES)}, not {table!r}")
@@ -175,17 +177,8 @@ class Options:
             options.number(f"max{what}PerTrigger", None, what="greater than 0")
             for what in ("Bytes", "Files", "Rows")
         )
-        streaming = StreamOptions(starting == "latest", options.flag("failOnDataLoss", True), *most)
-        return cls(root, wanted, retention, streaming)
-
-    @classmethod
-    def of_batch(cls, given: Mapping[str, str]) -> Options:
-        """From what was given to ``spark.read``, which takes no options of streams."""
-        options = OptionReader(given, ALL_OPTIONS)
-        for name in STREAM_OPTIONS:
-            if options.given(name, None) is not None:
-                raise OptionError(name, "is an option of spark.readStream only")
-        return cls.of(given)
+        fail = options.flag("failOnDataLoss", True)
+        return cls(root, wanted, retention, StreamOptions(starting == "latest", fail, *most))
 
 
 def items(text: str) -> list[str]:
@@ -219,8 +212,9 @@ def read_time(name: str, text: str | None) -> int | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        wanted = "a time as 2026-07-01T12:00:00Z, or milliseconds since the epoch"
-        raise OptionError(name, f"must be {wanted}, not {text!r}") from None
+        raise OptionError(
+            name, f"must be a time as 2026-07-01T12:00:00Z, or milliseconds since the epoch, not {text!r}"
+        ) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

@@ -96,9 +96,7 @@ class Records:
         self._unwrap_scoped()
         self._read_names()
         _, _, bindings = self.structs(Kind.QUEUE_ADDRESS)
-        self.queue_addresses = dict(
-            zip(bindings["queue"].tolist(), bindings["address"].tolist(), strict=True)
-        )
+        self.queue_addresses: dict[int, int] = dict(bindings[["queue", "address"]].tolist())
         if start > self.first:
             inside = self.begins >= start + PREFIX.size
             self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
@@ -149,7 +147,10 @@ class Records:
     def _sealed(self) -> Any:
         """By the footer, None where something is not as it says."""
         footer = find_footer(self.data)
-        if footer is None or _has_unreadable(footer) or not self._agrees(footer):
+        if footer is None or _has_unreadable(footer):
+            return None
+        view = memoryview(self.data)[: footer.size]
+        if tuple(crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)) != footer.blocks:
             return None
         starts: Any = np.frombuffer(footer.starts, np.uint32).astype(np.int64)
         if len(starts) and starts.max() + PREFIX.size >= footer.size:
@@ -167,11 +168,6 @@ class Records:
             if not between or between[-1][1] != behind[gap]:
                 return None
         return _sorted_bounds([bounds, np.array(between, np.int64)]) if between else bounds
-
-    def _agrees(self, footer: Footer) -> bool:
-        view = memoryview(self.data)[: footer.size]
-        crcs = (crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
-        return tuple(crcs) == footer.blocks
 
     def _walked(self) -> Any:
         walk = SegmentScan(self.data)
@@ -223,8 +219,9 @@ class Records:
     def _read_names(self) -> None:
         for begin, end, name in zip(*(column.tolist() for column in self.structs(Kind.NAME)), strict=True):
             _, what, non_durable, number = name
-            text = self.data[begin + NAME.size : end].decode("utf-8", "replace")
-            self.names.setdefault(what, {})[number] = text
+            self.names.setdefault(what, {})[number] = self.data[begin + NAME.size : end].decode(
+                "utf-8", "replace"
+            )
             if what == QUEUE and non_durable:
                 self.non_durable.append(number)
 

@@ -81,8 +81,7 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
     if any(given.get(name) for name in JAR_SETTINGS) or list((home / "jars").glob("hadoop-aws-*.jar")):
         return {}
     if not fetched_jars():
-        hadoop = hadoop_version(home)
-        _fetch(home, hadoop, given)
+        _fetch(home, hadoop_version(home), given)
     return {"spark.jars": ",".join(map(str, fetched_jars()))}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -46,7 +46,7 @@ from .files import (
     task_ranges,
 )
 from .options import LAST_NUMBER, OptionError, Options, TableScan
-from .workers import defers_errors, reporting_errors, reports_errors
+from .workers import defers_errors, error_reporting, reports_errors
 
 log = logging.getLogger(__name__)
 
@@ -77,18 +77,21 @@ class Partition(InputPartition):
     def batches(self, options: Options, gone: Callable[[str], None] | None = None) -> Iterator[Any]:
         """Record batches of the files. ``gone`` is called with those that are not there."""
         files = DataFiles(options.root, options.retention, self.identity)
-        return reporting_errors(read_files(files, self.value, self.wanted, gone))
+        with error_reporting():
+            yield from read_files(files, self.value, self.wanted, gone)
 
 
+@dataclass
 class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. Spark makes it, copies it and sends it about: it opens nothing before it is asked something."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._endings = ENDINGS[options.wanted.table]
-        self._seen: dict[str, Position] | None = None  # the last positions that Spark asked about
-        self._until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
-        self._identity: bytes | None = None  # of the directory, as it was when Spark asked last
+    _options: Options
+    _seen: dict[str, Position] | None = None  # the last positions that Spark asked about
+    _until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
+    _identity: bytes | None = None  # of the directory, as it was when Spark asked last
+
+    def __post_init__(self) -> None:
+        self._endings = ENDINGS[self._options.wanted.table]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_files"}
@@ -113,12 +116,12 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of those that the options name, for Spark takes no more than one."""
-        stream_options = self._options.streaming
-        if stream_options.bytes is not None:
-            return ReadMaxBytes(stream_options.bytes)
-        if stream_options.files is not None:
-            return ReadMaxFiles(stream_options.files)
-        return ReadAllAvailable() if stream_options.rows is None else ReadMaxRows(stream_options.rows)
+        limits = self._options.streaming
+        if limits.bytes is not None:
+            return ReadMaxBytes(limits.bytes)
+        if limits.files is not None:
+            return ReadMaxFiles(limits.files)
+        return ReadAllAvailable() if limits.rows is None else ReadMaxRows(limits.rows)
 
     @reports_errors
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
@@ -127,10 +130,10 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Messages of which copies alone are left are older than the first file of the journal. They are all in the first
         batch, and so is what pages have of that time.
         """
-        stream_options, since, files = self._options.streaming, self._since(start), self._files
+        limits, since, files = self._options.streaming, self._since(start), self._files
         most, least = Limit(), 0
         if not isinstance(limit, ReadAllAvailable):
-            most = Limit(stream_options.bytes, stream_options.files, stream_options.rows)
+            most = Limit(limits.bytes, limits.files, limits.rows)
         copied = since.get(COPIED_KEY)
         if copied is not None and not copied.number:
             least = files.header(journal_name(since["journal"].number)).created + 1
@@ -190,7 +193,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> list[Partition]:
         files, wanted = self._files, self._options.wanted
         ranges = [each for each in ranges if files.may_contain(each[0].name, wanted)]
-        wanted = replace(wanted, copies=copies, below=below)
+        wanted = wanted._replace(copies=copies, below=below)
         return [Partition(part, wanted, self._identity) for part in task_ranges(ranges)]
 
     def _offset(self, positions: Positions) -> Offset:
@@ -247,7 +250,7 @@ class StompringSource(DataSource):
     @reports_errors
     def reader(self, schema: StructType) -> StompringReader:
         """``schema`` is the one above, or what was given to ``spark.read.schema``."""
-        return StompringReader(_with_schema(Options.of_batch(self.options), schema))
+        return StompringReader(_with_schema(Options.of(self.options, batch=True), schema))
 
     @defers_errors
     def streamReader(self, schema: StructType) -> StompringStreamReader:  # noqa: N802 - Spark's name
@@ -255,11 +258,11 @@ class StompringSource(DataSource):
         return StompringStreamReader(_with_schema(Options.of(self.options), schema))
 
 
+@dataclass
 class StompringReader(DataSourceReader):
     """Reads what some options ask for."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    _options: Options
 
     @reports_errors
     def partitions(self) -> Sequence[Partition]:
@@ -268,10 +271,8 @@ class StompringReader(DataSourceReader):
         files.require()
         identity, wanted = files.identity(), self._options.wanted
         every = files.every(ENDINGS[wanted.table])
-        ranges = task_ranges(
-            (Range(one.name), one.size) for one in every if files.may_contain(one.name, wanted)
-        )
-        return [Partition(part, wanted, identity) for part in ranges or [()]]
+        ranges = ((Range(one.name), one.size) for one in every if files.may_contain(one.name, wanted))
+        return [Partition(part, wanted, identity) for part in task_ranges(ranges) or [()]]
 
     def read(self, partition: Partition) -> Iterator[Any]:
         """Record batches of one task's files."""
@@ -288,4 +289,4 @@ def _with_schema(options: Options, schema: StructType) -> Options:
             raise OptionError("columns", f"{options.wanted.table} has no column {field.name!r}")
         if to_arrow_type(field.dataType, timezone="UTC") != TYPES[columns[field.name]]:
             raise OptionError("columns", f"{field.name} is {columns[field.name]}, not {field.dataType}")
-    return replace(options, wanted=replace(options.wanted, columns=tuple(schema.names)))
+    return options._replace(wanted=options.wanted._replace(columns=tuple(schema.names)))

@@ -42,7 +42,7 @@ class ObjectStoreError(OSError):
     """A store, or how it is to be reached, is wrong; the text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class S3Config:
     """How a store is reached. Without keys each library looks for a role of the machine, as its SDK does."""
 
@@ -72,12 +72,12 @@ class S3Config:
         region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or profile.get("region")
         region = region or (REGION if endpoint else None)
         virtual = given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() in ("1", "true")
-        return cls(endpoint, region, access, secret, token, endpoint is not None and not virtual)
+        return cls(endpoint, region, access, secret, token, bool(endpoint) and not virtual)
 
     @property
     def allow_http(self) -> bool:
         """Whether it is reached without TLS: only where the endpoint says so."""
-        return self.endpoint is not None and self.endpoint.startswith("http:")
+        return (self.endpoint or "").startswith("http:")
 
     def in_region(self, bucket: str) -> S3Config:
         """The same with a region: where none is given the store of AWS is asked where the bucket is."""
@@ -104,14 +104,26 @@ class S3Config:
         }
         return found | {"aws_allow_http": "true"} if self.allow_http else found
 
+    @lru_cache(maxsize=4)  # noqa: B019 - there is one configuration for each bucket
     def for_arrow(self) -> Any:
         """Arrow's file system."""
-        return _arrow(self)
+        scheme, _, host = (self.endpoint or "https://").partition("://")
+        return fs.S3FileSystem(
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            session_token=self.session_token,
+            region=self.region,
+            scheme=scheme,
+            endpoint_override=host or None,
+            force_virtual_addressing=not self.path_style,
+            connect_timeout=CONNECT_TIMEOUT,
+            request_timeout=REQUEST_TIMEOUT,
+        )
 
     def for_hadoop(self) -> dict[str, str]:
         """Settings of Spark for ``s3a:``, and the variables for the processes of tasks."""
         provider = "Temporary" if self.session_token else "Simple"
-        result = {
+        settings = {
             "endpoint": self.endpoint,
             "endpoint.region": self.region,
             "path.style.access": str(self.path_style).lower(),
@@ -122,8 +134,9 @@ class S3Config:
             "aws.credentials.provider": self.access_key
             and f"org.apache.hadoop.fs.s3a.{provider}AWSCredentialsProvider",
         }
-        found = {f"spark.hadoop.fs.s3a.{name}": value for name, value in result.items() if value}
-        return found | {f"spark.executorEnv.{name}": value for name, value in self.environment().items()}
+        return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items() if value} | {
+            f"spark.executorEnv.{name}": value for name, value in self.environment().items()
+        }
 
 
 def _endpoint(text: str | None) -> str | None:
@@ -167,22 +180,6 @@ def _region_of(bucket: str) -> str:
         ) from None
 
 
-@lru_cache(maxsize=4)
-def _arrow(config: S3Config) -> Any:
-    scheme, _, host = (config.endpoint or "https://").partition("://")
-    return fs.S3FileSystem(
-        access_key=config.access_key,
-        secret_key=config.secret_key,
-        session_token=config.session_token,
-        region=config.region,
-        scheme=scheme,
-        endpoint_override=host or None,
-        force_virtual_addressing=not config.path_style,
-        connect_timeout=CONNECT_TIMEOUT,
-        request_timeout=REQUEST_TIMEOUT,
-    )
-
-
 class Entry(NamedTuple):
     """A file: its path below the folder, with slashes, its size in bytes, and of an object the tag of its version."""
 
@@ -218,8 +215,7 @@ class ObjectStore:
         with self._faults(name):
             lists = self._store.list(base) if deep else [self._store.list_with_delimiter(base)["objects"]]
             for one in chain.from_iterable(lists):
-                below = str(one["path"])[len(self._prefix) :].lstrip("/")
-                yield Entry(below, int(one["size"]))
+                yield Entry(str(one["path"])[len(self._prefix) :].lstrip("/"), int(one["size"]))
 
     def read(self, name: str) -> tuple[bytes, str]:
         """An object, and the tag of its version. Raises `FileNotFoundError` too."""
@@ -227,7 +223,7 @@ class ObjectStore:
             result = self._store.get(self._key(name))
             return bytes(result.bytes()), str(result.meta["e_tag"])
 
-    def read_from(self, name: str, start: int, size: int | None = None) -> bytes:
+    def read_from(self, name: str, start: int, size: int | None) -> bytes:
         """Bytes of an object from one on, so many or all, nothing behind its end. Raises `FileNotFoundError` too."""
         if not start and size is None:
             return self.read(name)[0]
@@ -322,13 +318,14 @@ def resolve_location(text: str) -> str:
     local = local_path(text)
     if local is not None:
         return local
-    parts = urlsplit(text)
-    if parts.scheme not in SCHEMES:
-        known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
+    scheme = urlsplit(text).scheme
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{each}:" for each in SCHEMES)
         raise ValueError(f"must be a local directory, or a URL that begins with file:, {known}, not {text!r}")
-    if parts.scheme not in (SCHEME, "s3a"):
-        return text.rstrip("/")
-    url = f"{SCHEME}://{text.rstrip('/').partition('://')[2]}"
+    url = text.rstrip("/")
+    if scheme not in (SCHEME, "s3a"):
+        return url
+    url = f"{SCHEME}://{url.partition('://')[2]}"
     if not _URL.fullmatch(url):
         raise ValueError(
             f"must be s3://BUCKET/PATH, with letters, digits and ._=@+- in the names, not {text!r}"

@@ -91,12 +91,6 @@ def _failing_reader(fault: Exception) -> Any:
     return type("Refused", (DataSourceStreamReader,), dict.fromkeys(names, fail))()
 
 
-def reporting_errors(items: Iterator[Any]) -> Iterator[Any]:
-    """`error_reporting` around an iterator for Spark."""
-    with error_reporting():
-        yield from items
-
-
 def worker_message(text: str) -> str | None:
     """Our message in the text that Spark shows of an exception; None where there is none."""
     found = _MESSAGE.search(text)

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 
 from stompring.pipeline.arrays import (
     TABLES,
-    TYPES,
     arrow_schema,
     by_group,
     distinct,
@@ -68,13 +67,18 @@ DAY = 86_400_000_000  # microseconds
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC
 
 
+@dataclass
 class TableWriter:
     """The files of one task for one table. Nobody sees them until a commit names them."""
 
-    def __init__(self, folder: Folder, table: str, buckets: int, batch: str, broker: str) -> None:
-        self._folder, self._table = folder, table
-        self._buckets, self._batch, self._broker = buckets, batch, broker
-        self._schema = arrow_schema(table).append(pa.field(BROKER, pa.string()))
+    _folder: Folder
+    _table: str
+    _buckets: int
+    _batch: str
+    _broker: str
+
+    def __post_init__(self) -> None:
+        self._schema = arrow_schema(self._table).append(pa.field(BROKER, pa.string()))
         # all columns that can be compared: a reader may take a column that is left out, while others are there, for one
         # without values (deltalake 1.6 does)
         self._statistics = [
@@ -253,8 +257,7 @@ FULL_SCANS = {name: TableScan(name, tuple(columns), copies=False) for name, colu
 _COPIES = TableScan(below=LAST_NUMBER)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchJob:
+class BatchJob(NamedTuple):
     """What all tasks of a batch are told."""
 
     root: str
@@ -268,15 +271,14 @@ class BatchJob:
     identity: bytes | None = None  # of the data directory
 
 
-@dataclass(slots=True)
+@dataclass
 class TaskOutput:
     """What a task tells: files by table, rows by table, and what could not be read."""
 
     files: dict[str, list[NewFile]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     faults: list[tuple[str, int, str]] = field(default_factory=list)
-    copies: int = 0
-    copied: list[str] = field(default_factory=list)  # names of the files with them, in the job's folder
+    copied: list[str] = field(default_factory=list)  # names of the files with copies, in the job's folder
     read: int = 0
 
     def add(self, other: TaskOutput) -> None:
@@ -285,7 +287,6 @@ class TaskOutput:
             self.files.setdefault(name, []).extend(files)
         for name, rows in other.rows.items():
             self.rows[name] = self.rows.get(name, 0) + rows
-        self.copies += other.copies
         self.copied += other.copied
         self.read += other.read
         self.faults += other.faults
@@ -295,8 +296,7 @@ class TaskOutput:
         """From JSON."""
         document = json.loads(text)
         files = {name: [NewFile(*file) for file in files] for name, files in document["files"].items()}
-        faults = [(name, at, reason) for name, at, reason in document["faults"]]
-        return cls(files, document["rows"], faults, document["copies"], document["copied"], document["read"])
+        return cls(**document | {"files": files})
 
 
 class _Task:
@@ -340,7 +340,6 @@ class _Task:
         self.done.files = {name: part.close() for name, part in self.parts.items()}
         if self.copies:
             table = pa.Table.from_batches(self.copies)
-            self.done.copies = table.num_rows
             folder = Folder(self.job.copies)
             folder.make_directory()
             name = f"{uuid4().hex}.parquet"
@@ -361,8 +360,8 @@ def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
                     if name in task.parts:
                         task.parts[name].add(new)
                         task.count(name, new)
-        done = json.dumps(asdict(task.close())).encode()
-        yield pa.RecordBatch.from_arrays([strings([done])], ["done"])
+        done = strings([json.dumps(asdict(task.close())).encode()])
+        yield pa.RecordBatch.from_arrays([done], ["done"])
 
 
 def _added(messages: Any) -> Any:
@@ -371,9 +370,9 @@ def _added(messages: Any) -> Any:
     count = messages.num_rows
     given = {name: messages.column(name) for name in ("address", "queue", "message_id")}
     given |= {"time": messages.column("timestamp"), "event": _repeated("added", count)}
-    types = TABLES["events"].items()
-    columns = [given[name] if name in given else pa.nulls(count, TYPES[type_]) for name, type_ in types]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema("events"))
+    schema = arrow_schema("events")
+    columns = [given[each.name] if each.name in given else pa.nulls(count, each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _repeated(text: str, count: int) -> Any:

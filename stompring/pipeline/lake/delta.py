@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import time
@@ -46,8 +46,7 @@ class UnknownBroker(PipelineError):
     """A lake has no broker of this name, or several of which none was named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
+class Broker(NamedTuple):
     """One broker: an entry of ``brokers`` in ``lake.json``.
 
     ``identity`` is that of its data directory in hexadecimal, None while it is not known. ``data`` is where the
@@ -61,14 +60,9 @@ class Broker:
     state: str
     writer: str
 
-    @property
-    def directory(self) -> bytes | None:
-        """The identity as segments have it."""
-        return None if self.identity is None else bytes.fromhex(self.identity)
-
     def dumped(self) -> dict[str, Any]:
         """As it stands in ``lake.json``, under its name."""
-        return {name: value for name, value in asdict(self).items() if name != "name"}
+        return {name: value for name, value in self._asdict().items() if name != "name"}
 
     @classmethod
     def loaded(cls, name: str, entry: Mapping[str, Any]) -> Broker:
@@ -101,7 +95,7 @@ def identified_broker(
             "directory belongs to another broker or was created anew; to ingest both into this lake, use another "
             "name: --as NAME"
         )
-    return replace(known, identity=identity, data=data)
+    return known._replace(identity=identity, data=data)
 
 
 def check_name(name: str) -> str:
@@ -134,7 +128,7 @@ BATCH_KEY, BROKER_KEY, ROWS_KEY, END_KEY = (
 
 def arrow_schema(table: str) -> Any:
     """The columns of a lake's table."""
-    more = [pa.field(BROKER, pa.string()), pa.field(DATE, pa.date32()), pa.field(BUCKET, pa.int32())]
+    more = [(BROKER, pa.string()), (DATE, pa.date32()), (BUCKET, pa.int32())]
     return pa.schema([*arrays.arrow_schema(table), *more])
 
 
@@ -250,8 +244,7 @@ class Table:
         For who is `Lake.rewriting`: of two at once that began at one version delta-rs takes both, with each row twice.
         """
         table = self.open()
-        filters = None if date is None else [(DATE, "=", date)]
-        result = table.optimize.compact(filters, target_size=target_size)
+        result = table.optimize.compact(date and [(DATE, "=", date)], target_size=target_size)
         for path in table.file_uris() if self.folder.local is not None else []:
             sync_path(Path(path))
         self.sync_log()
@@ -307,8 +300,8 @@ class LakeTable(Table):
         table = self.open()
         if _committed(table, writer) >= batch:
             return False
-        rows = sum(file.rows for file in files)
-        about = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: str(rows), END_KEY: end}
+        rows = str(sum(file.rows for file in files))
+        about = {BATCH_KEY: str(batch), BROKER_KEY: broker, ROWS_KEY: rows, END_KEY: end}
         try:
             self.transact(table, files, Transaction(writer, batch), about=about)
         except CommitFailedError:  # the writer has committed something since the table was opened
@@ -334,8 +327,7 @@ class LakeTable(Table):
     def has_missing_files(self, version: int) -> bool:
         """Whether files of a version were deleted."""
         paths = self.actions(version).column("path").to_pylist()
-        there = {entry.name for entry in self.folder.entries(deep=True)}
-        return any(unquote(path) not in there for path in paths)
+        return not {*map(unquote, paths)} <= {entry.name for entry in self.folder.entries(deep=True)}
 
     def restore(self, version: int) -> None:
         """Let it be as it was at a version: one more commit. Raises what delta-rs raises."""

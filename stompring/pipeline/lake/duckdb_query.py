@@ -161,7 +161,7 @@ def _value(type_: Any, value: Any) -> Any:
         return {_value(type_.key_type, key): _value(type_.item_type, each) for key, each in value}
     if pa.types.is_struct(type_):
         return {field.name: _value(field.type, value[field.name]) for field in type_}
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+    if isinstance(value, list):
         return [_value(type_.value_type, each) for each in value]
     if isinstance(value, Decimal) and type_.scale == 0:
         return int(value)
@@ -174,8 +174,8 @@ def _json(type_: Any, value: Any) -> Any:
     if pa.types.is_map(type_):
         return {str(key): _json(type_.item_type, each) for key, each in value.items()}
     if pa.types.is_struct(type_):
-        fields = {field.name: field.type for field in type_}
-        return {name: _json(fields[name], each) for name, each in value.items() if each is not None}
+        members = ((field.name, field.type, value[field.name]) for field in type_)
+        return {name: _json(inner, each) for name, inner, each in members if each is not None}
     if isinstance(value, list):
         return [_json(type_.value_type, each) for each in value]
     if isinstance(value, bytes):

@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     latest: int = 0  # time of its newest row, epoch ms; 0 where it has none
 
 
-@dataclass(slots=True)
+@dataclass
 class Ingest:
     """See the module. One at a time for a lake. Methods raise `OSError`, `DirectoryReplaced`, `Busy`, and what Spark
     raises.
@@ -112,10 +112,8 @@ class Ingest:
         """Bytes of files that are not in the lake yet."""
         last = self._intents.last()
         start = {} if last is None else last.end
-        ranges, _ = ranges_between(
-            self.files, ALL_ENDINGS, start, end_positions(self.files, ALL_ENDINGS, start)
-        )
-        return sum(size for _, size in ranges)
+        end = end_positions(self.files, ALL_ENDINGS, start)
+        return sum(size for _, size in ranges_between(self.files, ALL_ENDINGS, start, end)[0])
 
     def _uncommitted(self, intent: Intent) -> tuple[str, ...]:
         """The tables that a batch was not committed to."""
@@ -134,7 +132,7 @@ class Ingest:
             self._uncommitted(intent),
             f"{self.lake.state_folder(self._broker)}/copies/{intent.number:09d}",
             self._broker.name,
-            self._broker.directory,
+            None if self._broker.identity is None else bytes.fromhex(self._broker.identity),
         )
         ranges, lost = ranges_between(self.files, ALL_ENDINGS, intent.start, intent.end)
         size, context = sum(size for _, size in ranges), self.spark.sparkContext
@@ -149,14 +147,15 @@ class Ingest:
             task = partial(ingest_ranges, job, self.batch_progress)
             for each in context.parallelize(parts, len(parts)).map(task).collect():
                 done.add(each)
-        if done.copies:
+        if done.copied:
             done.add(self._originals(job, done))
         self._record_losses(intent, lost, done)
         end = json.dumps(dump_positions(intent.end))
         for name in sorted(job.tables, key=_COMMIT_ORDER.index):
             self.lake.check_lock()
-            made = done.files.get(name, [])
-            self.lake.tables[name].commit(made, self._broker.writer, intent.number, self._broker.name, end)
+            self.lake.tables[name].commit(
+                done.files.get(name, []), self._broker.writer, intent.number, self._broker.name, end
+            )
         Folder(job.copies).remove_all()
         self._last_batch = intent.number
         self._mark(intent)
@@ -181,9 +180,8 @@ class Ingest:
             paths = [spark_url(f"{table.folder.where}/{file.path}") for file in new]
             known = known.unionByName(spark.read.parquet(*paths).select(*key))
         unknown = copies.join(known, key, "left_anti").select(*TABLES["messages"])
-        found = unknown.mapInArrow(partial(write_copies, job), "done string").collect()
         result = TaskOutput()
-        for row in found:
+        for row in unknown.mapInArrow(partial(write_copies, job), "done string").collect():
             result.add(TaskOutput.loaded(row.done))
         return result
 
@@ -210,8 +208,8 @@ class Ingest:
 
 def _latest(done: TaskOutput) -> int:
     """When the newest row is from (epoch ms), by the statistics of the files."""
-    most = [json.loads(file.stats)["maxValues"] for files in done.files.values() for file in files]
-    times = [each[name] for each in most for name in ("timestamp", "time") if name in each]
+    most = (json.loads(file.stats)["maxValues"] for files in done.files.values() for file in files)
+    times = (each[name] for each in most for name in ("timestamp", "time") if name in each)
     return max((int(datetime.fromisoformat(time).timestamp() * 1000) for time in times), default=0)
 
 
@@ -274,7 +272,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 NOT_RETRIED = (DirectoryReplaced, LakeNotFound, OptionError, Busy)
 
 
-@dataclass(slots=True)
+@dataclass
 class ContinuousIngest:
     """See the module. ``stop`` ends it after the batch that is under way."""
 
@@ -287,7 +285,6 @@ class ContinuousIngest:
     metrics: IngestMetrics = field(default_factory=IngestMetrics)
     lag: float = 0.0  # seconds, as of the last batch
     left: int = 0  # bytes, likewise
-    first_pause: float = FIRST_PAUSE
     _failed: int = 0
 
     def run(self) -> None:
@@ -307,8 +304,8 @@ class ContinuousIngest:
         for batch in self.work.batches(until=self.stop.is_set):
             seconds = time.monotonic() - before
             self.left = self.work.left()
-            behind = time.time() - batch.latest / 1000 if batch.latest else 0.0
-            self.lag = max(behind, 0.0) if self.left else 0.0
+            behind = time.time() - batch.latest / 1000
+            self.lag = max(behind, 0.0) if self.left and batch.latest else 0.0
             self.metrics.lag(self.lag, self.left)
             self.metrics.batch(batch, seconds)
             self.on_batch(batch, seconds)
@@ -339,7 +336,7 @@ class ContinuousIngest:
         self.metrics.failures.inc()
         if self._failed >= self.attempts or not self.work.has_spark():
             raise fault
-        pause = min(self.first_pause * 2.0 ** (self._failed - 1), LONGEST_PAUSE)
+        pause = min(FIRST_PAUSE * 2.0 ** (self._failed - 1), LONGEST_PAUSE)
         text = (str(fault).strip() or repr(fault)).splitlines()[0]
         log.warning(
             "ingest attempt %d of %d failed: %s; retrying in %.0f s", self._failed, self.attempts, text, pause

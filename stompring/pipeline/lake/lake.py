@@ -72,30 +72,27 @@ class LeaseLost(Busy):
     """Another process has taken over; this one must write no more."""
 
 
+@dataclass
 class Lease:
     """See the module. Methods raise `OSError` for a store that does not answer."""
 
-    def __init__(
-        self,
-        objects: ObjectStore,
-        seconds: float = LEASE_SECONDS,
-        name: str = _LEASE_NAME,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._objects, self._name, self._seconds = objects, name, seconds
-        self._clock, self._sleep = clock, sleep
+    _objects: ObjectStore
+    _seconds: float
+    _name: str = _LEASE_NAME
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _tag: str = ""
+    _renewed: float = 0.0  # by the clock
+    _lost: str | None = None
+
+    def __post_init__(self) -> None:
         self._about: dict[str, Any] = {
             "owner": uuid4().hex,
             "host": socket.gethostname(),
             "process": os.getpid(),
-            "seconds": seconds,
+            "seconds": self._seconds,
             "renewal": 0,
         }
-        self._tag = ""
-        self._renewed = 0.0  # by the clock
-        self._lost: str | None = None
         self._mutex = Lock()  # between the thread that renews and who checks
 
     @contextmanager
@@ -132,7 +129,7 @@ class Lease:
 
     def _put(self, tag: str | None) -> None:
         """Write it, in place of the version with a tag, None for a new one. Raises `FileExistsError`."""
-        began, data = self._clock(), json.dumps(self._about).encode()
+        began, data = self.clock(), json.dumps(self._about).encode()
         if tag is None:
             self._tag = self._objects.create(self._name, data)
         else:
@@ -143,18 +140,18 @@ class Lease:
         """Return the lease and the tag of its version. A damaged lease has an unknown owner, and expires as others do.
         Raises `FileNotFoundError`."""
         data, tag = self._objects.read(self._name)
-        found = None
         with suppress(ValueError):
-            found = json.loads(data)
-        return found if isinstance(found, dict) else {"owner": "?"}, tag
+            if isinstance(found := json.loads(data), dict):
+                return found, tag
+        return {"owner": "?"}, tag
 
     def _wait_for_end(self, about: dict[str, Any], tag: str) -> None:
         """Until the version with this tag was there so long that its owner must be dead. Raises `Busy`."""
         seconds = float(about.get("seconds", self._seconds))
-        deadline = self._clock() + seconds
+        deadline = self.clock() + seconds
         log.info("waiting up to %g s for %s to renew its lease", seconds, _owner_of(about))
-        while (left := deadline - self._clock()) > 0:
-            self._sleep(min(left, seconds / RENEWALS / 4))
+        while (left := deadline - self.clock()) > 0:
+            self.sleep(min(left, seconds / RENEWALS / 4))
             now = self._objects.head(self._name)
             if now is None or now.tag != tag:
                 raise self._busy()
@@ -171,7 +168,7 @@ class Lease:
     def check(self) -> None:
         """Raises `LeaseLost` where another process may have taken over. To be called before each write."""
         with self._mutex:
-            if self._lost is None and self._clock() - self._renewed > self._seconds:
+            if self._lost is None and self.clock() - self._renewed > self._seconds:
                 self._renew()  # this process was stopped for a while
             if self._lost is not None:
                 raise LeaseLost(self._lost)
@@ -202,7 +199,7 @@ class Lease:
 
     def _renew(self) -> None:
         self._about["renewal"] += 1  # so that each version has a tag of its own
-        began = self._clock()
+        began = self.clock()
         try:
             self._put(self._tag)
         except FileExistsError:
@@ -231,7 +228,7 @@ class Intent(NamedTuple):
     end: Positions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IntentLog:
     """Those of one lake, the last one first to be asked for."""
 
@@ -604,7 +601,7 @@ TARGET_BYTES = 128 << 20
 VACUUM_INTERVAL = 3600.0
 
 
-@dataclass(slots=True)
+@dataclass
 class MaintenanceCounts:
     """What upkeep has done so far, by table: files that were put together, and files that were deleted."""
 
@@ -612,13 +609,13 @@ class MaintenanceCounts:
     vacuumed: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(slots=True)
+@dataclass
 class Maintenance:
     """See the module. None for a rule switches it off."""
 
     lake: Lake
-    small_files: int | None = 64  # more of them in one partition of a table are put together
-    hours: int | None = 168  # for which a file must have been of no use
+    small_files: int | None  # more of them in one partition of a table are put together
+    hours: int | None  # for which a file must have been of no use
     now: Callable[[], float] = time.monotonic
     done: MaintenanceCounts = field(default_factory=MaintenanceCounts)
     _looked: float | None = None

@@ -11,11 +11,11 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +48,7 @@ OMITTED_HEADERS = (
 _RESULT = "sent bigint, skipped bigint"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPlan:
+class ReplayPlan(NamedTuple):
     """What is replayed, and how. ``destination`` None: to the address that it came from."""
 
     choice: MessageSelection
@@ -64,7 +63,7 @@ class ReplayPlan:
     @property
     def id(self) -> str:
         """The same for the same request."""
-        request: list[Any] = [asdict(self.choice), self.to, self.destination, self.name]
+        request: list[Any] = [self.choice._asdict(), self.to, self.destination, self.name]
         if self.broker not in (None, DEFAULT_BROKER):  # replays that began before there were names go on
             request.append(self.broker)
         if self.at is not None:
@@ -83,9 +82,9 @@ class Replay:
         document = self._state.load("plan.json")
         self.resumed = document is not None
         if self.resumed:
-            plan = replace(plan, version=int(document["tableVersion"]), parts=int(document["parts"]))
+            plan = plan._replace(version=int(document["tableVersion"]), parts=int(document["parts"]))
         else:
-            plan = replace(plan, version=int(lake.tables["messages"].open(plan.at).version()))
+            plan = plan._replace(version=int(lake.tables["messages"].open(plan.at).version()))
         self.plan = plan
 
     def selected(self) -> Any:
@@ -212,13 +211,18 @@ class _PartSender:
         which = np.zeros(len(rows), np.int64)
         which[np.array(ends) - 1] = np.arange(1, len(ends) + 1)
         request = receipts.cast(pa.binary()).take(indices(which))
-        frames = self.encoder.frames(rows, 0, lines=[*_origin(rows), request])
+        sent = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        origin = ((b"original-timestamp", sent), (b"original-message-id", rows.column("message_id")))
+        lines = [*(header_lines(name, digits(values)) for name, values in origin), request]
+        frames = self.encoder.frames(rows, 0, lines=lines)
         for group, (at, end) in enumerate(pairwise([0, *ends]), 1):
             self.connection.send(data_of(frames.slice(at, end - at)))
             self.count += end - at
             self._waiting.append((int(numbers[end - 1]), self.count))
             self._settle(IN_FLIGHT, unsent=len(ends) - group)
-            self._pace()
+            if self.rate is not None:
+                ahead = (self.count - self._begun_with) / self.rate - (time.monotonic() - self._began)
+                time.sleep(max(ahead, 0))
 
     def finish(self) -> None:
         """All has arrived."""
@@ -238,19 +242,6 @@ class _PartSender:
             sent - self._checkpoint >= CHECKPOINT_MESSAGES or now - self._checkpoint_at >= CHECKPOINT_SECONDS
         )
         if due or not most:
-            document = json.dumps({"message": message, "sent": sent}).encode()
-            self.state.write(f"part-{self.part}.json", document)
+            document = json.dumps({"message": message, "sent": sent})
+            self.state.write(f"part-{self.part}.json", document.encode())
             self._checkpoint, self._checkpoint_at = sent, now
-
-    def _pace(self) -> None:
-        if self.rate is not None:
-            ahead = (self.count - self._begun_with) / self.rate - (time.monotonic() - self._began)
-            if ahead > 0:
-                time.sleep(ahead)
-
-
-def _origin(rows: Any) -> list[Any]:
-    """Header lines that tell what each message was: its time and its number."""
-    sent = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    named = ((b"original-timestamp", sent), (b"original-message-id", rows.column("message_id")))
-    return [header_lines(name, digits(values)) for name, values in named]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +21,7 @@ class InvalidCondition(PipelineError):
     """A condition is neither SQL over the columns nor a selector; the text tells both reasons."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSelection:
+class MessageSelection(NamedTuple):
     """``where`` is a condition in SQL over the columns of ``messages``, or a selector as for a queue's filter.
 
     It is SQL where all its names are columns, else a selector. ``since`` <= timestamp < ``until``, epoch ms.

@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -66,7 +66,7 @@ def arrow_type(type_: Type) -> Any:
         return pa.map_(pa.string(), arrow_type(inner))
     if kind == "decimal":
         return pa.decimal128(*inner)
-    return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in inner])
+    return pa.struct([(field["name"], arrow_type(field["type"])) for field in inner])
 
 
 def convert(type_: Type, value: Any, pointer: str) -> Any:
@@ -281,8 +281,7 @@ class _JsonSchema:
         if name == "string":
             return {"date-time": "timestamp", "date": "date"}.get(str(schema.get("format")), "string")
         if name == "array":
-            items = schema.get("items", True)
-            return {"array": self._inside().type(items, f"{pointer}/items")[0]}
+            return {"array": self._inside().type(schema.get("items", True), f"{pointer}/items")[0]}
         if name != "object":
             return _NAMES[name]
         properties = schema.get("properties")
@@ -563,7 +562,7 @@ def _avro_type(schema: Any, pointer: str) -> Type:
     check_names(names, pointer)
     if not names:
         raise InvalidSchema(f"{pointer}: a record without fields is not supported")
-    types = [_avro_type(field["type"], f"{pointer}/{field['name']}") for field in schema["fields"]]
+    types = (_avro_type(field["type"], f"{pointer}/{field['name']}") for field in schema["fields"])
     return _struct(zip(names, types, strict=True))
 
 
@@ -614,7 +613,7 @@ MESSAGE_COLUMNS = ("message_id", "queue", "address", "timestamp", BROKER)
 #: The column of what did not fit.
 BAD_COLUMN = "_bad"
 
-_BAD_TYPE = pa.struct([pa.field("body", pa.binary()), pa.field("reason", pa.string())])
+_BAD_TYPE = pa.struct([("body", pa.binary()), ("reason", pa.string())])
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 
@@ -647,8 +646,7 @@ class RefreshResult(NamedTuple):
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ViewDefinition:
+class ViewDefinition(NamedTuple):
     """What a view is made of. ``headers`` are names and types, ``fields`` those of bodies (see the module)."""
 
     name: str
@@ -699,9 +697,9 @@ class ViewDefinition:
 
     def schema(self) -> Any:
         """All columns, as Arrow has them."""
-        fields = list(map(arrow_schema("messages").field, MESSAGE_COLUMNS))
-        fields += [pa.field(name, arrow_type(type_)) for name, _, type_ in self.columns()]
-        return pa.schema([*fields, pa.field(BAD_COLUMN, _BAD_TYPE)])
+        fields = map(arrow_schema("messages").field, MESSAGE_COLUMNS)
+        own = [(name, arrow_type(type_)) for name, _, type_ in self.columns()]
+        return pa.schema([*fields, *own, (BAD_COLUMN, _BAD_TYPE)])
 
     def shown(self) -> list[tuple[str, str]]:
         """Names and types of all columns, as Spark's DDL has them."""
@@ -844,12 +842,11 @@ class View(Table):
             files = None if before is None or before > version else self._new_files(int(before), version)
             make = ViewRows(self.definition)
             if files is None:
-                batches = messages.batches(make.columns, version)
+                rows = messages.dataset(version)
             else:
                 paths, system = [messages.folder.path(name) for name in files], messages.folder.system
-                added = ds.dataset(paths, arrow_schema(messages.name), "parquet", system)
-                batches = added.to_batches(columns=list(make.columns))
-            written, bad = self._write(make(batches))
+                rows = ds.dataset(paths, arrow_schema(messages.name), "parquet", system)
+            written, bad = self._write(make(rows.to_batches(columns=list(make.columns))))
             mode = "overwrite" if files is None else "append"
             self.transact(table, written, Transaction(_WRITER, version), mode)
         return RefreshResult(sum(file.rows for file in written), bad, files is None and before is not None)
@@ -909,7 +906,7 @@ class View(Table):
         return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Stream:
     """The rows of a view as a stream of Arrow. Each scan computes them."""
 
@@ -969,7 +966,7 @@ class Views:
             raise ViewError(f"view {definition.name} already exists: delete it with --drop")
         view = View(self, definition)
         self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
-        document = {"version": _VERSION, "view": asdict(definition)}
+        document = {"version": _VERSION, "view": definition._asdict()}
         if definition.materialized:
             view.refresh()
         self.folder.write(f"{definition.name}.json", json.dumps(document, indent=1).encode())

@@ -111,11 +111,6 @@ class Flow(NamedTuple):
         most = np.maximum(1, self.came - np.maximum(self.went - 1, 0))
         return np.where(self.came > 0, most, 0)
 
-    @property
-    def most(self) -> Any:
-        """A size for each ring at which it evicts nothing, whatever goes when."""
-        return np.maximum(1, self.depth + self.came.sum(axis=1))
-
     def busy(self) -> Flow:
         """Without the buckets in which nothing happens to any ring. It has no ``emptied`` yet."""
         some = ((self.came > 0) | (self.went > 0)).any(axis=0)
@@ -152,7 +147,8 @@ def least_sizes(flow: Flow, sizes: Any, allowed: Any) -> Any:
     """The least size for each ring, from ``sizes`` on, with which it evicts no more than ``allowed``."""
     low, allowed = np.asarray(sizes, np.int64), np.asarray(allowed, np.int64)[:, None]
     good = evicted(flow, low[:, None])[:, 0] <= allowed[:, 0]
-    high = np.where(good, low, np.maximum(low, flow.most))
+    # with the greatest of them a ring evicts nothing, whatever goes when
+    high = np.where(good, low, np.maximum(low, flow.depth + flow.came.sum(axis=1)))
     rings = np.arange(len(low))
     while (high - low > 1).any():
         tried = np.stack([candidates(a, b, SIZES_PER_ROUND) for a, b in zip(low, high, strict=True)])
@@ -321,7 +317,7 @@ def address_advice(demand: MemoryDemand, unpaged: float) -> AddressAdvice:
 START_TOLERANCE = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """The period before: from ``begin`` to ``end`` (µs).
 
@@ -383,8 +379,7 @@ def coverage(
     found = []
     for queue in sorted({*known, *counted}):
         covered = counted.get(queue, 0)
-        came = max(known.get(queue, 0), covered)
-        if came:
+        if came := max(known.get(queue, 0), covered):
             found.append(QueueCoverage(addresses.get(queue, ""), queue, came, covered))
     return Coverage(found)
 
@@ -397,7 +392,7 @@ STEPS, HOURS, SHORT_STEPS = 240, 169, 73
 SINGLE_PLOTS, ADVISED_QUEUES = 6, 24
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReportRequest:
     """What was asked for. ``keep`` and ``unpaged`` are per cent, more than 0 and at most 100. Without ``brokers`` it
     is all of them; ``compare``: with the period before.
@@ -416,7 +411,7 @@ class ReportRequest:
                 raise ValueError(f"{name} must be per cent, more than 0 and at most 100")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sent:
     """Messages of one queue in the period, by the user who sent them ("" for nobody)."""
 
@@ -438,7 +433,7 @@ class Others(NamedTuple):
     evicted: Mapping[int, Durations] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Findings:
     """All of it, by the name of the queue. ``hours`` is the grid of percentiles, ``grid`` that of the rest."""
 
@@ -518,7 +513,9 @@ def gather(tables: Lake, request: ReportRequest, progress: Callable[[str], None]
         stays = TimesInQueue(selected.messages, selected.events, hours, rows, ended, consumer_counts)
         opened.callback(stays.cached.unpersist)
         latencies, ages = stays.overall("acknowledged"), stays.overall("replaced")
-        slow = plotted(_notable(latencies))
+        # the slowest queues, those with most messages, and the rest
+        large = greatest(latencies, lambda queue: latencies[queue].count)
+        slow = plotted([*dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large])])
         aged = plotted(greatest(ages, lambda queue: ages[queue].count))
         shown = {
             name: plotted([one.queue for one in greatest_queues(queues, weight)])
@@ -626,12 +623,6 @@ def slowest(ages: Mapping[Name, Durations]) -> list[Name]:
     return greatest(ages, lambda name: ages[name].percentiles[2])
 
 
-def _notable(latencies: Mapping[str, Durations]) -> list[str]:
-    """All queues: the slowest ones, those with most messages, and the rest."""
-    large = greatest(latencies, lambda queue: latencies[queue].count)
-    return list(dict.fromkeys([*slowest(latencies)[: MAX_LINES // 2], *large]))
-
-
 def headline(
     sent: Sequence[Sent], traffic: Sequence[QueueTraffic], counts: Mapping[str, Mapping[str, int]]
 ) -> dict[str, int]:
@@ -679,8 +670,7 @@ def greatest_queues(
     queues: Sequence[QueueTraffic], weight: Callable[[QueueTraffic], float]
 ) -> list[QueueTraffic]:
     """The queues of the greatest weight first, and none without any."""
-    some = [one for one in queues if weight(one) > 0]
-    return sorted(some, key=lambda one: (-weight(one), one.queue))
+    return sorted(filter(weight, queues), key=lambda one: (-weight(one), one.queue))
 
 
 class _Times(NamedTuple):

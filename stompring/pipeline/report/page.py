@@ -254,12 +254,13 @@ PER_SECOND, PER_STEP = "messages/s", "messages a step"
 
 def _totals_plot(found: Findings, seconds: Any) -> list[Plot]:
     total = found.totals
-    lines = [
-        Line("in", total["added"] / seconds),
-        Line("acknowledged", total["acknowledged"] / seconds),
-        Line("expired or killed", (total["expired"] + total["killed"]) / seconds),
-        Line("replaced by rings", total["replaced"] / seconds),
-    ]
+    values = {
+        "in": total["added"],
+        "acknowledged": total["acknowledged"],
+        "expired or killed": total["expired"] + total["killed"],
+        "replaced by rings": total["replaced"],
+    }
+    lines = [Line(label, each / seconds) for label, each in values.items()]
     shown = [line for at, line in enumerate(lines) if at < 2 or np.nansum(line.values) > 0]
     return [over_time("rates", "All queues, in and out", found.grid, shown, Axis(PER_SECOND))]
 
@@ -1158,39 +1159,21 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
 
 def page_sections(found: Findings) -> list[Section]:
     """All parts, in their order on the page."""
-    return [
-        depth(found),
-        rates(found),
-        unread(found),
-        drain(found),
-        consumers(found),
-        latency(found),
-        evictions(found),
-        hot_spots(found),
-        queues(found),
-        coverage(found),
-        rings(found),
-        addresses(found),
-    ]
+    first = depth, rates, unread, drain, consumers, latency, evictions
+    then = hot_spots, queues, coverage, rings, addresses
+    return [section(found) for section in (*first, *then)]
 
 
 def _request_text(request: ReportRequest) -> str:
     """What was asked for, in words."""
     since, until = request.period.begin, request.period.end
-    return (
-        ", ".join(
-            filter(
-                None,
-                [
-                    "" if since is None else f"since {date_text(since)}",
-                    "" if until is None else f"until {date_text(until)}",
-                    f"of the addresses {', '.join(request.addresses)}" if request.addresses else "",
-                    f"of the brokers {', '.join(request.brokers)}" if request.brokers else "",
-                ],
-            )
-        )
-        or "everything in the lake"
-    )
+    parts = [
+        "" if since is None else f"since {date_text(since)}",
+        "" if until is None else f"until {date_text(until)}",
+        f"of the addresses {', '.join(request.addresses)}" if request.addresses else "",
+        f"of the brokers {', '.join(request.brokers)}" if request.brokers else "",
+    ]
+    return ", ".join(filter(None, parts)) or "everything in the lake"
 
 
 def write_report(

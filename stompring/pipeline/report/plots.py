@@ -224,7 +224,7 @@ class Chart(NamedTuple):
     mark: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plot:
     """A picture and what it shows. ``name`` begins the ids in it."""
 
@@ -234,7 +234,7 @@ class Plot:
     keys: Sequence[Key]
     scale: str  # a word on the axis, or nothing
     chart: Chart = field(compare=False)  # arrays do not compare
-    whole: str = ""  # what the title is short for
+    whole: str  # what the title is short for
 
     @property
     def summary(self) -> list[list[str]]:

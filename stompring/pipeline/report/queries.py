@@ -62,7 +62,7 @@ def as_datetime(time: int) -> datetime:
     return EPOCH + timedelta(microseconds=time)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Period:
     """``since`` <= the time of what is reported < ``until``; None: from the first, to the last that there is.
 
@@ -73,8 +73,7 @@ class Period:
     until: datetime | None = None
 
     def __post_init__(self) -> None:
-        begin, end = self.begin, self.end
-        if begin is not None and end is not None and begin >= end:
+        if self.begin is not None and self.end is not None and self.begin >= self.end:
             raise ValueError("until must be later than since")
 
     @property
@@ -88,7 +87,7 @@ class Period:
         return None if self.until is None else microseconds(self.until)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
     """``count`` steps of ``step`` µs, the first of which begins at ``start``."""
 
@@ -190,9 +189,8 @@ class Lake(NamedTuple):
 
 def brokers_of(tables: Lake) -> list[str]:
     """The brokers of which there is anything in the tables; `UNNAMED_BROKER` where none is named."""
-    named = [each for each in tables if "broker" in each.columns]
-    found = {row.broker for each in named for row in each.select("broker").distinct().collect()}
-    return sorted(found - {None}) or [UNNAMED_BROKER]
+    named = [each.select("broker").distinct() for each in tables if "broker" in each.columns]
+    return sorted({row.broker for each in named for row in each.collect()} - {None}) or [UNNAMED_BROKER]
 
 
 def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers: Sequence[str]) -> Lake:
@@ -220,8 +218,13 @@ def select_rows(tables: Lake, period: Period, addresses: Sequence[str], brokers:
     if period.since is not None:
         events = events.where(F.col("time") >= F.lit(period.since))
         samples = samples.where(F.col("time") >= F.lit(as_datetime(microseconds(period.since) - LOOKBACK)))
-    if addresses:
-        within = F.col("queue").isin(_queues(messages, samples, addresses))
+    if addresses:  # events may not know their address, but all know their queue
+        patterns = [*map(Pattern, addresses)]
+        pairs = (
+            messages.select("address", "queue").union(samples.select("address", "queue")).distinct().collect()
+        )
+        queues = {queue for address, queue in pairs if any(one.matches(address) for one in patterns)}
+        within = F.col("queue").isin(sorted(queues))
         messages, events, samples = (table.where(within) for table in (messages, events, samples))
     names = ["address", "queue"]
     if len(brokers) > 1:  # brokers may have queues of the same name
@@ -259,13 +262,6 @@ def with_sample_times(frame: Any, sampled: Mapping[str, SampleTimes]) -> Any:
     return frame
 
 
-def _queues(messages: Any, samples: Any, addresses: Sequence[str]) -> list[str]:
-    """The queues of some addresses. Events may not know their address, but all know their queue."""
-    patterns = [Pattern(address) for address in addresses]
-    pairs = messages.select("address", "queue").union(samples.select("address", "queue")).distinct().collect()
-    return sorted({queue for address, queue in pairs if any(one.matches(address) for one in patterns)})
-
-
 #: Every queue is in a sample that often, while the broker runs.
 FULL_SAMPLE_INTERVAL = HOUR
 
@@ -294,11 +290,12 @@ def counter_changes(samples: Any, early: int) -> Any:
     waited = F.when(F.expr("consumers = 0 AND acknowledged = 0"), F.lag("messages").over(rows))
     since = {name: F.col(name) for name in COUNTERS}
     since["added"] = F.greatest(since["added"] - F.coalesce(waited, F.lit(0)), F.lit(0))
-    changed = {
-        name: F.when(anew, since[name]).otherwise(F.coalesce(F.col(name) - before[name], F.lit(0)))
-        for name in COUNTERS
-    }
-    return samples.withColumns(changed)
+    return samples.withColumns(
+        {
+            name: F.when(anew, since[name]).otherwise(F.coalesce(F.col(name) - before[name], F.lit(0)))
+            for name in COUNTERS
+        }
+    )
 
 
 #: Each queue is in a sample at least once an hour. One that is not for longer is gone, or the broker is.
@@ -308,7 +305,7 @@ SAMPLE_VALIDITY = 2 * HOUR
 TAIL_PARTS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueTraffic:
     """One queue over the whole period. ``size`` is the most bytes in memory, ``average`` those of a message."""
 
@@ -437,9 +434,8 @@ class Traffic:
         found = [row.asDict() for row in rows.fillna(0).orderBy("address", "queue").collect()]
         for queue in found:
             one = self._sampled.get(queue.pop("broker"))
-            seconds = one.tail_seconds if one else 0.0
             for name in ("rate_in", "rate_out"):
-                queue[name] = queue[name] / seconds if seconds else math.nan
+                queue[name] = queue[name] / one.tail_seconds if one and one.tail_seconds else math.nan
         return [QueueTraffic(**queue) for queue in found]
 
     def totals(self) -> dict[str, Any]:
@@ -538,7 +534,7 @@ HOTTEST_MESSAGES = 15
 LISTED_CONSUMERS = 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConsumerCount:
     """How many messages one consumer acknowledged in one queue."""
 
@@ -644,7 +640,7 @@ END_EVENTS = ("acknowledged", "replaced")
 PIECE = 500_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Durations:
     """Of messages of one queue that ended in one way: how many, seconds by `PERCENTILES`, and the longest."""
 
@@ -702,7 +698,7 @@ class TimesInQueue:
 
     def overall(self, event: str) -> dict[str, Durations]:
         """By queue."""
-        found = self._found(F.col("event") == event, "number")
+        found = self._found(f"event = '{event}'", "number")
         return {self._names[number]: _durations(found, rows) for number, rows in groups(found["number"])}
 
     def steps(self, event: str, queues: Iterable[str]) -> dict[str, dict[int, Durations]]:
@@ -735,8 +731,8 @@ def _durations(found: dict[str, Any], rows: Any) -> Durations:
     counts = found["count"][rows]
     longest = float(found["longest"][rows].max()) / SECOND
     # The middle of a bin may be more than all that is in it.
-    values_ = [min(each, longest) for each in percentiles(found["bin"][rows], counts)]
-    return Durations(int(counts.sum()), values_, longest)
+    within = [min(each, longest) for each in percentiles(found["bin"][rows], counts)]
+    return Durations(int(counts.sum()), within, longest)
 
 
 def percentile_line(steps: Mapping[int, Durations], count: int, index: int) -> Any:

@@ -33,11 +33,10 @@ def parse_address(text: str) -> tuple[str, int, bool]:
 
     Raises `ValueError`.
     """
-    place = text.strip()
+    place, tls = text.strip(), False
     scheme, separator, rest = place.partition("://")
-    tls = bool(separator) and SCHEMES.get(scheme, False)
     if separator and scheme in SCHEMES:
-        place = rest
+        place, tls = rest, SCHEMES[scheme]
     host, colon, port = place.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -52,7 +51,7 @@ def parse_address(text: str) -> tuple[str, int, bool]:
 
 def trusting(ca_file: Path | None) -> ssl.SSLContext:
     """What certificates are checked with: those of a file, or what the system trusts. Raises `OSError`."""
-    return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    return ssl.create_default_context(cafile=ca_file)
 
 
 def _shown(text: str) -> str:
@@ -62,7 +61,7 @@ def _shown(text: str) -> str:
     return f"{scheme + separator if separator else ''}{HIDDEN}@{behind}" if sign else text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Endpoint:
     """A broker. ``timeout`` is seconds: for connecting, and for any step of the conversation in which nothing comes.
 
@@ -204,8 +203,7 @@ class Connection:
 
     def ask(self, command: str, headers: Pairs = (), body: bytes = b"") -> None:
         """Send one frame with a receipt and wait for that."""
-        receipt = self.next_receipt()
-        self.say(command, [*headers, ("receipt", receipt)], body)
+        self.say(command, [*headers, ("receipt", self.next_receipt())], body)
         self.await_receipts()
 
     def next_receipt(self) -> str:
@@ -306,7 +304,7 @@ class Connection:
         try:
             opened = socket.create_connection((endpoint.host, endpoint.port), timeout=endpoint.timeout)
         except OSError as reason:
-            raise ConnectionFailed(f"{endpoint.address} cannot be reached: {_why(reason)}") from None
+            raise self._failed(f"cannot be reached: {_why(reason)}") from None
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tls:
@@ -315,7 +313,7 @@ class Connection:
         except OSError as reason:
             opened.close()
             what = "does not speak TLS with us" if endpoint.tls else "is gone"
-            raise ConnectionFailed(f"{endpoint.address} {what}: {_why(reason)}") from None
+            raise self._failed(f"{what}: {_why(reason)}") from None
         return opened
 
     def _greet(self) -> None:
@@ -340,8 +338,7 @@ class Connection:
 
     def _wait(self, events: int, seconds: float) -> int:
         """What the socket is ready for; 0 after some seconds."""
-        secure = self._socket
-        if isinstance(secure, ssl.SSLSocket) and events & select.POLLIN and secure.pending():
+        if isinstance(self._socket, ssl.SSLSocket) and events & select.POLLIN and self._socket.pending():
             return select.POLLIN
         try:
             self._poll.modify(self._socket, events)
@@ -374,10 +371,10 @@ class Connection:
     def _check(self) -> None:
         client = self._client
         if client.error is not None:
-            shown = self.endpoint.without_secrets(client.error_text, self._passcode) or "no reason given"
+            shown = self.endpoint.without_secrets(client.error_text, self._passcode)
             receipt = client.error[0].headers.get(b"receipt-id")
             refused = None if receipt is None else receipt.decode("utf-8", "replace")
-            raise BrokerError(f"{self.endpoint.address} refuses: {shown}", refused)
+            raise BrokerError(f"{self.endpoint.address} refuses: {shown or 'no reason given'}", refused)
 
     def _beat(self, now: float) -> None:
         sends, receives = self._client.send_interval, self._client.receive_interval

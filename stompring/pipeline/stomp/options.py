@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stompring.pipeline.options import OptionError, OptionReader, items
 from stompring.pipeline.storage import local_path
@@ -98,12 +98,11 @@ def _endpoint(given: OptionReader, heart_beat: int = 0, client_id: str | None = 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SinkOptions:
+class SinkOptions(NamedTuple):
     """How rows are sent. ``dedup_header`` is None where none is wanted, ``destination`` where it is a column."""
 
     endpoint: Endpoint
-    destination: str | None = None
+    destination: str | None
     transaction: bool = True
     receipt_rows: int = 1000
     persistent: bool = True
@@ -128,8 +127,7 @@ class SinkOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
+class SourceOptions(NamedTuple):
     """What is received, and how much at a time. ``idle`` and ``drain`` are seconds, ``spool_limit`` bytes."""
 
     endpoint: Endpoint

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -121,12 +120,8 @@ class SendEncoder:
     def pieces(self, batch: Any, first: int, transaction: bool) -> Iterator[tuple[Any, int]]:
         """Frames of a batch whose first row is the task's row ``first``, as buffers with the number of their rows."""
         for rows in pieces_of(batch):
-            yield self.encode(rows, first, transaction=transaction), len(rows)
+            yield data_of(self.frames(rows, first, transaction=transaction)), len(rows)
             first += len(rows)
-
-    def encode(self, batch: Any, first: int, *, transaction: bool = False, receipt: str | None = None) -> Any:
-        """All of a batch as one buffer. ``receipt`` is asked for by each frame: give a single row with it."""
-        return data_of(self.frames(batch, first, transaction=transaction, receipt=receipt))
 
     def frames(
         self,
@@ -137,7 +132,10 @@ class SendEncoder:
         receipt: str | None = None,
         lines: Iterable[Any] = (),
     ) -> Any:
-        """A frame for each row, as binary values. ``lines`` are columns of header lines, without any for null."""
+        """A frame for each row, as binary values. ``lines`` are columns of header lines, without any for null.
+
+        ``receipt`` is asked for by each frame: give a single row with it.
+        """
         lead = b"SEND\n"
         if transaction:
             lead += header_line(b"transaction", TRANSACTION.encode())
@@ -178,8 +176,7 @@ class SendEncoder:
         made = None
         if self._prefix is not None:
             lead = header_line(header.encode(), f"{self._prefix}-".encode())[:-1]
-            rows = digits(integers(np.arange(first, first + count), LONG))
-            made = _concatenated(lead, rows, b"\n")
+            made = _concatenated(lead, digits(integers(np.arange(first, first + count), LONG)), b"\n")
         if column is None:
             return made
         line = header_lines(header.encode(), _escaped(_as_binary(column), "dedup_id"))
@@ -190,7 +187,7 @@ class SendEncoder:
         offsets = offsets_of(column)
         low, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         names, values = (_as_binary(each.slice(low, count)) for each in (column.keys, column.items))
-        omitted = self._omitted | {name for name in ("priority", "expires") if name in columns}
+        omitted = self._omitted | {"priority", "expires"} & columns.keys()
         known = strings([name.encode() for name in sorted(omitted)])
         keep = ~_bits(pc.is_in(as_strings(names), value_set=known)) & _bits(values.is_valid())
         lines = _concatenated(
@@ -277,7 +274,7 @@ def data_of(values: Any) -> Any:
 def _bits(flags: Any) -> Any:
     """Booleans of Arrow as those of numpy."""
     bits = np.unpackbits(np.frombuffer(flags.buffers()[1], np.uint8), bitorder="little")
-    return bits[flags.offset : flags.offset + len(flags)].astype(bool)
+    return bits[flags.offset :][: len(flags)].astype(bool)
 
 
 #: Bytes of record batches that are kept in memory; more than these are kept in a file.
@@ -322,12 +319,6 @@ class TaskResult(WriterCommitMessage):
     again: bool = False
 
 
-def is_duplicate(refused: BrokerError, header: str) -> bool:
-    """Whether an ERROR speaks of a duplicate id: by the name of its header (stompring), or as Artemis has it."""
-    text = str(refused)
-    return header in text or "duplicate message detected" in text.lower()
-
-
 def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> TaskResult:
     """Send the rows of a task. ``prefix`` begins their duplicate ids, None where none are made.
 
@@ -351,8 +342,9 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         try:
             return TaskResult(_in_transaction(options, sends, remaining))
         except BrokerError as refused:
-            if not is_duplicate(refused, options.dedup_header or ""):
-                raise
+            text = str(refused)
+            if (options.dedup_header or "") not in text and "duplicate message detected" not in text.lower():
+                raise  # neither stompring, which has the name of the header, nor Artemis speaks of a duplicate id
         # some brokers say so at the SEND, when rows are still to come
         return TaskResult(_in_groups(options, sends, chain(buffer.again(), remaining)), again=True)
 
@@ -385,7 +377,7 @@ def _in_groups(options: SinkOptions, sends: SendEncoder, batches: Iterable[Any])
                     rows += count
                 if last:
                     receipt = connection.next_receipt()
-                    connection.send(sends.encode(part.slice(len(part) - 1), rows, receipt=receipt))
+                    connection.send(data_of(sends.frames(part.slice(len(part) - 1), rows, receipt=receipt)))
                     connection.await_receipts(IN_FLIGHT)
                     rows += 1
                 waiting = 0 if last else waiting + len(part)
@@ -406,15 +398,15 @@ def _parts(batch: Any, first: int, size: int) -> Iterator[Any]:
 log = logging.getLogger(__name__)
 
 
-class _Writer(ABC):
+@dataclass
+class _Writer:
     """What both writers do in a task."""
 
-    @abstractmethod
+    _options: SinkOptions
+
     def _prefix(self, context: TaskContext) -> str | None:
         """How the duplicate ids of the task begin, None where none are made."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
+        raise NotImplementedError
 
     @reports_errors
     def write(self, iterator: Iterator[Any]) -> TaskResult:
@@ -431,10 +423,9 @@ class _Writer(ABC):
     def abort(self, messages: Sequence[TaskResult | None], batchId: int | None = None) -> None:
         """Some task failed for good; the rows of those that did not are with the broker. Spark will do the batch of a
         stream again."""
-        sent = [message for message in messages if message is not None]
-        rows = sum(one.rows for one in sent)
-        what = _what(batchId)
-        log.warning("%s failed: %d rows of %d successful tasks stay with the broker", what, rows, len(sent))
+        sent = [message.rows for message in messages if message is not None]
+        text = "%s failed: %d rows of %d successful tasks stay with the broker"
+        log.warning(text, _what(batchId), sum(sent), len(sent))
 
 
 def _what(batch: int | None) -> str:

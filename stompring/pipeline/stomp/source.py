@@ -20,9 +20,12 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
@@ -57,7 +60,7 @@ from stompring.pipeline.files import task_ranges
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.records import whole_records
 from stompring.pipeline.storage import sync_path
-from stompring.pipeline.workers import reporting_errors, reports_errors
+from stompring.pipeline.workers import error_reporting, reports_errors
 from stompring.stomp.frames import Head, header_line
 from stompring.store.record import framed
 
@@ -219,15 +222,16 @@ class Spool:
         """The position behind so many records or bytes from ``start`` on, not beyond ``end``; one record at least."""
         if rows is None and (size is None or self.bytes_between(start, end) <= size):
             return end
-        left, bytes_left, at = rows, size, start
+        left, at = inf if rows is None else rows, start
+        bytes_left = inf if size is None else size
         for piece in self.pieces(start, end):
             data, begin = read_range(self.directory, piece), 0
             for _, stop in whole_records(data, 0, len(data)):
-                if left == 0 or (bytes_left is not None and bytes_left < stop - begin and at != start):
+                if left == 0 or (bytes_left < stop - begin and at != start):
                     return at
                 at = Position(piece.segment, piece.begin + stop)
-                left = None if left is None else left - 1
-                bytes_left = None if bytes_left is None else bytes_left - (stop - begin)
+                left -= 1
+                bytes_left -= stop - begin
                 begin = stop
         return end
 
@@ -248,7 +252,7 @@ def segment_path(directory: Path, number: int) -> Path:
 
 def segments(directory: Path) -> list[int]:
     """The numbers of the segments that are there."""
-    names = [path.stem for path in directory.glob(f"*{_SUFFIX}")]
+    names = (path.stem for path in directory.glob(f"*{_SUFFIX}"))
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
@@ -371,7 +375,7 @@ def _batch(data: bytes, spans: list[tuple[int, int]], columns: Sequence[str]) ->
             found[name] = header_maps(*part) if name == "headers" else slices(*part)
             if COLUMNS[name] == STRING:
                 found[name] = as_strings(found[name], null_if_empty=True)
-    schema = pa.schema([pa.field(name, TYPES[COLUMNS[name]]) for name in columns])
+    schema = pa.schema([(name, TYPES[COLUMNS[name]]) for name in columns])
     return pa.RecordBatch.from_arrays([found[name] for name in columns], schema=schema)
 
 
@@ -384,26 +388,27 @@ FIRST_RETRY, LAST_RETRY = 0.1, 10.0
 POLL_SECONDS = 1.0
 
 
-def is_shutdown(error: BrokerError) -> bool:
-    """Whether an ERROR says that the broker stops: in good order that is how it goes away, and it may come back."""
-    return any(words in str(error).lower() for words in ("shutting down", "shutdown"))
+#: What an ERROR says when the broker stops: in good order that is how it goes away, and it may come back.
+SHUTDOWN = re.compile("shutting down|shutdown", re.IGNORECASE)
 
 
+@dataclass
 class Receiver:
     """Receives from `start` to `stop`. A broker that cannot be reached at first, or refuses, is a ``failure``; one that
     goes away later is waited for."""
 
-    def __init__(self, options: SourceOptions, spool: Spool) -> None:
-        self._options = options
-        self._spool = spool
+    _options: SourceOptions
+    _spool: Spool
+    _failure: Exception | None = None
+    _last_received: float = (
+        0.0  # when something came last, or receiving began; monotonic seconds, 0 for not yet
+    )
+    _stopped: bool = False
+    _connection: Connection | None = None
+
+    def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        self._failure: Exception | None = None
-        self._read_until = spool.head  # what Spark has been told of ends here
-        self._last_received = (
-            0.0  # when something came last, or receiving began; monotonic seconds, 0 for not yet
-        )
-        self._stopped = False
-        self._connection: Connection | None = None
+        self._read_until = self._spool.head  # what Spark has been told of ends here
         self._thread = threading.Thread(target=self._run, name="STOMP receiver", daemon=True)
 
     def start(self) -> None:
@@ -468,7 +473,7 @@ class Receiver:
             except (BrokerError, ConnectionFailed) as reason:
                 if self._is_stopped():
                     return
-                if isinstance(reason, BrokerError) and not is_shutdown(reason):
+                if isinstance(reason, BrokerError) and not SHUTDOWN.search(str(reason)):
                     raise
                 if not self._last_received and time.monotonic() >= until:
                     raise
@@ -553,8 +558,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = spool.tail if self._until is None else max(self._until, begin)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
-        if isinstance(limit, ReadMaxBytes):
-            size = limit.max_bytes
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else size
         return spool.after(begin, end, rows, size).to_json()
 
     @reports_errors
@@ -608,7 +612,8 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one task."""
         pieces = [SegmentRange(*piece) for piece in partition.value]
-        return reporting_errors(read_rows(self._options.spool, pieces, self._columns))
+        with error_reporting():
+            yield from read_rows(self._options.spool, pieces, self._columns)
 
 
 def reader_columns(schema: StructType) -> tuple[str, ...]:
