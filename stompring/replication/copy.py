@@ -129,9 +129,10 @@ def copied_sequence(root: Path, status: LogStatus) -> int | None:
 
 
 class _Files(Files):
-    """Files of the copy, whose directories are not synced."""
+    """Files of the copy: the marker says from which entry on they are read again after a crash."""
 
-    def sync_directory(self, path: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None:
+        """Directories are synced with all files, by `LocalCopy.close`."""
 
 
 _FILES = _Files()
