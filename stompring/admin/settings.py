@@ -21,6 +21,7 @@ from stompring.broker.directory import services_of
 from stompring.broker.queue import Queue
 from stompring.broker.reference import QueueAttributes
 from stompring.policy.api import AddressPolicy
+from stompring.policy.load import summary_of
 from stompring.settings.document import hidden
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
@@ -207,7 +208,7 @@ def entries(context: AdminContext) -> Iterator[JsonObject]:
             "name": plugin.name,
             "plugin": plugin.policy,
             "class": "" if kind is None else kind.__qualname__,
-            "description": "" if kind is None else first_line(kind),
+            "description": "" if kind is None else summary_of(kind),
             "parameters": [] if kind is None else list(parameters_of(kind, plugin)),
             "matches": [use["match"] for use in uses if use["enabled"]],
             "uses": uses,
@@ -215,12 +216,6 @@ def entries(context: AdminContext) -> Iterator[JsonObject]:
             "hooks": list(hooks_of(context, plugin.name, kind)),
             "lastError": None if last is None else last._asdict(),
         }
-
-
-def first_line(kind: type[AddressPolicy]) -> str:
-    """The first line of the docstring of a class, or of its module."""
-    text = kind.__doc__ or getattr(inspect.getmodule(kind), "__doc__", None) or ""
-    return text.strip().partition("\n")[0].strip()
 
 
 def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[JsonObject]:

@@ -17,12 +17,13 @@ Scheduled delivery: delay or time, period and repeat, or a cron expression (Arte
 from __future__ import annotations
 
 import logging
+import sched
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cronsim import CronSim, CronSimError
 from mypy_extensions import mypyc_attr
@@ -41,6 +42,19 @@ class Timer(Protocol):
 
     def cancel(self) -> None: ...
     def active(self) -> bool: ...
+
+
+class ScheduledTimer(NamedTuple):
+    """A `Timer` where a scheduler of the standard library is the reactor."""
+
+    scheduler: sched.scheduler
+    event: sched.Event
+
+    def active(self) -> bool:
+        return self.event in self.scheduler.queue
+
+    def cancel(self) -> None:
+        self.scheduler.cancel(self.event)
 
 
 def cancel(timer: Timer | None) -> None:

@@ -489,15 +489,16 @@ class Hooks:
 
 def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:
     """The same hooks for one queue, which also call ``settled`` after each message that is settled."""
-    return replace(hooks, settled=_both(hooks.settled, settled))
+    return replace(hooks, settled=both(hooks.settled, settled))
 
 
 def hooks_with_notifications(hooks: Hooks, delivered: Listener | None, expired: Listener | None) -> Hooks:
     """The same hooks for one address, which also call these listeners."""
-    return replace(hooks, delivered=_both(hooks.delivered, delivered), expired=_both(hooks.expired, expired))
+    return replace(hooks, delivered=both(hooks.delivered, delivered), expired=both(hooks.expired, expired))
 
 
-def _both(first: Listener | None, second: Listener | None) -> Listener | None:
+def both(first: Listener | None, second: Listener | None) -> Listener | None:
+    """One listener that calls both; None without any."""
     if first is None or second is None:
         return first or second
 

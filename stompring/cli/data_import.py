@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from zlib import crc32
 
 import click
@@ -35,6 +35,7 @@ from stompring.broker.address import (
 )
 from stompring.broker.address import Paging as BrokerPaging
 from stompring.broker.broker import Broker
+from stompring.broker.clock import ScheduledTimer
 from stompring.broker.directory import MAX_NAME
 from stompring.broker.last_value import LastValueQueue
 from stompring.broker.message import BROKERS_OWN, IMPORTED, Message
@@ -166,25 +167,14 @@ class OfflineReactor(sched.scheduler):
     def seconds(self) -> float:
         return time.time()
 
-    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> OfflineTimer:
-        return OfflineTimer(self, self.enter(delay, 0, call, args, kw))
+    def callLater(
+        self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any
+    ) -> ScheduledTimer:
+        return ScheduledTimer(self, self.enter(delay, 0, call, args, kw))
 
     def turn(self) -> None:
         """Run the calls that are due, and the due calls that these make."""
         self.run(blocking=False)
-
-
-class OfflineTimer(NamedTuple):
-    """A delayed call of `OfflineReactor`."""
-
-    reactor: OfflineReactor
-    event: sched.Event
-
-    def active(self) -> bool:
-        return self.event in self.reactor.queue
-
-    def cancel(self) -> None:
-        self.reactor.cancel(self.event)
 
 
 class InlineDisk:

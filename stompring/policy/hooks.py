@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from operator import attrgetter
 from time import monotonic, perf_counter, time_ns
 from traceback import extract_tb
@@ -35,6 +35,7 @@ from stompring.broker.ports import (
     Listener,
     Offer,
     Subscriber,
+    both,
 )
 from stompring.broker.publish import send_dead_letter
 from stompring.broker.queue import Queue, as_queue
@@ -257,19 +258,8 @@ NOTIFICATION_HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered
 
 def listener_of(policies: Sequence[BoundPolicy], hook: str) -> Listener | None:
     """One listener for a notification hook of several policies, None if no policy overrides the hook."""
-    return combined_listener([_listener(bound, hook) for bound in policies if bound.has(hook)])
-
-
-def combined_listener(listeners: Sequence[Listener]) -> Listener | None:
-    """One listener that calls several; None for none."""
-    if len(listeners) < 2:
-        return listeners[0] if listeners else None
-
-    def notify(ref: Reference) -> None:
-        for listener in listeners:
-            listener(ref)
-
-    return notify
+    listeners: list[Listener | None] = [_listener(bound, hook) for bound in policies if bound.has(hook)]
+    return reduce(both, listeners, None)
 
 
 def _dead_letter(ref: Reference) -> None:
@@ -318,15 +308,12 @@ def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
         return
     hooks.reports_entered = any(step.entered for step in steps)
     hooks.reports_refused = any(step.refused for step in steps)
-    if len(steps) > 1:
-        hooks.admit = _admit_by_several(steps)
-    else:
+    hooks.admission = partial(MessageAdmission, steps)
+    if len(steps) == 1:
         hooks.admit = steps[0].admit
         hooks.slow_admit = partial(steps[0].bound.slow, "admit")
-    hooks.admission = partial(MessageAdmission, steps)
+        return
 
-
-def _admit_by_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answer | None]:
     def admit(offer: Offer) -> _Answer | None:
         for position, step in enumerate(steps):
             answer = step.bound.ask("admit", step.admit, offer)
@@ -334,11 +321,14 @@ def _admit_by_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answer | Non
                 return _Answer(position, answer)
         return None
 
-    return admit
+    hooks.admit = admit
 
 
 class MessageAdmission:
-    """Implements `broker.policy_hooks.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address."""
+    """Implements `broker.policy_hooks.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address.
+
+    Without ``steps`` a policy could not start: ``answer`` is the reason for which every message is refused.
+    """
 
     __slots__ = ("_answer", "_changes", "_passed", "_steps")
 
@@ -358,6 +348,8 @@ class MessageAdmission:
             offer = offer.changed(self._changes)
         if len(self._steps) == 1:
             return self._evaluate_one(offer)
+        if not self._steps:
+            raise Refused(str(self._answer))
         while self._passed < len(self._steps):
             bound = self._steps[self._passed].bound
             answer = self._next_answer(offer)
@@ -407,20 +399,6 @@ class MessageAdmission:
         for step in self._steps[: self._passed]:
             if step.refused:
                 step.bound.call("refused", offer, reason)
-
-
-class _RejectedAdmission(MessageAdmission):
-    """The admission to an address with a policy that could not start: refuses every message, notifies no policy."""
-
-    __slots__ = ("_reason",)
-
-    def __init__(self, reason: Refused) -> None:
-        super().__init__((), NOT_EVALUATED)
-        self._reason = reason
-
-    def evaluate(self, offer: Offer) -> AdmissionResult | None:
-        """Raises `Refused`."""
-        raise Refused(str(self._reason))
 
 
 def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
@@ -551,7 +529,7 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
         raise Refused(str(reason))
 
     hooks.admit = hooks.subscribed = refuse
-    hooks.admission = lambda answer: _RejectedAdmission(reason)
+    hooks.admission = lambda answer: MessageAdmission((), reason)
     hooks.reports_entered = hooks.reports_refused = False
 
 
@@ -661,11 +639,13 @@ class Policies:
     ) -> BoundPolicy:
         """The object of a policy for an address: the former one if neither parameters nor code have changed."""
         former = before.get(selected.name)
-        if former is not None and former.start_error is None and former.selected == selected:
+        if former is not None and former.start_error is not None:
+            former = None
+        if former is not None and former.selected == selected:
             del before[selected.name]
             return former
         bound = self.binding(selected, address, self.recorded)
-        bound.start(None if former is None or former.start_error is not None else former)
+        bound.start(former)
         return bound
 
     def _compose(self, address: Address, bound: tuple[BoundPolicy, ...], built_in: FullPolicy) -> Hooks:
@@ -689,10 +669,8 @@ class Policies:
 
     def evicted(self, queue: Queue) -> Listener | None:
         """Implements `stompring.broker.ports.Policies.evicted`."""
-        listeners = [] if queue.hooks.evicted is None else [queue.hooks.evicted]
-        if queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
-            listeners.append(_dead_letter)
-        return combined_listener(listeners)
+        is_dead = queue.attributes.ring_policy is RingPolicy.DEAD_LETTER
+        return both(queue.hooks.evicted, _dead_letter if is_dead else None)
 
     #: Implements `stompring.broker.ports.Policies.view_of`.
     view_of = staticmethod(view_of)

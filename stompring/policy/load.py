@@ -114,10 +114,15 @@ def load_details(entry: Entry, load: Callable[[str], type[AddressPolicy]]) -> No
         return
     module = inspect.getmodule(kind)
     entry.kind = kind.__name__
-    entry.summary = _first_line(kind.__doc__) or _first_line(module.__doc__ if module else None)
+    entry.summary = summary_of(kind)
     entry.parameters = kind.parameters
     if entry.target is not None and module is not None and module.__file__ is not None:
         entry.path = Path(module.__file__)
+
+
+def summary_of(kind: type[AddressPolicy]) -> str:
+    """The first line of the docstring of a class, or of its module."""
+    return _first_line(kind.__doc__ or getattr(inspect.getmodule(kind), "__doc__", None))
 
 
 def _from_file(name: str, path: Path) -> Entry:
@@ -394,7 +399,15 @@ def _from_package(point: EntryPoint) -> type[AddressPolicy]:
 
 
 def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
-    found = list(dict.fromkeys(_policies(module)))  # a class may have two names
+    policies = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, AddressPolicy)
+        and value.__module__ == module.__name__
+        and not value.__name__.startswith("_")
+    )
+    found = list(dict.fromkeys(policies))  # a class may have two names
     if len(found) == 1:
         return found[0]
     if not found:
@@ -403,17 +416,6 @@ def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
     raise PluginLoadError(
         f"{path} defines {len(found)} policies ({names}); put each into a module of its own"
     )
-
-
-def _policies(module: ModuleType) -> Iterator[type[AddressPolicy]]:
-    for value in vars(module).values():
-        if (
-            isinstance(value, type)
-            and issubclass(value, AddressPolicy)
-            and value.__module__ == module.__name__
-            and not value.__name__.startswith("_")
-        ):
-            yield value
 
 
 def _describe(error: BaseException, path: Path) -> str:
@@ -443,16 +445,12 @@ class SelectedPlugin:
         return policy
 
 
+@dataclass(slots=True)
 class Plugins:
     """The policies that one broker.xml names, loaded and with their parameters."""
 
-    def __init__(
-        self,
-        selected: Mapping[PolicyUse, SelectedPlugin],
-        kinds: Mapping[str, type[AddressPolicy]] | None = None,
-    ) -> None:
-        self._selected = selected
-        self.kinds = kinds or {}  # by the name of the broker-plugin
+    _selected: Mapping[PolicyUse, SelectedPlugin]
+    kinds: Mapping[str, type[AddressPolicy]]  # by the name of the broker-plugin
 
     def selected(self, use: PolicyUse) -> SelectedPlugin:
         """The policy that an address-setting names."""
@@ -472,13 +470,12 @@ def load(configuration: BrokerConfiguration, sources: PluginSources) -> Plugins:
             kinds[plugin.name] = sources.load(plugin.policy)
         except PluginLoadError as reason:
             faults.add(plugin.line, f"broker-plugin '{plugin.name}': {reason}")
-    reading = _ParameterReader(faults)
     selected: dict[PolicyUse, SelectedPlugin] = {}
     for name, kind in kinds.items():
-        reading.values(kind, plugins[name].properties, f"broker-plugin '{name}'")
+        _values(faults, kind, plugins[name].properties, f"broker-plugin '{name}'")
     for use in _uses(configuration, plugins):
         if use.name in kinds:
-            found = reading.selected(use, kinds[use.name], plugins[use.name])
+            found = _selected(faults, use, kinds[use.name], plugins[use.name])
             if found is not None:
                 selected[use] = found
     faults.raise_if_any()
@@ -500,62 +497,51 @@ def _uses(
             yield PolicyUse(str(full), line=entry.line)
 
 
-class _ParameterReader:
-    """Reads the parameters of policies from properties, and collects errors."""
-
-    def __init__(self, faults: Faults) -> None:
-        self._folder = Path(faults.file).parent
-        self._faults = faults
-
-    def selected(
-        self, use: PolicyUse, kind: type[AddressPolicy], plugin: PluginConfiguration
-    ) -> SelectedPlugin | None:
-        """The policy of ``use``, with the properties of the plugin and over them its own. None after an error."""
-        what = f"policy '{use.name}'"
-        line = use.line or plugin.line
-        values = self.values(kind, (*plugin.properties, *use.properties), what)
-        if values is None:
-            return None
-        missing = [one.key for name, one in kind.parameters.items() if name not in values and one.required]
-        if missing:
-            self._faults.add(line, f"{what}: parameter '{missing[0]}' is required")
-            return None
-        defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
-        selected = SelectedPlugin(
-            use.name, kind, defaults | values, _digests(values), f"{self._faults.file}:{line}"
-        )
-        try:
-            selected.make().check()
-        except ValueError as error:
-            self._faults.add(line, f"{what}: {error}")
-        except HOOK_EXCEPTIONS as error:
-            self._faults.add(line, f"{what}: check failed: {type(error).__name__}: {error}")
-        else:
-            return selected
+def _selected(
+    faults: Faults, use: PolicyUse, kind: type[AddressPolicy], plugin: PluginConfiguration
+) -> SelectedPlugin | None:
+    """The policy of ``use``, with the properties of the plugin and over them its own. None after an error."""
+    what = f"policy '{use.name}'"
+    line = use.line or plugin.line
+    values = _values(faults, kind, (*plugin.properties, *use.properties), what)
+    if values is None:
         return None
+    missing = [one.key for name, one in kind.parameters.items() if name not in values and one.required]
+    if missing:
+        faults.add(line, f"{what}: parameter '{missing[0]}' is required")
+        return None
+    defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
+    selected = SelectedPlugin(use.name, kind, defaults | values, _digests(values), f"{faults.file}:{line}")
+    try:
+        selected.make().check()
+    except ValueError as error:
+        faults.add(line, f"{what}: {error}")
+    except HOOK_EXCEPTIONS as error:
+        faults.add(line, f"{what}: check failed: {type(error).__name__}: {error}")
+    else:
+        return selected
+    return None
 
-    def values(
-        self, kind: type[AddressPolicy], properties: Iterable[Property], what: str
-    ) -> dict[str, Any] | None:
-        """The values of properties, by attribute; None after an error."""
-        known = {one.key: name for name, one in kind.parameters.items()}
-        values: dict[str, Any] = {}
-        valid = True
-        for given in properties:
-            name = known.get(given.key)
-            if name is None:
-                self._faults.add(
-                    given.line or 1,
-                    with_suggestion(f"{what} has no parameter '{given.key}'", given.key, known),
-                )
-                valid = False
-                continue
-            try:
-                values[name] = kind.parameters[name].read(revealed(given.value), self._folder)
-            except ValueError as error:
-                self._faults.add(given.line or 1, f"{what}: {given.key} is '{given.value}': {error}")
-                valid = False
-        return values if valid else None
+
+def _values(
+    faults: Faults, kind: type[AddressPolicy], properties: Iterable[Property], what: str
+) -> dict[str, Any] | None:
+    """The values of properties, by attribute; None after an error, which is added to ``faults``."""
+    known = {one.key: name for name, one in kind.parameters.items()}
+    values: dict[str, Any] = {}
+    valid = True
+    for given in properties:
+        line, name = given.line or 1, known.get(given.key)
+        if name is None:
+            faults.add(line, with_suggestion(f"{what} has no parameter '{given.key}'", given.key, known))
+            valid = False
+            continue
+        try:
+            values[name] = kind.parameters[name].read(revealed(given.value), Path(faults.file).parent)
+        except ValueError as error:
+            faults.add(line, f"{what}: {given.key} is '{given.value}': {error}")
+            valid = False
+    return values if valid else None
 
 
 def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:

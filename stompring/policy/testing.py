@@ -14,16 +14,15 @@ Inside is the broker's own code, without sockets, files and reactor: what a poli
 
 from __future__ import annotations
 
+import sched
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import partial
-from heapq import heappop, heappush
-from itertools import count
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from stompring.broker.broker import Broker
+from stompring.broker.clock import ScheduledTimer
 from stompring.broker.message import Message
 from stompring.broker.ports import Offer
 from stompring.broker.queue import Consumer, Queue
@@ -88,41 +87,22 @@ def check_milliseconds(what: str, milliseconds: object) -> None:
         )
 
 
-@dataclass(order=True, slots=True)
-class ManualTimer:
-    """A timer of `ManualClock.callLater`. ``due`` is in microseconds."""
-
-    due: int
-    order: int
-    call: Callable[[], object] | None = field(compare=False)
-
-    def active(self) -> bool:
-        """Whether the call is still pending."""
-        return self.call is not None
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        self.call = None
-
-
-class ManualClock:
+class ManualClock(sched.scheduler):
     """A clock for tests: time advances only by `advance` and `forward`."""
 
     def __init__(self) -> None:
+        super().__init__(lambda: self._now)
         self._now = START_TIME * 1000  # microseconds: sums of seconds would not be exact
-        self._timers: list[ManualTimer] = []
-        self._order = count()
 
     def seconds(self) -> float:
         """Seconds since the epoch."""
         return (self._now + 0.5) / 1_000_000  # avoids rounding below a whole millisecond
 
-    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ManualTimer:
+    def callLater(
+        self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any
+    ) -> ScheduledTimer:
         """As ``reactor.callLater``."""
-        due = self._now + round(delay * 1_000_000)
-        timer = ManualTimer(due, next(self._order), partial(call, *args, **kw))
-        heappush(self._timers, timer)
-        return timer
+        return ScheduledTimer(self, self.enter(round(delay * 1_000_000), 0, call, args, kw))
 
     def advance(self, seconds: float) -> None:
         """Advance time by seconds; timers that fall due are called, each at its own time. Raises `HarnessError`."""
@@ -136,12 +116,9 @@ class ManualClock:
 
     def _forward(self, seconds: float) -> None:
         until = self._now + round(seconds * 1_000_000)
-        while self._timers and self._timers[0].due <= until:
-            timer = heappop(self._timers)
-            self._now = max(self._now, timer.due)
-            call, timer.call = timer.call, None
-            if call is not None:
-                call()
+        while (timers := self.queue) and timers[0].time <= until:
+            self._now = max(self._now, round(timers[0].time))
+            self.run(blocking=False)
         self._now = until
 
 
@@ -430,15 +407,14 @@ class _CheckedPolicies(Policies):
     binding = _CheckedBinding
 
 
+@dataclass(eq=False)
 class _GivenPolicies(PluginSources):
     """The policies of a harness, by name."""
 
-    def __init__(self, kinds: Mapping[str, type[AddressPolicy]]) -> None:
-        super().__init__(None)
-        self._kinds = kinds
+    kinds: Mapping[str, type[AddressPolicy]]
 
     def load(self, name: str) -> type[AddressPolicy]:
-        return self._kinds[name]
+        return self.kinds[name]
 
 
 class _Client:

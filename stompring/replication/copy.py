@@ -10,10 +10,10 @@ import errno
 import json
 import logging
 import os
-import shutil
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -128,6 +128,16 @@ def copied_sequence(root: Path, status: LogStatus) -> int | None:
     return None
 
 
+class _Files(Files):
+    """Files of the copy: the marker says from which entry on they are read again after a crash."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Directories are synced with all files, by `LocalCopy.close`."""
+
+
+_FILES = _Files()
+
+
 class LocalCopy:
     """See the module. One thread at a time uses it.
 
@@ -237,7 +247,13 @@ class LocalCopy:
             marker: dict[str, Any] = json.loads(text)
             version, sequence, control = marker["format"], marker["sequence"], marker["control"]
             if version != _FORMAT and isinstance(version, int):
-                self._refuse_format(path, version)
+                advice = (
+                    "upgrade stompring"
+                    if version > _FORMAT
+                    else "an earlier version of stompring wrote it. Move the directory away, and the copy is read anew "
+                    "from the log; or write 'stompring data export' with that version"
+                )
+                raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: {advice}")
             engine, identity = marker["engine"], marker["log"]
             boot_id, clean = marker["boot"], marker["clean"]
             removals = [(str(key), int(through)) for key, through in marker["removals"]]
@@ -253,7 +269,7 @@ class LocalCopy:
             )
             expected = None if marker["expected"] is None else Summary(*marker["expected"])
             numbers = [version, sequence, control, contents.serial, contents.total]
-            numbers += [] if expected is None else [expected.serial, expected.control, expected.digest]
+            numbers += marker["expected"] or ()
             if not all(isinstance(each, int) and each >= 0 for each in numbers):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -277,15 +293,6 @@ class LocalCopy:
         self.contents, self._expected = contents, expected
         self._rewrites = {key: before for key, (_, before) in rewrites.items()}
         return None, False
-
-    def _refuse_format(self, path: Path, version: int) -> NoReturn:
-        advice = (
-            "upgrade stompring"
-            if version > _FORMAT
-            else "an earlier version of stompring wrote it. Move the directory away, and the copy is read anew from "
-            "the log; or write 'stompring data export' with that version"
-        )
-        raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: {advice}")
 
     def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
         """The log ends before the copy. A new leader of the engine may have to catch up."""
@@ -458,13 +465,7 @@ class LocalCopy:
             return descriptor
         while len(self._open) >= OPEN_FILES:
             os.close(self._open.popitem(last=False)[1])
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            descriptor = os.open(path, flags, 0o640)
-        except FileNotFoundError:
-            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            descriptor = os.open(path, flags, 0o640)
-        self._open[path] = descriptor
+        self._open[path] = descriptor = _FILES.open(path)
         return descriptor
 
     def _forget(self, path: Path) -> None:
@@ -488,15 +489,7 @@ class LocalCopy:
         if target is None or not complete or (target.exists() and target.stat().st_size == size):
             self._remove(path)
             return
-        target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        try:
-            path.rename(target)
-        except OSError as fault:
-            if fault.errno != errno.EXDEV:
-                raise
-            draft = target.with_name(target.name + ".new")
-            shutil.copyfile(path, draft)
-            draft.rename(target)
+        _FILES.move(path, target)
         self._remove(path)
 
     # ---- the marker
@@ -526,7 +519,7 @@ class LocalCopy:
             "rewrites": {
                 key: (since, self._rewrites.get(key, 0)) for key, since in self.contents.rewrites.items()
             },
-            "expected": None if expected is None else (expected.serial, expected.control, expected.digest),
+            "expected": None if expected is None else astuple(expected),
             "removals": self._remembered_removals(),
             "checkpoints": list(self.checkpoints),
         }
@@ -551,9 +544,10 @@ class LocalCopy:
         folders = {self.directory.root}
         for path in self.places.files():
             folders |= {path.parent, path.parent.parent}
-            _sync(path, os.O_RDONLY)
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
         for folder in folders:
-            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+            Files().sync_directory(folder)
 
     def close_files(self) -> None:
         """Close what is open for writing; the next entry opens its file again."""
@@ -567,14 +561,6 @@ def _write(descriptor: int, data: bytes | memoryview, at: int) -> None:
         taken = os.pwrite(descriptor, left, at)
         at += taken
         left = left[taken:]
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove_empty(folder: Path) -> None:

@@ -522,12 +522,6 @@ class ReplicatedFiles(Files):
             self._exists[target_key] = True
             self._end_change()
 
-    def make_directory(self, path: Path) -> None:
-        if self._key_of(path) is None:
-            super().make_directory(path)
-        else:
-            path.mkdir(mode=0o750, parents=True, exist_ok=True)
-
     def remove_directory(self, path: Path) -> None:
         if self._key_of(path) is None:
             super().remove_directory(path)
@@ -544,20 +538,12 @@ class ReplicatedFiles(Files):
             super().sync_directory(path)
 
     def names(self, path: Path) -> list[str]:
-        key = self._places.key(path)
-        if key is not None:
-            with self._lock:
-                if any(each.startswith(key + "/") for each in self._exists):
-                    self._flush_to_read()
+        self._before_read(path)
         return super().names(path)
 
     def status(self, path: Path) -> tuple[int, int]:
         self._before_read(path)
         return super().status(path)
-
-    def size(self, path: Path) -> int:
-        self._before_read(path)
-        return super().size(path)
 
     def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
         self._before_read(path)
@@ -569,14 +555,9 @@ class ReplicatedFiles(Files):
         key = self._places.key(path)
         if key is not None:
             with self._lock:
-                if key in self._exists:
-                    self._flush_to_read()
-
-    def _flush_to_read(self) -> None:
-        """The thread that made changes reads them. Another one does not wait for them."""
-        if self._owner == get_ident():
-            self._begin_change()
-            self._flush_patiently()
+                if key in self._exists or any(each.startswith(f"{key}/") for each in self._exists):
+                    self._begin_change()
+                    self._flush_patiently()
 
     def replace(self, path: Path, data: bytes) -> None:
         key = self._key_of(path)

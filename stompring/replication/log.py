@@ -41,15 +41,15 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 from math import inf
 from threading import RLock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from stompring import __version__
 
@@ -106,6 +106,7 @@ class Summary:
         return Summary(serial, control, digest & _DIGEST)
 
 
+@dataclass(slots=True)
 class Contents:
     """The digests of the files that are there, each since it was made or its last `Operation.REWRITTEN`.
 
@@ -113,22 +114,18 @@ class Contents:
     since `Operation.REWRITE`. ``serial`` and ``control`` are those of `Summary`.
     """
 
-    def __init__(
-        self,
-        digests: Mapping[str, int] | None = None,
-        rewrites: Mapping[str, int] | None = None,
-        serial: int = 0,
-        control: int = 0,
-    ) -> None:
-        self.digests = dict(digests or {})
-        self.rewrites = dict(rewrites or {})
-        self.serial = serial
-        self.control = control
+    digests: dict[str, int] = field(default_factory=dict)
+    rewrites: dict[str, int] = field(default_factory=dict)
+    serial: int = 0
+    control: int = 0
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
         self.total = sum(self.digests.values()) & _DIGEST
 
     def copy(self) -> Contents:
         """Another one that says the same."""
-        return Contents(self.digests, self.rewrites, self.serial, self.control)
+        return Contents(dict(self.digests), dict(self.rewrites), self.serial, self.control)
 
     @property
     def summary(self) -> Summary:
@@ -464,6 +461,23 @@ ENTRY_OVERHEAD = 160
 FULL_INTERVAL = 0.5
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _in_turn(
+    method: Callable[Concatenate[ReplicatedLog, _P], _T],
+) -> Callable[Concatenate[SharedLog, _P], _T]:
+    """The method of `SharedLog` that calls this method of its log, one thread at a time."""
+
+    def call(shared: SharedLog, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
+        with shared._lock:
+            result: _T = getattr(shared._log, method.__name__)(*arguments, **named)
+        return result
+
+    return call
+
+
 class SharedLog:
     """A `ReplicatedLog` that may be called by several threads; it knows when the last append was stored.
 
@@ -616,38 +630,12 @@ class SharedLog:
         self.last_status, self.status_at, self._added = status, self._clock(), 0
         return status
 
-    def read(self, after: int, wait: float) -> list[LogEntry]:
-        with self._lock:
-            return self._log.read(after, wait)
-
-    def read_from_leader(self) -> None:
-        with self._lock:
-            self._log.read_from_leader()
-
-    def first(self, key: str) -> LogEntry | None:
-        with self._lock:
-            return self._log.first(key)
-
-    def last(self, key: str) -> LogEntry | None:
-        with self._lock:
-            return self._log.last(key)
-
-    def counts(self) -> dict[str, int] | None:
-        with self._lock:
-            return self._log.counts()
-
-    def purge(self, key: str, through: int) -> None:
-        with self._lock:
-            self._log.purge(key, through)
-
-    def request(self, command: str, broker: str) -> bool:
-        with self._lock:
-            return self._log.request(command, broker)
-
-    def requests(self, broker: str, *, active: bool) -> list[str]:
-        with self._lock:
-            return self._log.requests(broker, active=active)
-
-    def close(self) -> None:
-        with self._lock:
-            self._log.close()
+    read = _in_turn(ReplicatedLog.read)
+    read_from_leader = _in_turn(ReplicatedLog.read_from_leader)
+    first = _in_turn(ReplicatedLog.first)
+    last = _in_turn(ReplicatedLog.last)
+    counts = _in_turn(ReplicatedLog.counts)
+    purge = _in_turn(ReplicatedLog.purge)
+    request = _in_turn(ReplicatedLog.request)
+    requests = _in_turn(ReplicatedLog.requests)
+    close = _in_turn(ReplicatedLog.close)

@@ -31,7 +31,7 @@ from datetime import UTC, datetime, timedelta
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
@@ -446,6 +446,7 @@ MIN_VERSION = (2, 10)
 #: every second.
 SILENCE = 2.5
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 Body = Mapping[str, Any]  # of JSON
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -581,6 +582,17 @@ def unsafe_configuration(stream: str, configuration: Body) -> list[str]:
     return [f"{name} is {get(name)!r}, {wanted} is required" for name, wanted, is_so in rows if not is_so]
 
 
+def _in_thread(
+    work: Callable[Concatenate[NatsLog, _P], Coroutine[object, object, _T]],
+) -> Callable[Concatenate[NatsLog, _P], _T]:
+    """A method that runs a coroutine in the log's thread, and waits for it."""
+
+    def call(log: NatsLog, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
+        return log._run(work(log, *arguments, **named))
+
+    return call
+
+
 class NatsLog:
     """A `ReplicatedLog` on a JetStream stream."""
 
@@ -626,32 +638,15 @@ class NatsLog:
             work.close()
             raise LogUnavailable("the replicated log is closed")
         if self._loop is None:
-            self._start()
-        assert self._loop is not None
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="replicated-log", daemon=True)
+            self._thread.start()
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except CancelledError:
             raise LogUnavailable("the replicated log is closed") from None
 
-    def _start(self) -> None:
-        loop = asyncio.new_event_loop()
-
-        def run() -> None:
-            asyncio.set_event_loop(loop)
-            loop.run_forever()
-            loop.close()
-
-        self._loop = loop
-        self._thread = threading.Thread(target=run, name="replicated-log", daemon=True)
-        self._thread.start()
-
     # The interface
-
-    def connect(self) -> LogStatus:
-        return self._run(self._connect())
-
-    def status(self) -> LogStatus:
-        return self._run(self._status())
 
     def read(self, after: int, wait: float) -> list[LogEntry]:
         found = self._run(self._read(after, wait))
@@ -666,22 +661,10 @@ class NatsLog:
     def last(self, key: str) -> LogEntry | None:
         return self._run(self._get({"last_by_subj": subject_of(self._stream, key)}))
 
-    def counts(self) -> dict[str, int]:
-        return self._run(self._counts())
-
-    def claim(self, writer: int, after: int, change: FileChange) -> int | None:
-        return self._run(self._claim(writer, after, change))
-
-    def append(self, changes: Sequence[FileChange]) -> int:
-        return self._run(self._append(changes))
-
     def purge(self, key: str, through: int) -> None:
         # The request names the first sequence that stays.
         body = {"filter": subject_of(self._stream, key), "seq": through + 1}
         self._run(self._api(f"STREAM.PURGE.{self._stream}", body))
-
-    def request(self, command: str, broker: str) -> bool:
-        return self._run(self._request(command, broker))
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
         subjects = frozenset(map(self._request_subject, ("", broker) if active else (broker,)))
@@ -701,7 +684,8 @@ class NatsLog:
             asyncio.run_coroutine_threadsafe(self._close(), loop).result(3)
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join(3)
-        self._thread = None
+        if not loop.is_running():
+            loop.close()
 
     # JetStream's requests
 
@@ -776,7 +760,8 @@ class NatsLog:
         self._doubts.clear()
         return answer.body
 
-    async def _counts(self) -> dict[str, int]:
+    @_in_thread
+    async def counts(self) -> dict[str, int]:
         found: dict[str, int] = {}
         while True:  # the server answers with so many subjects at a time
             body = {"subjects_filter": f"{self._stream}.>", "offset": len(found)}
@@ -786,7 +771,8 @@ class NatsLog:
             if not subjects or len(found) >= answer.body.get("total", 0):
                 return found
 
-    async def _status(self) -> LogStatus:
+    @_in_thread
+    async def status(self) -> LogStatus:
         body = await self._information()
         if self._writer and (successor := self._better_leader(body)):
             self._placing = asyncio.create_task(self._move_leader(successor))
@@ -868,7 +854,8 @@ class NatsLog:
 
     # Connecting
 
-    async def _connect(self) -> LogStatus:
+    @_in_thread
+    async def connect(self) -> LogStatus:
         self._begin()
         end = monotonic() + 2 * DOUBT
         while True:
@@ -1038,7 +1025,8 @@ class NatsLog:
 
     # Writing
 
-    async def _claim(self, writer: int, after: int, change: FileChange) -> int | None:
+    @_in_thread
+    async def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         self._begin()
         end = monotonic() + TIMEOUT
         subject = subject_of(self._stream, change.key)
@@ -1075,7 +1063,8 @@ class NatsLog:
         self._uncertain = False
         return sequence
 
-    async def _append(self, changes: Sequence[FileChange]) -> int:
+    @_in_thread
+    async def append(self, changes: Sequence[FileChange]) -> int:
         self._begin()
         assert self._writer, "append before claim"
         for change in changes:
@@ -1172,7 +1161,8 @@ class NatsLog:
     def _request_subject(self, broker: str) -> str:
         return f"{self._stream}.request.{'broker.' + _token(broker) if broker else 'active'}"
 
-    async def _request(self, command: str, broker: str) -> bool:
+    @_in_thread
+    async def request(self, command: str, broker: str) -> bool:
         self._connection.start()
         try:
             await self._connection.request(self._request_subject(broker), command.encode(), TIMEOUT)
@@ -1200,13 +1190,13 @@ def create_nats_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
     """Make the stream of a new log. Raises `UnsafeLog` where it exists, or cannot be made."""
     log = NatsLog(settings)
     try:
-        log._run(_create(log, settings.stream, max_bytes))
+        log._run(_create(log, max_bytes))
     finally:
         log.close()
 
 
-async def _create(log: NatsLog, stream: str, max_bytes: int) -> None:
-    connection = log._connection
+async def _create(log: NatsLog, max_bytes: int) -> None:
+    connection, stream = log._connection, log._stream
     connection.start()
     configuration = stream_configuration(stream, max_bytes)
     end = monotonic() + 5 * TIMEOUT

@@ -20,7 +20,7 @@ import random
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -46,7 +46,7 @@ from .log import (
 )
 
 if TYPE_CHECKING:
-    from psycopg.abc import RV, Params, PQGen
+    from psycopg.abc import RV, PQGen
 
 #: Seconds that one call blocks at most; connecting to one host has as much again.
 CALL_TIMEOUT = 2.0
@@ -188,9 +188,11 @@ WITH old AS (
 SELECT count(*), coalesce(max(sequence), 0), (SELECT count(*) FROM head) FROM gone
 """
 
-_REQUEST = f"INSERT INTO stompring_requests VALUES (%s::uuid, %s::uuid, %s, %s, {_NOW})"  # nosec B608
-_REQUESTED = "SELECT id FROM stompring_requests WHERE id = %s::uuid"
-_WITHDRAW = "DELETE FROM stompring_requests WHERE id = %s::uuid RETURNING id"
+_REQUEST = f"""
+INSERT INTO stompring_requests VALUES (%(id)s::uuid, %(log)s::uuid, %(broker)s, %(command)s, {_NOW})
+"""  # nosec B608
+_REQUESTED = "SELECT id FROM stompring_requests WHERE id = %(id)s::uuid"
+_WITHDRAW = "DELETE FROM stompring_requests WHERE id = %(id)s::uuid RETURNING id"
 _REQUESTS = f"""
 DELETE FROM stompring_requests
 WHERE log = %(log)s::uuid AND (broker = %(broker)s OR (%(active)s::boolean AND broker = ''))
@@ -312,7 +314,6 @@ class PostgresLog:
     def connect(self) -> LogStatus:
         self._begin()
         self.close()
-        self._connection()
         return self._status()
 
     def status(self) -> LogStatus:
@@ -326,14 +327,9 @@ class PostgresLog:
             if self._end <= after:
                 self._end = self._current_head(after).last
             if self._end > after:
+                most = round(_READ_BYTES * self._share)
                 rows = self._query(
-                    _READ,
-                    {
-                        "log": self._log,
-                        "after": Int8(after),
-                        "limit": Int8(_READ_ENTRIES),
-                        "most": Int8(round(_READ_BYTES * self._share)),
-                    },
+                    _READ, {"after": Int8(after), "limit": Int8(_READ_ENTRIES), "most": Int8(most)}
                 )
                 self._share = min(self._share * 2, 1.0)
                 if rows:
@@ -356,14 +352,14 @@ class PostgresLog:
 
     def _one(self, statement: str, key: str) -> LogEntry | None:
         self._begin()
-        rows = self._query(statement, {"key": key.encode()}, with_log=True)
+        rows = self._query(statement, {"key": key.encode()})
         return _entry(rows[0]) if rows else None
 
     def counts(self) -> dict[str, int] | None:
         if self.status().entries > MAX_COUNTED:
             return None
         self._begin()
-        rows = self._query(_COUNTS, {}, with_log=True)
+        rows = self._query(_COUNTS, {})
         return {key.decode(): count for key, count in rows}
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
@@ -409,35 +405,30 @@ class PostgresLog:
                 _PURGE,
                 {
                     "key": key.encode(),
-                    "stream": self._stream,
                     "after": Int8(after),
                     "through": Int8(through),
                     "limit": Int8(_PURGE_ENTRIES),
                 },
-                with_log=True,
             )
             count, after, _ = rows[0]
 
     def request(self, command: str, broker: str) -> bool:
         self._begin()
-        self._connection()
-        identifier = str(uuid.uuid4())
-        self._query(_REQUEST, (identifier, self._log, broker, command))
+        request = {"id": str(uuid.uuid4()), "broker": broker, "command": command}
+        self._query(_REQUEST, request)
         end = time.monotonic() + _REQUEST_TIMEOUT
         while time.monotonic() < end:
             time.sleep(POLL_INTERVAL)
             self._begin()
-            if not self._query(_REQUESTED, (identifier,)):
+            if not self._query(_REQUESTED, request):
                 return True
         self._begin()
-        return not self._query(_WITHDRAW, (identifier,))
+        return not self._query(_WITHDRAW, request)
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
         self._begin()
         rows = self._query(
-            _REQUESTS,
-            {"broker": broker, "active": active, "age": Int8(round(_REQUEST_AGE * 1000))},
-            with_log=True,
+            _REQUESTS, {"broker": broker, "active": active, "age": Int8(round(_REQUEST_AGE * 1000))}
         )
         recent = sorted((moment, command) for command, is_recent, moment in rows if is_recent)
         return [command for _, command in recent]
@@ -463,7 +454,6 @@ class PostgresLog:
         rows = self._query(
             _APPEND,
             {
-                "stream": self._stream,
                 "identity": self._identity,
                 "expected": Int8(expected),
                 "count": Int8(len(batch)),
@@ -523,13 +513,12 @@ class PostgresLog:
 
     def _confirmed_head(self) -> _Head:
         """The head, after a write that waits for the synchronous standby: it has all that is visible."""
-        head = self._checked(self._query(_CONFIRM, {"stream": self._stream}))
+        head = self._checked(self._query(_CONFIRM, {}))
         self._check_confirmed(head.standbys)
         return head
 
     def _current_head(self, after: int) -> _Head:
-        self._connection()
-        head = self._checked(self._query(_HEAD, {"stream": self._stream}))
+        head = self._checked(self._query(_HEAD, {}))
         if head.last < after:
             raise self._lost(head, after)
         return head
@@ -560,7 +549,7 @@ class PostgresLog:
         head = self._current_head(0)
         session = self._connection()
         try:
-            states = [row[0] for row in self._query(_STANDBY_STATES)]
+            states = [row[0] for row in self._query(_STANDBY_STATES, {})]
         except (UnsafeLog, LogUnavailable):
             if self._session is not session:
                 raise
@@ -654,19 +643,18 @@ class PostgresLog:
             # At the start that is a fault of the configuration, later one that a failover may bring and mend.
             raise LogUnavailable(text) if self._safe else UnsafeLog(text)
 
-    def _query(
-        self, statement: str, parameters: Params = (), *, with_log: bool = False
-    ) -> list[tuple[Any, ...]]:
-        """The rows of a statement. It is tried again after conflicts with other transactions."""
+    def _query(self, statement: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """The rows of a statement, which has ``stream`` and ``log`` as well.
+
+        The statement is tried again after conflicts with other transactions.
+        """
         attempt = 0
         while True:
             session = self._connection()
-            if with_log:
-                assert isinstance(parameters, dict)
-                parameters = {**parameters, "log": self._log}
             session.warned = False
+            given = {**parameters, "stream": self._stream, "log": self._log}
             try:
-                cursor = session.execute(statement.encode(), parameters, prepare=True, binary=True)
+                cursor = session.execute(statement.encode(), given, prepare=True, binary=True)
                 self._timeouts = 0
                 return cursor.fetchall() if cursor.description else []
             except (errors.SerializationFailure, errors.DeadlockDetected) as fault:

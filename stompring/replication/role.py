@@ -150,7 +150,7 @@ ACTIVE_ROLES = (Role.ACTIVE, Role.SUSPENDED)
 class Timing:
     """``takeover_timeout``: seconds of silence after which a standby takes over; `ValueError` for less than 2."""
 
-    takeover_timeout: float = 3.0
+    takeover_timeout: float
 
     def __post_init__(self) -> None:
         if self.takeover_timeout < MIN_TAKEOVER_TIMEOUT:
@@ -262,7 +262,7 @@ class Node:
         copy: LocalCopy,
         identity: Beat,
         callbacks: NodeCallbacks,
-        timing: Timing | None = None,
+        timing: Timing,
         *,
         clock: Callable[[], float] = boot_time,
         wall_clock: Callable[[], float] = time.time,
@@ -271,8 +271,8 @@ class Node:
     ) -> None:
         self._identity = identity
         self._callbacks = callbacks
-        self._timing = timing or Timing()
-        self._freshness = self._timing.freshness
+        self._timing = timing
+        self._freshness = timing.freshness
         self._clock = clock
         self._wall_clock = wall_clock
         self._random = random or Random()  # nosec B311: no secret

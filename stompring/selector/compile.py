@@ -179,19 +179,6 @@ _ESCAPED = frozenset("\\\n\r:")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-def emit(
-    root: Node, convert: bool, lines: bool = False
-) -> tuple[Callable[[Any], bool], frozenset[str], bool]:
-    """The predicate, the properties it reads, and whether it reads the body.
-
-    The predicate is True only if the condition is true; any error in it means no match. With ``lines`` it is for
-    messages whose headers are lines of bytes: most conditions are then a search for a line.
-    """
-    emitter = _Emitter(convert, lines)
-    test, _, _ = emitter.test(root, True, frozenset())
-    return emitter.function(test), frozenset(emitter.properties), emitter.reads_body
-
-
 def line_of(name: str) -> bytes | None:
     """A line feed and the beginning of the line of a header; None for a name that may be the broker's own."""
     if name.startswith(SYSTEM_PREFIXES) or name in MESSAGE_LINES:
@@ -463,8 +450,6 @@ class _Emitter:
                 second, known = self.value(node.right, known)
                 test = self._generic("equal", first, second, Kind.TEXT in (node.left.kind, node.right.kind))
                 return (test if node.operator == "=" else call("not3", test)), known
-            case Boolean():
-                return constant(node.value), known
             case IsNull():
                 return self.test(node, True, known)[0], known
         holds, _, _ = self.test(node, True, known)
@@ -569,14 +554,14 @@ class Selector:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.matches_lines, self.names, self.reads_body = emit(*_parsed(text), lines=True)
+        self.matches_lines, self.names, self.reads_body = _emit(text, lines=True)
         self._matches: Callable[[Properties], bool] | None = None
 
     @property
     def matches(self) -> Callable[[Properties], bool]:
         """Generated when it is asked for first: the broker needs ``matches_lines`` only."""
         if self._matches is None:
-            self._matches, _, _ = emit(*_parsed(self.text))
+            self._matches, _, _ = _emit(self.text, lines=False)
         return self._matches
 
     def __repr__(self) -> str:
@@ -601,8 +586,12 @@ _compiled = lru_cache(CACHE_SIZE)(Selector)
 _compiled_long = lru_cache(LONG_CACHE_SIZE)(Selector)
 
 
-def _parsed(text: str) -> tuple[Node, bool]:
-    """The syntax tree, and whether text is converted. Blanks replace the prefixes, so that columns stay valid."""
+def _emit(text: str, lines: bool) -> tuple[Callable[[Any], bool], frozenset[str], bool]:
+    """The predicate, the properties it reads, and whether it reads the body.
+
+    The predicate is True only if the condition is true; any error in it means no match. With ``lines`` it is for
+    messages whose headers are lines of bytes: most conditions are then a search for a line.
+    """
     options = {"convert_string_expressions": True, "hyphenated_props": False}
     start = 0
     while prefix := _PREFIX.match(text, start):
@@ -610,5 +599,8 @@ def _parsed(text: str) -> tuple[Node, bool]:
         start = prefix.end()
     if start == len(text):
         raise InvalidSelector("Selector cannot be empty")
+    # blanks replace the prefixes, so that columns stay valid
     tree = parse(text[start:].rjust(len(text)), options["hyphenated_props"])
-    return tree, options["convert_string_expressions"]
+    emitter = _Emitter(options["convert_string_expressions"], lines)
+    test, _, _ = emitter.test(tree, True, frozenset())
+    return emitter.function(test), frozenset(emitter.properties), emitter.reads_body

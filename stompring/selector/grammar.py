@@ -32,9 +32,8 @@ from .syntax_tree import (
     XPath,
     comparable,
     condition,
-    member,
+    description,
     nest,
-    orderable,
     shown,
     valued,
 )
@@ -166,7 +165,7 @@ class Builder:
 
     def order(self, children: Children) -> Node:
         left, operator, right = children
-        orderable(operator, left, right)
+        valued(f"compared with {operator}", left, right, no_text=True)
         return _compared(left, operator, right)
 
     def null_test(self, children: Children) -> Node:
@@ -186,14 +185,18 @@ class Builder:
     def between(self, children: Children) -> Node:
         """``x BETWEEN a AND b`` is ``x >= a AND x <= b``."""
         operand, negated, _, low, _, high = children
-        orderable("BETWEEN", operand, low, high)
+        valued("compared with BETWEEN", operand, low, high, no_text=True)
         bounds = [_compared(operand, ">=", low), _compared(operand, "<=", high)]
         return _negated(negated, nest(And(operand.column, bounds), *bounds))
 
     def membership(self, children: Children) -> Node:
         operand, negated, _, _, *strings = children
+        if not isinstance(operand, Property):
+            raise InvalidSelector(
+                f"found {description(operand)} before IN, expected a property", operand.column
+            )
         values = frozenset(map(_unquoted, strings))
-        return _negated(negated, nest(In(operand.column, member(operand), values), operand))
+        return _negated(negated, nest(In(operand.column, operand, values), operand))
 
     # -- arithmetic
 

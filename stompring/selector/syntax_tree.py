@@ -22,7 +22,6 @@ class InvalidSelector(ValueError):
 
     def __init__(self, reason: str, column: int | None = None) -> None:
         super().__init__(reason if column is None else f"column {column}: {reason}")
-        self.reason = reason
         self.column = column
 
 
@@ -220,35 +219,27 @@ def comparable(left: Node, right: Node, operator: str) -> None:
             )
 
 
-def orderable(operator: str, *nodes: Node) -> None:
-    """``< <= > >=`` and BETWEEN: numbers, properties and calculations; no string or boolean constant, no condition."""
-    valued(f"compared with {operator}", *nodes, no_text=True)
-
-
 def valued(use: str, *nodes: Node, no_text: bool = False) -> None:
-    """Arithmetic and LIKE: no boolean, no condition, no NULL. ``use`` is what such a node cannot be."""
+    """Arithmetic and comparisons: no boolean, no condition, no NULL. ``use`` is what such a node cannot be.
+
+    ``no_text`` (``< <= > >=`` and BETWEEN): no string constant either.
+    """
     for node in nodes:
         if node.kind in (Kind.BOOLEAN, Kind.NULL) or (no_text and isinstance(node, Text)):
             raise InvalidSelector(f"{description(node)} cannot be {use}", node.column)
 
 
-def member(node: Node) -> Property:
-    """IN: a property."""
-    if isinstance(node, Property):
-        return node
-    raise InvalidSelector(f"found {description(node)} before IN, expected a property", node.column)
-
-
 def description(node: Node) -> str:
     """The node as text for an error message."""
-    if isinstance(node, Text):
-        return f"string {shown(node.value)}"
-    if isinstance(node, Number):
-        return f"number {node.value}"
-    if isinstance(node, Boolean):
-        return "TRUE" if node.value else "FALSE"
-    if isinstance(node, Null):
-        return "NULL"
-    if isinstance(node, Property):
-        return f"property {shown(node.name)}"
+    match node:
+        case Text():
+            return f"string {shown(node.value)}"
+        case Number():
+            return f"number {node.value}"
+        case Boolean():
+            return str(node.value).upper()
+        case Null():
+            return "NULL"
+        case Property():
+            return f"property {shown(node.name)}"
     return "a condition" if node.kind is Kind.BOOLEAN else "a calculation"

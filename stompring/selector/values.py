@@ -68,7 +68,9 @@ def plain_boolean(value: Value) -> bool | None:
 
 
 def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value, Value] | None:
-    """Both values converted to a common type, or None without one. Neither may be None."""
+    """Both values converted to a common type, or None without one, as for an unknown value."""
+    if left is None or right is None:
+        return None
     if isinstance(left, str) and isinstance(right, str):
         if text or not convert:
             return left, right
@@ -85,16 +87,12 @@ def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value,
 
 def equal(left: Value, right: Value, text: bool, convert: bool) -> bool | None:
     """``left = right``. ``text``: one side is a string constant, so that strings compare as strings."""
-    if left is None or right is None:
-        return None
     pair = _alike(left, right, text, convert)
     return None if pair is None else pair[0] == pair[1]
 
 
 def order(left: Value, right: Value, text: bool, convert: bool) -> int | None:
     """-1, 0 or 1 as left is less than, equal to or greater than right. Booleans have no order: None."""
-    if left is None or right is None:
-        return None
     pair = _alike(left, right, text, convert)
     if pair is None or isinstance(pair[0], bool):
         return None
@@ -104,8 +102,6 @@ def order(left: Value, right: Value, text: bool, convert: bool) -> int | None:
 
 def plus(left: Value, right: Value, text: bool, convert: bool) -> str | Numeric | None:
     """``+`` of values whose types are not known statically: adds two numbers, else concatenates two texts."""
-    if left is None or right is None:
-        return None
     pair = _alike(left, right, text, convert)
     if pair is None or isinstance(pair[0], bool):
         return None

@@ -126,9 +126,6 @@ class Evaluation(XPathContext):
         super().__init__(document)
         self.deadline = deadline
 
-    iter_matching_nodes = _timed(XPathContext.iter_matching_nodes)
-    iter_children_or_self = _timed(XPathContext.iter_children_or_self)
-    iter_descendants = _timed(XPathContext.iter_descendants)
-    iter_siblings = _timed(XPathContext.iter_siblings)
-    iter_preceding = _timed(XPathContext.iter_preceding)
-    iter_followings = _timed(XPathContext.iter_followings)
+
+for _axis in ("matching_nodes", "children_or_self", "descendants", "siblings", "preceding", "followings"):
+    setattr(Evaluation, f"iter_{_axis}", _timed(getattr(XPathContext, f"iter_{_axis}")))

@@ -135,7 +135,7 @@ class Files:
 
     def size(self, path: Path) -> int:
         """Bytes in a file."""
-        return os.stat(path).st_size
+        return self.status(path)[0]
 
     def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
         """Bytes ``start`` to before ``stop`` (-1: the end) of a file; fewer where the file is shorter."""
