@@ -29,7 +29,6 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lxml import etree
@@ -223,7 +222,7 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     inclusion = Inclusion(file, references, faults)
     try:
         root = _parse_xml(data, file)
-        inclusion.resolve(root)
+        inclusion.resolve(root, Path(file), (Path(file).resolve(),))
         reading = _DocumentReader(faults, references)
         document = reading.document(root)
         core = document.first("core")
@@ -281,17 +280,13 @@ class Inclusion:
 
     def __init__(self, file: str, references: References, faults: Faults) -> None:
         self.files = [file]
-        self._file = file
         self._references = references
         self._instance = instance_directory(file)
         self._faults = faults
         self._folder = Path(file).parent.resolve()
 
-    def resolve(self, root: etree._Element) -> None:
-        """Include in the tree below ``root``, the root element of broker.xml."""
-        self._resolve(root, Path(self._file), (Path(self._file).resolve(),))
-
-    def _resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
+    def resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
+        """Include in the tree below ``root``, the root element of ``file``, the last of the files ``above`` it."""
         for element in list(root.iter(f"{{{_XINCLUDE}}}*")):
             name, parent = etree.QName(element).localname, element.getparent()
             line = _line(element) if len(above) == 1 else Line(_line(element), str(file))
@@ -354,7 +349,7 @@ class Inclusion:
         if data is None:
             raise ValueError(f"{target} is not a file; create it, or remove the element")
         root = _parse_xml(data, str(target))
-        self._resolve(root, target, (*above, real))
+        self.resolve(root, target, (*above, real))
         root.set(_INCLUDED, str(target))
         return root
 
@@ -840,7 +835,7 @@ class _CoreReader:
                 self._ignored.append(
                     IgnoredSetting(policy.line, "<address-full-policy> is 'PAGE'", reason, True)
                 )
-            yield AddressSettingEntry(match, MappingProxyType(values), node.line)
+            yield AddressSettingEntry(match, values, node.line)
 
     def _address_limits(self, repository: SettingsRepository) -> Iterator[str]:
         """A warning for each setting without effect.
@@ -1098,7 +1093,7 @@ class _CoreReader:
                 and self._is_new(f"permission '{kind}'", permission, node, "; list all its roles there")
             }
             if is_new:
-                yield SecuritySettingEntry(match, MappingProxyType(roles), node.line)
+                yield SecuritySettingEntry(match, roles, node.line)
 
     def _resource_limits(self) -> Iterator[ResourceLimit]:
         """The ``<resource-limit-setting>`` elements, one per user."""
@@ -1151,8 +1146,7 @@ class _CoreReader:
 
     def _unused_retain(self) -> Iterator[str]:
         """Warnings for ``retain`` without a retention directory."""
-        directory = self._core.first("journal-retention-directory")
-        if directory is not None and directory.value is not None:
+        if self._plain["journal_retention_directory"] is not None:
             return
         for node in self._core.within("address-settings"):
             retain = node.first("retain")

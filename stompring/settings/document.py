@@ -162,14 +162,14 @@ def root_rules() -> Mapping[str, ElementRule]:
 def _elements(
     elements: list[ElementTree.Element], types: dict[str, ElementTree.Element]
 ) -> Mapping[str, ElementRule]:
-    return MappingProxyType({element.attrib["name"]: _rule(element, types) for element in elements})
+    return {element.attrib["name"]: _rule(element, types) for element in elements}
 
 
 def _rule(element: ElementTree.Element, types: dict[str, ElementTree.Element]) -> ElementRule:
     repeated = element.get("maxOccurs") == "unbounded"
     shape = types.get(element.attrib["type"])
     if shape is None:
-        return ElementRule(element.attrib["type"], repeated, MappingProxyType({}), MappingProxyType({}))
+        return ElementRule(element.attrib["type"], repeated, {}, {})
     extension = shape.find(f"{_XS}simpleContent/{_XS}extension")
     attributes = {
         attribute.attrib["name"]: AttributeRule(attribute.attrib["type"], attribute.get("use") == "required")
@@ -179,7 +179,7 @@ def _rule(element: ElementTree.Element, types: dict[str, ElementTree.Element]) -
         None if extension is None else extension.attrib["base"],
         repeated,
         _elements(list(shape.iter(f"{_XS}element")), types),
-        MappingProxyType(attributes),
+        attributes,
     )
 
 
