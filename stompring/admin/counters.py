@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -22,16 +22,12 @@ from stompring.session.subscription import AcknowledgedSubscription
 from stompring.settings.model import PermissionType
 
 from .context import AdminContext, Security
-from .json_schema import Field, Fields, Schema, reader, typed
-
-Thing = TypeVar("Thing")
-
-GAUGE, COUNTER = "gauge", "counter"
+from .json_schema import Field, Fields, Schema, Thing, reader, typed
 
 
 @dataclass(frozen=True)
 class Counter(Generic[Thing]):
-    """One number of a thing. ``source`` gives the JSON value, see `Field`; Prometheus gets ``scale`` times as much.
+    """One number of a thing. ``source`` gives the JSON value, see `Field`; Prometheus gets `scale` times as much.
 
     A value of ``None`` is null in JSON, and absent from Prometheus; ``null`` says when that is. ``labels`` distinguish
     counters of one metric, which follow each other. ``description`` is the meaning in JSON where HELP does not fit.
@@ -41,7 +37,6 @@ class Counter(Generic[Thing]):
     metric: str
     help: str
     source: str | Callable[[Thing], Any]
-    scale: float = 1
     labels: Mapping[str, str] = field(default_factory=dict)
     type: str = "integer"  # in JSON
     minimum: int = 0
@@ -54,9 +49,9 @@ class Counter(Generic[Thing]):
         return reader(self.source)
 
     @property
-    def kind(self) -> str:
-        """The type of the metric, which its name tells."""
-        return COUNTER if self.metric.endswith("_total") else GAUGE
+    def scale(self) -> float:
+        """The factor from the JSON value to the metric: times in JSON are milliseconds."""
+        return 0.001 if "_seconds" in self.metric else 1
 
     @property
     def schema(self) -> Schema:
@@ -88,7 +83,7 @@ def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Me
     """The families of the counters of one thing that have a value."""
     for metric, alike in groupby(counters, key=attrgetter("metric")):
         group = list(alike)
-        kind = GaugeMetricFamily if group[0].kind == GAUGE else CounterMetricFamily
+        kind = CounterMetricFamily if metric.endswith("_total") else GaugeMetricFamily
         family: Metric = kind(metric, help_text(*group))
         for counter in group:
             value = counter.read(thing)
@@ -212,7 +207,6 @@ QUEUE: tuple[Counter[Queue], ...] = (
         "stompring_queue_oldest_message_age_seconds",
         "Age of the next message to be delivered; 0: no pending message.",
         oldest_message_age,
-        scale=0.001,
         null="Null without a pending message, or if it is on disk and was not read yet.",
         description="Age of the next message to be delivered.",
     ),
@@ -547,7 +541,6 @@ PERSISTENCE: tuple[Counter[AdminContext], ...] = (
             "stompring_store_disk_seconds_total",
             "Time spent writing and syncing batches.",
             lambda store: store.writer.disk_seconds * 1000,
-            scale=0.001,
             type="number",
         ),
         Counter(
@@ -766,7 +759,6 @@ BROKER: tuple[Counter[AdminContext], ...] = (
         "stompring_uptime_seconds",
         "Time since the broker started.",
         lambda s: s.broker.clock.steady.now - s.broker.begun,
-        scale=0.001,
     ),
     Counter(
         "connectionCount",

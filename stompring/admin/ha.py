@@ -111,8 +111,6 @@ def show_retention(call: Call) -> Steps:
 ROLE = "stompring_ha_role"
 ROLE_HELP = "1 for the role of this broker. JSON: role."
 
-_SECONDS_AS_MS = 0.001
-
 NO_LOG = "Null without a replicated log."
 NOT_ANSWERED = "Null without a replicated log, and until its engine has answered."
 NOT_ACTIVE = "Null without a replicated log, and on a standby."
@@ -135,7 +133,6 @@ HA: tuple[Counter[NodeStatus], ...] = (
         "stompring_ha_lag_seconds",
         "Time by which this standby is behind the log.",
         lambda s: round(s.lag_seconds * 1000),
-        scale=_SECONDS_AS_MS,
     ),
     Counter(
         "missingEntries",
@@ -162,7 +159,6 @@ HA: tuple[Counter[NodeStatus], ...] = (
         "stompring_ha_append_seconds_total",
         "Time that these appends have taken.",
         lambda s: round(s.append_seconds * 1000),
-        scale=_SECONDS_AS_MS,
     ),
     Counter(
         "appendedBytes",
@@ -182,55 +178,41 @@ HA: tuple[Counter[NodeStatus], ...] = (
         "Times that this process became active.",
         "takeovers",
     ),
-    Counter(
-        "lastTakeover",
-        "stompring_ha_last_takeover_timestamp_seconds",
-        "When this process became active.",
-        "last_takeover.time",
-        scale=_SECONDS_AS_MS,
-        null=NOT_ACTIVE,
-    ),
-    Counter(
-        "lastTakeoverDuration",
-        "stompring_ha_last_takeover_duration_seconds",
-        "Time from the claim of the log to open listeners.",
-        lambda s: (
-            None
-            if s.last_takeover is None or s.last_takeover.seconds is None
-            else round(s.last_takeover.seconds * 1000)
+    *of_part(
+        "last_takeover",
+        NOT_ACTIVE,
+        Counter(
+            "lastTakeover",
+            "stompring_ha_last_takeover_timestamp_seconds",
+            "When this process became active.",
+            "time",
         ),
-        scale=_SECONDS_AS_MS,
-        null=NOT_ACTIVE,
+        Counter(
+            "lastTakeoverDuration",
+            "stompring_ha_last_takeover_duration_seconds",
+            "Time from the claim of the log to open listeners.",
+            lambda takeover: None if takeover.seconds is None else round(takeover.seconds * 1000),
+        ),
     ),
-    Counter(
-        "logEntries",
-        "stompring_ha_log_entries",
-        "Entries in the log.",
-        "log.entries",
-        null=NOT_ANSWERED,
-    ),
-    Counter(
-        "logSize",
-        "stompring_ha_log_bytes",
-        "Size of the log, in bytes.",
-        "log.bytes",
-        null=NOT_ANSWERED,
-    ),
-    Counter(
-        "logMaxSize",
-        "stompring_ha_log_max_bytes",
-        "Limit of the log in bytes; -1: no limit.",
-        "log.max_bytes",
-        minimum=-1,
-        null=NOT_ANSWERED,
-    ),
-    Counter(
-        "logHealthy",
-        "stompring_ha_log_healthy",
-        "1 while enough nodes of the engine answer to store entries.",
-        "log.healthy",
-        type="boolean",
-        null=NOT_ANSWERED,
+    *of_part(
+        "log",
+        NOT_ANSWERED,
+        Counter("logEntries", "stompring_ha_log_entries", "Entries in the log.", "entries"),
+        Counter("logSize", "stompring_ha_log_bytes", "Size of the log, in bytes.", "bytes"),
+        Counter(
+            "logMaxSize",
+            "stompring_ha_log_max_bytes",
+            "Limit of the log in bytes; -1: no limit.",
+            "max_bytes",
+            minimum=-1,
+        ),
+        Counter(
+            "logHealthy",
+            "stompring_ha_log_healthy",
+            "1 while enough nodes of the engine answer to store entries.",
+            "healthy",
+            type="boolean",
+        ),
     ),
 )
 

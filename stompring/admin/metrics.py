@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import twisted
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -25,11 +25,9 @@ from stompring.replication.role import Role
 
 from .api import Answer, Call, Parameter, Response, route, view_broker
 from .context import ITEMS_PER_STEP, AdminContext
-from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
+from .counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE, Counter, families_of, help_text
 from .ha import ha_families
-from .json_schema import TEXT
-
-Thing = TypeVar("Thing")
+from .json_schema import TEXT, Thing
 
 #: Sample lines per piece: about 64 KiB, which a transport buffers before it pauses its producer.
 LINES_PER_PIECE = 500
@@ -47,25 +45,19 @@ def escape_label(value: str) -> str:
     return value
 
 
-def help_and_type_lines(counter: Counter[Any], openmetrics: bool) -> str:
-    """The HELP and TYPE lines of a family. OpenMetrics names a counter without its ``_total``."""
-    name, kind = counter.metric, counter.kind
-    if openmetrics and kind == COUNTER:
-        name = name.removesuffix("_total")
-    return f"# HELP {name} {help_text(counter)}\n# TYPE {name} {kind}\n"
-
-
 def families(
     counters: Sequence[Counter[Thing]],
+    wanted: frozenset[str],
     things: Iterable[Thing],
     labels: Callable[[Thing], str],
     openmetrics: bool,
 ) -> Iterator[bytes]:
-    """All families, each with the samples of all things together, as the formats require.
+    """All families, or those that are ``wanted``, each with the samples of all things together, as the formats require.
 
     All things are read first, each at once, so that the numbers of one thing are consistent; things that are deleted
     meanwhile do no harm. Then the lines are written.
     """
+    counters = [counter for counter in counters if not wanted or counter.metric in wanted]
     if not counters:
         return
     reads = [counter.read for counter in counters]
@@ -75,7 +67,11 @@ def families(
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield PAUSE
     for column, counter in enumerate(counters):
-        yield help_and_type_lines(counter, openmetrics).encode()
+        name = counter.metric
+        kind = "counter" if name.endswith("_total") else "gauge"
+        if openmetrics:  # it names a counter without its _total
+            name = name.removesuffix("_total")
+        yield f"# HELP {name} {help_text(counter)}\n# TYPE {name} {kind}\n".encode()
         for start in range(0, len(rows), LINES_PER_PIECE):
             yield _lines(counter, column, rows[start : start + LINES_PER_PIECE])
 
@@ -198,19 +194,15 @@ def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool)
     yield encode(registry.restricted_registry(wanted) if wanted else registry).removesuffix(b"# EOF\n")
     directory = call.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
-    yield from families(_selected(ADDRESS, wanted), addresses, address_labels, openmetrics)
+    yield from families(ADDRESS, wanted, addresses, address_labels, openmetrics)
     yield b""
     queues = [queue for queue in directory.queues.values() if queue.address.settings.enable_metrics]
-    yield from families(_selected(QUEUE, wanted), queues, queue_labels, openmetrics)
+    yield from families(QUEUE, wanted, queues, queue_labels, openmetrics)
     bridges = list(call.context.bridges.by_name.values())
     if bridges:
-        yield from families(_selected(BRIDGE, wanted), bridges, bridge_labels, openmetrics)
+        yield from families(BRIDGE, wanted, bridges, bridge_labels, openmetrics)
     if openmetrics:
         yield b"# EOF\n"
-
-
-def _selected(counters: tuple[Counter, ...], wanted: frozenset[str]) -> list[Counter]:  # type: ignore[type-arg]
-    return [counter for counter in counters if not wanted or counter.metric in wanted]
 
 
 def address_labels(address: Address) -> str:
