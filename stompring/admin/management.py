@@ -15,12 +15,13 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
 from time import perf_counter
+from types import NoneType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -42,7 +43,7 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType, camel_case
 
 from . import addresses, broker, queues
-from .api import Answer, Call, Query, Routes, encode, synced
+from .api import Answer, Call, Query, Routes, Steps, encode, synced
 from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
 from .http import admin_routes
 from .json_schema import Fields, JsonObject
@@ -50,9 +51,6 @@ from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
 #: The result of an operation without one: the reply has no body.
 NOTHING = object()
-
-#: Steps of an operation: at each ``yield`` the reactor does other work, a Deferred is awaited. The result is JSON.
-Steps = Generator[Any, None, Any]
 
 #: Kinds of resources; their names are ``broker``, ``queue.NAME`` and so on.
 KINDS = ("broker", "address", "queue", "acceptor", "divert", "bridge")
@@ -84,8 +82,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.kind == "acceptor" and self.name not in self.context.acceptors:
             raise NotFound(f"Acceptor {self.name} does not exist")
-        if self.kind in ("queue", "address"):
-            self._thing()
+        self._thing()
 
     @property
     def directory(self) -> Directory:
@@ -176,13 +173,9 @@ def _field(name: str) -> Callable[[Target], Any]:
     return lambda t: t.field(name)
 
 
-def _names(operation: str) -> Callable[[Target], Any]:
+def _names(operation: str, target: Target) -> Steps:
     """The names of all that a list has."""
-
-    def read(target: Target) -> Steps:
-        return [item["name"] for item in (yield from target.all_of(operation))]
-
-    return read
+    return [item["name"] for item in (yield from target.all_of(operation))]
 
 
 def _as_json(value: object) -> str:
@@ -257,8 +250,8 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "AcceptorsAsJSON": _acceptors,
         "Connectors": lambda t: [],
         "ConnectorsAsJSON": lambda t: "[]",
-        "DivertNames": _names("listDiverts"),
-        "BridgeNames": _names("listBridges"),
+        "DivertNames": partial(_names, "listDiverts"),
+        "BridgeNames": partial(_names, "listBridges"),
         "Status": lambda t: _as_json(
             {
                 "server": {
@@ -347,17 +340,17 @@ class Operation(NamedTuple):
     def accepts(self, values: list[Any]) -> bool:
         """Whether it takes these values."""
         return len(values) == len(self.parameters) and all(
-            LETTERS[letter][1](value) for letter, value in zip(self.parameters, values, strict=True)
+            type(value) in LETTERS[letter][1] for letter, value in zip(self.parameters, values, strict=True)
         )
 
 
-#: The letters of parameters: how an error names the type, and whether a parameter takes a value.
-LETTERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "n": ("text", lambda value: isinstance(value, str)),
-    "s": ("text or null", lambda value: isinstance(value, str | None)),
-    "i": ("number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "b": ("boolean", lambda value: isinstance(value, bool)),
-    "o": ("object", lambda value: isinstance(value, dict | None)),
+#: The letters of parameters: how an error names the type, and the types of the values from JSON that it takes.
+LETTERS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "n": ("text", (str,)),
+    "s": ("text or null", (str, NoneType)),
+    "i": ("number", (int,)),
+    "b": ("boolean", (bool,)),
+    "o": ("object", (dict, NoneType)),
 }
 
 #: The operations of each kind of resource, by name.
@@ -437,12 +430,14 @@ PARAMETERS: Mapping[str, tuple[str, Members]] = {
     **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID", "queue")},
     **{name: ("s", _member(name)) for name in ("routingType", "user")},
     **{name: ("i", _member(name)) for name in ("maxConsumers", "priority", "page", "size")},
-    **{name: ("b", _member(name)) for name in ("durable", "purgeOnNoConsumers", "exclusive", "force")},
+    **{
+        name: ("b", _member(name))
+        for name in ("durable", "purgeOnNoConsumers", "exclusive", "force", "createAddress")
+    },
     "newPassword": ("s", _member("password")),
     "roles": ("s", lambda text: {} if text is None else {"roles": _words(text)}),
     "routingTypes": ("s", lambda text: {"routingTypes": _words(text)} if _words(text) else {}),
     "newRoutingTypes": ("s", lambda text: {"routingTypes": _words(text)}),
-    "createAddress": ("b", lambda create: {"createAddress": create}),
     "group": ("s", lambda group: {"group": group}),
     "filter": ("s", _filter("filter")),
     "nameOrAll": ("s", _filter("name")),
@@ -1012,32 +1007,20 @@ def _host(peer: str) -> str:
 # ---- connections
 
 
-def _close(target: Target, connections: Iterable[str]) -> Steps:
+def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
+    """Close the connections in a list whose ``field`` has this value; ``host`` is the host of their remote address."""
+    of_host = field == "host"
+    found = yield from target.all_of(route, **({} if of_host else {field: value}))
     closed = False
-    for number in set(connections):
+    for number in {
+        each["connectionID"] for each in found if not of_host or _host(each["remoteAddress"]) == value
+    }:
         closed = (yield from _whether(target.call("closeConnection", id=number))) or closed
     return closed
 
 
-@operation("broker", "closeConnectionsForAddress", "n", changes=True)
-def close_connections_for_address(target: Target, host: str) -> Steps:
-    found = yield from target.all_of("listConnections")
-    return (
-        yield from _close(
-            target, [each["connectionID"] for each in found if _host(each["remoteAddress"]) == host]
-        )
-    )
-
-
-def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
-    return (
-        yield from _close(
-            target, [each["connectionID"] for each in (yield from target.all_of(route, **{field: value}))]
-        )
-    )
-
-
 for _name, _route, _sought in (
+    ("closeConnectionsForAddress", "listConnections", "host"),
     ("closeConnectionWithID", "listConnections", "connectionID"),
     ("closeConnectionsForUser", "listConnections", "user"),
     ("closeConsumerConnectionsForAddress", "listConsumers", "address"),
@@ -1124,7 +1107,15 @@ class ManagementRequests:
         except Refused as refused:
             error = str(refused)
             if isinstance(refused, PermissionRejected):
-                exchange.notify_violation(refused)
+                self._context.broker.notifications.notify(
+                    "SECURITY_PERMISSION_VIOLATION",
+                    error,
+                    {"_AMQ_CheckType": refused.permission},
+                    user=request.login.user,
+                    address=refused.address,
+                    connectionID=request.connection,
+                    remoteAddress=request.peer,
+                )
         except Exception:
             log.exception("management request %s failed", exchange.text, extra=exchange.fields)
             error = "Internal error; see the broker's log"
@@ -1224,18 +1215,6 @@ class Exchange:
                 PermissionType.VIEW if views.match(method) else PermissionType.EDIT,
                 f"{settings.management_rbac_prefix}.{self.resource_name}.{method}",
             )
-
-    def notify_violation(self, refused: PermissionRejected) -> None:
-        """Notify that the user lacks the permission for the operation."""
-        self.context.broker.notifications.notify(
-            "SECURITY_PERMISSION_VIOLATION",
-            str(refused),
-            {"_AMQ_CheckType": refused.permission},
-            user=self.request.login.user,
-            address=refused.address,
-            connectionID=self.request.connection,
-            remoteAddress=self.request.peer,
-        )
 
     def log(self, error: str | None) -> None:
         """Write the log line of a change, and notify of it."""
