@@ -103,6 +103,7 @@ from .json_schema import (
     object_of,
     page_of,
     string,
+    string_or_null,
     structure,
     timestamp,
 )
@@ -298,7 +299,7 @@ RECURRENCE = structure(
     {
         "period": integer("Milliseconds between two deliveries."),
         "repeat": integer("Deliveries after the next one; -1: no end.", minimum=-1),
-        "cron": string("Cron expression.", null=True),
+        "cron": string_or_null("Cron expression."),
         "delay": integer("Milliseconds after each time of the cron expression."),
     },
     "How it repeats after its due time; null: once.",
@@ -314,18 +315,17 @@ MESSAGE = object_of(
         "timestamp": timestamp("Time it was sent."),
         "age": integer("Milliseconds since then."),
         "expires": timestamp("Time it expires; 0: never."),
-        "user": string("User who sent it.", null=True),
-        "group": string("Message group.", null=True),
+        "user": string_or_null("User who sent it."),
+        "group": string_or_null("Message group."),
         "deliveryCount": integer("Number of deliveries."),
         "failedAttempts": integer("Deliveries that count towards max-delivery-attempts."),
         "dueTime": timestamp("Due time of a scheduled message.", null=True),
         "recurrence": {**RECURRENCE, "type": ["object", "null"]},
-        "originAddress": string("Original address of a dead letter or an expired message.", null=True),
-        "originQueue": string("Original queue of a dead letter or an expired message.", null=True),
-        "reason": string(
+        "originAddress": string_or_null("Original address of a dead letter or an expired message."),
+        "originQueue": string_or_null("Original queue of a dead letter or an expired message."),
+        "reason": string_or_null(
             "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, management, policy, a "
             "reason that a policy gives, or unknown.",
-            null=True,
         ),
         "size": integer("Memory of the message, in bytes."),
         "headers": {
@@ -506,7 +506,7 @@ def send_one(
                 if rejection.policy is not FullPolicy.DROP:
                     raise Refused(reason)
                 return reason, False
-        yield deferLater(reactor, delay / 1000, lambda: None)
+        yield deferLater(reactor, delay / 1000)
 
 
 def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: Any) -> Steps:
@@ -622,7 +622,7 @@ SENT = object_of(
         "sent": integer("Messages that have entered."),
         "unrouted": integer("How many of these no queue accepted: they are lost, or dead letters."),
         "rejected": integer("Messages that have not entered."),
-        "reason": string("Why the first of these has not; null without one.", null=True),
+        "reason": string_or_null("Why the first of these has not; null without one."),
     },
 )
 HEADERS = {
@@ -861,7 +861,7 @@ def deliver_scheduled(call: Call) -> Steps:
     body=Body(
         {
             "address": string("Address to send to. Required unless queue is given."),
-            "queue": string("The one queue of the address to send to.", null=True),
+            "queue": string_or_null("The one queue of the address to send to."),
             "routingType": keyword(RoutingType, "Routing type of the messages."),
             "headers": HEADERS,
             "body": string("The body, in the encoding given."),
@@ -1054,7 +1054,7 @@ class QueueTask(NamedTuple):
             waited += FULL_INTERVAL
 
     def _pause(self) -> object:
-        return deferLater(self.context.reactor, FULL_INTERVAL, lambda: None)
+        return deferLater(self.context.reactor, FULL_INTERVAL)
 
     def _change(self, change: Change, ref: Reference) -> Iterator[object]:
         """Change one message and count it. Raises `Refused` if the task cannot go on."""
@@ -1107,9 +1107,10 @@ def _answer_when_ended(task: ManagementTask) -> Steps:
     return view(task, TASK_FIELDS)
 
 
-def _task_target(call: Call) -> Target:
+def _start_sending(call: Call, operation: str, *, remove: bool) -> Answer | Steps:
+    """Start a task that sends the messages to the address or the queue in the body."""
     body, queue, kind = call.body, queue_of(call), routing_type(call.body)
-    return publish.move_target(
+    target = publish.move_target(
         queue,
         optional(body, "address"),
         optional(body, "queue"),
@@ -1117,6 +1118,8 @@ def _task_target(call: Call) -> Target:
         permission_check(call),
         call.user,
     )
+    mover = Mover(queue, remove=remove)
+    return _start(call, operation, lambda ref: mover.send(ref, target), target)
 
 
 def _removed_when_ended(task: ManagementTask) -> Steps:
@@ -1146,7 +1149,7 @@ TASK_FIELDS: Fields[ManagementTask] = {
         "operation",
     ),
     "queue": string("Queue of the messages.", "queue"),
-    "user": string("User who started it; null without security.", "user", null=True),
+    "user": string_or_null("User who started it; null without security.", "user"),
     "state": keyword(TaskState, "running, completed, failed or cancelled.", "state"),
     "started": timestamp("Time of the start.", "started"),
     "ended": timestamp("Time of the end; null while it runs.", "ended", null=True),
@@ -1157,8 +1160,8 @@ TASK_FIELDS: Fields[ManagementTask] = {
     ),
     "failed": integer("Messages that could not go where they should; they stay in the queue.", "failed"),
     "total": integer("Messages selected at the start; null if a filter selects them.", "total", null=True),
-    "error": string(
-        "Why the task failed, or why the first message failed; null without an error.", "error", null=True
+    "error": string_or_null(
+        "Why the task failed, or why the first message failed; null without an error.", "error"
     ),
 }
 
@@ -1166,13 +1169,13 @@ TASK = object_of("Task", TASK_FIELDS)
 
 SELECTION: dict[str, Schema] = {
     "messages": array(string("A messageID."), f"Message ids, at most {MAX_IDS}.", maxItems=MAX_IDS),
-    "filter": string("Selector.", null=True),
+    "filter": string_or_null("Selector."),
     "limit": integer("Maximum number of messages to change. -1: no limit.", minimum=-1),
     "wait": boolean("False: answer at once with 202 and the task. Default: true."),
 }
 TARGET = {
     "address": string("Address that the messages go to. Required unless queue is given."),
-    "queue": string("The one queue that they go to.", null=True),
+    "queue": string_or_null("The one queue that they go to."),
     "routingType": keyword(RoutingType, "Routing type of an address or queue that does not exist yet."),
     **SELECTION,
 }
@@ -1200,15 +1203,13 @@ def move_messages(call: Call) -> Answer | Steps:
 
     A full target loses no message: those that are not moved stay.
     """
-    target, mover = _task_target(call), Mover(queue_of(call), remove=True)
-    return _start(call, "move", lambda ref: mover.send(ref, target), target)
+    return _start_sending(call, "move", remove=True)
 
 
 @_task_route("POST /api/v1/queues/{name}/copy", message_copy, Body(TARGET))
 def copy_messages(call: Call) -> Answer | Steps:
     """Copy messages to an address or to a queue."""
-    target, mover = _task_target(call), Mover(queue_of(call), remove=False)
-    return _start(call, "copy", lambda ref: mover.send(ref, target), target)
+    return _start_sending(call, "copy", remove=False)
 
 
 @_task_route(
@@ -1311,7 +1312,7 @@ def purge_queue(call: Call) -> Answer | Steps:
     return _removed_when_ended(task) if wait else _accepted(task)
 
 
-@listing("/api/v1/tasks", view_broker, "tasks", TASK, TASK_FIELDS, searched="queue")
+@listing("/api/v1/tasks", view_broker, "tasks", "Task", TASK_FIELDS, searched="queue")
 def list_tasks(call: Call) -> list[ManagementTask]:
     """List the tasks that run, and the last 100 that have ended."""
     return list(call.context.tasks)
