@@ -51,6 +51,7 @@ from .document import (
     Node,
     References,
     Secret,
+    Values,
     has_known_reference,
     named,
     parents_of,
@@ -597,6 +598,8 @@ SECURITY_FILES: Mapping[str, str | None] = {
 }
 """The files of users, roles and certificates, with their default names."""
 
+DEFAULTS = BrokerConfiguration()
+
 QUEUE_SEPARATOR = "::"
 """Separator of address and queue in ``match``."""
 
@@ -635,8 +638,7 @@ class _CoreReader:
     def configuration(self) -> BrokerConfiguration:
         """The whole configuration."""
         plain, ignored, faults = self._plain, self._ignored, self._faults
-        default = BrokerConfiguration()
-        persistent = plain.get("persistence_enabled", default.persistence_enabled)
+        persistent = plain.get("persistence_enabled", DEFAULTS.persistence_enabled)
         self._read_plugins()
         settings = tuple(self._address_settings(persistent))
         repository = SettingsRepository(settings, self._wildcard, self._markers, defaults_of(persistent))
@@ -645,7 +647,7 @@ class _CoreReader:
         self._check_management()
         _set_memory_defaults(plain)
         plain["journal_retention_directory"] = self._retention()
-        secure = plain.get("security_enabled", default.security_enabled)
+        secure = plain.get("security_enabled", DEFAULTS.security_enabled)
         acceptors = list(self._acceptors(secure))
         warnings = (
             *self._address_limits(repository),
@@ -671,7 +673,7 @@ class _CoreReader:
             security_settings=tuple(self._security_settings()),
             address_settings=settings,
             addresses=tuple(self._addresses(repository)),
-            replicated_log=self._replicated_log(plain.get("name") or default.name),
+            replicated_log=self._replicated_log(plain.get("name") or DEFAULTS.name),
             diverts=self._diverts(),
         )
 
@@ -738,7 +740,7 @@ class _CoreReader:
             if "value" in one.attributes and self._is_new(f"property '{key}'", one, node)
         )
 
-    def _policies(self, setting: Node) -> dict[str, Any]:
+    def _policies(self, setting: Node) -> Values:
         """The policies of an ``<address-setting>``, as values of `AddressSettings`."""
         full = setting.first("address-full-policy")
         known = [*FullPolicy, *self._plugins]
@@ -1117,10 +1119,9 @@ class _CoreReader:
 
     def _check_directories(self) -> None:
         journal, paging = self._core.first("journal-directory"), self._core.first("paging-directory")
-        default = BrokerConfiguration()
         used = (
-            default.journal_directory if journal is None else journal.value,
-            default.paging_directory if paging is None else paging.value,
+            DEFAULTS.journal_directory if journal is None else journal.value,
+            DEFAULTS.paging_directory if paging is None else paging.value,
         )
         declared = paging or journal
         if declared is not None and None not in used and Path(used[0]) == Path(used[1]):
@@ -1186,10 +1187,9 @@ class _CoreReader:
     def _check_management(self) -> None:
         """Requests and notifications have an address of their own each, which is no wildcard."""
         names: dict[str, str] = {}
-        default = BrokerConfiguration()
         for name in ("management-address", "management-notification-address"):
             node = self._core.first(name)
-            value = self._plain.get(snake(name), getattr(default, snake(name)))
+            value = self._plain.get(snake(name), getattr(DEFAULTS, snake(name)))
             declared = node or self._core.first("management-address")
             if node is not None and ("::" in value or Pattern(value, self._wildcard).is_wildcard):
                 self._fault(
@@ -1203,7 +1203,7 @@ class _CoreReader:
             names[value] = name
 
 
-def _contradictions(values: dict[str, Any]) -> Iterator[str]:
+def _contradictions(values: Values) -> Iterator[str]:
     """What is wrong with the attributes of ``<replicated-log>`` together."""
     password = values.get("password")
     if password is not None and "credentials" in values:
@@ -1226,7 +1226,7 @@ def _contradictions(values: dict[str, Any]) -> Iterator[str]:
         yield f"{given[0]} has no effect without TLS: write tls:// in the url"
 
 
-def _set_memory_defaults(plain: dict[str, Any]) -> None:
+def _set_memory_defaults(plain: Values) -> None:
     """The defaults of sizes that are shares of the machine's memory."""
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))
