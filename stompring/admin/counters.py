@@ -5,7 +5,7 @@ They are read on request, from integers that the broker maintains anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -22,7 +22,7 @@ from stompring.session.subscription import AcknowledgedSubscription
 from stompring.settings.model import PermissionType
 
 from .context import AdminContext, Security
-from .json_schema import Field, Fields, Schema, Thing, reader, typed
+from .json_schema import Field, Fields, Schema, Source, Thing, reader, typed
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Counter(Generic[Thing]):
     json: str
     metric: str
     help: str
-    source: str | Callable[[Thing], Any]
+    source: Source[Thing]
     labels: Mapping[str, str] = field(default_factory=dict)
     type: str = "integer"  # in JSON
     minimum: int = 0
@@ -63,7 +63,10 @@ class Counter(Generic[Thing]):
         return typed(self.type, description, "", bool(self.null), bounds)
 
 
-def of_part(part: str, null: str, *counters: Counter[Any]) -> tuple[Counter[Any], ...]:
+Counters = tuple[Counter[Thing], ...]
+
+
+def of_part(part: str, null: str, *counters: Counter[Any]) -> Counters[Any]:
     """Counters of a part, named as in `reader`; without it their values are None, as ``null`` says."""
     read = partial(_read_part, reader(part))
     return tuple(replace(each, source=partial(read, each.read), null=each.null or null) for each in counters)
@@ -93,6 +96,21 @@ def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Me
             yield family
 
 
+def labelled_families(
+    name: str, text: str, labels: str, samples: Iterable[tuple[str | Sequence[str], float]]
+) -> Iterator[Metric]:
+    """A family with a sample for each value of its label, or for the values of its labels; none without samples.
+
+    The names in ``labels`` have spaces between them.
+    """
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(name, text, labels=labels.split())
+    for values, number in samples:
+        family.add_metric((values,) if isinstance(values, str) else values, number)
+    if family.samples:
+        yield family
+
+
 def oldest_message_age(queue: Queue) -> int | None:
     """Milliseconds since the next message to be delivered was sent.
 
@@ -116,7 +134,7 @@ def oldest_age(queue: Queue) -> int | None:
     return max(0, queue.broker.clock.now - min(times)) if times else None
 
 
-QUEUE: tuple[Counter[Queue], ...] = (
+QUEUE: Counters[Queue] = (
     Counter(
         "messageCount",
         "stompring_queue_messages",
@@ -212,7 +230,7 @@ QUEUE: tuple[Counter[Queue], ...] = (
     ),
 )
 
-ADDRESS: tuple[Counter[Address], ...] = (
+ADDRESS: Counters[Address] = (
     Counter(
         "addressSize",
         "stompring_address_size_bytes",
@@ -289,7 +307,7 @@ ADDRESS: tuple[Counter[Address], ...] = (
 )
 
 
-BRIDGE: tuple[Counter[Bridge], ...] = (
+BRIDGE: Counters[Bridge] = (
     Counter(
         "connected",
         "stompring_bridge_connected",
@@ -350,7 +368,7 @@ def consumers_without_credit(context: AdminContext) -> int:
     )
 
 
-LIMITS: tuple[Counter[AdminContext], ...] = (
+LIMITS: Counters[AdminContext] = (
     Counter(
         "globalMaxConnections",
         "stompring_connections_limit",
@@ -476,7 +494,7 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
 
 NO_PERSISTENCE = "Null without persistence."
 
-PERSISTENCE: tuple[Counter[AdminContext], ...] = (
+PERSISTENCE: Counters[AdminContext] = (
     *of_part(
         "disk_monitor.reading",
         NO_PERSISTENCE,
@@ -688,7 +706,7 @@ PERSISTENCE: tuple[Counter[AdminContext], ...] = (
     ),
 )
 
-DIVERT: tuple[Counter[Divert], ...] = (
+DIVERT: Counters[Divert] = (
     Counter(
         "copiedMessageCount",
         "stompring_divert_messages_total",
@@ -742,7 +760,7 @@ def _refusals(permission: PermissionType) -> Counter[Security]:
     )
 
 
-SECURITY: tuple[Counter[AdminContext], ...] = of_part(
+SECURITY: Counters[AdminContext] = of_part(
     "security", "Null without security.", *map(_logins, OUTCOMES), *map(_refusals, PermissionType)
 )
 
@@ -753,7 +771,7 @@ def memory_percentage(context: AdminContext) -> float:
     return round(100 * memory.bytes / memory.max_bytes, 2) if memory.max_bytes > 0 else 0.0
 
 
-BROKER: tuple[Counter[AdminContext], ...] = (
+BROKER: Counters[AdminContext] = (
     Counter(
         "uptime",
         "stompring_uptime_seconds",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from twisted.internet.threads import deferToThreadPool
 
 from stompring.replication.role import Node, NodeStatus, Role, rebuild_percent
@@ -19,7 +19,7 @@ from stompring.store.retention import LakeBacklog, lake_backlogs
 
 from .api import Call, Json, Response, Steps, route, view, view_broker
 from .context import awaited
-from .counters import Counter, families_of, fields_of, of_part
+from .counters import Counter, Counters, families_of, fields_of, labelled_families, of_part
 from .json_schema import (
     Field,
     Fields,
@@ -108,14 +108,11 @@ def show_retention(call: Call) -> Steps:
     }
 
 
-ROLE = "stompring_ha_role"
-ROLE_HELP = "1 for the role of this broker. JSON: role."
-
 NO_LOG = "Null without a replicated log."
 NOT_ANSWERED = "Null without a replicated log, and until its engine has answered."
 NOT_ACTIVE = "Null without a replicated log, and on a standby."
 
-HA: tuple[Counter[NodeStatus], ...] = (
+HA: Counters[NodeStatus] = (
     Counter(
         "lagEntries",
         "stompring_ha_lag_entries",
@@ -220,10 +217,13 @@ HA: tuple[Counter[NodeStatus], ...] = (
 def ha_families(node: Node | None, role: Role) -> Iterator[Metric]:
     """The metrics of a broker in a replicated log, active or standby; without one that of its role."""
     status = None if node is None else node.status()
-    family = GaugeMetricFamily(ROLE, ROLE_HELP, labels=("role",))
-    for each in Role:
-        family.add_metric((each.value,), float(each is (role if status is None else status.role)))
-    yield family
+    own = role if status is None else status.role
+    yield from labelled_families(
+        "stompring_ha_role",
+        "1 for the role of this broker. JSON: role.",
+        "role",
+        [(each.value, float(each is own)) for each in Role],
+    )
     if status is not None:
         yield from families_of(status, HA)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import twisted
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -25,7 +25,17 @@ from stompring.replication.role import Role
 
 from .api import Answer, Call, Parameter, Response, route, view_broker
 from .context import ITEMS_PER_STEP, AdminContext
-from .counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE, Counter, families_of, help_text
+from .counters import (
+    ADDRESS,
+    BRIDGE,
+    BROKER,
+    DIVERT,
+    QUEUE,
+    Counter,
+    families_of,
+    help_text,
+    labelled_families,
+)
 from .ha import ha_families
 from .json_schema import TEXT, Thing
 
@@ -118,43 +128,27 @@ def process_registry(
     return registry
 
 
-def labelled_families(
-    name: str,
-    text: str,
-    labels: Sequence[str],
-    samples: Iterable[tuple[str | Sequence[str], float]],
-) -> Iterator[Metric]:
-    """A family with a sample for each value of its label, or for the values of its labels; none without samples."""
-    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-    family = kind(name, text, labels=labels)
-    for values, number in samples:
-        family.add_metric((values,) if isinstance(values, str) else values, number)
-    if family.samples:
-        yield family
-
-
 def broker_families(context: AdminContext) -> Iterator[Metric]:
     """The families of the broker that have a sample."""
     policies, diverts = context.broker.policies, context.broker.diverts.by_name
     yield from families_of(context, BROKER)
-    hooks = ("policy", "hook")
     yield from labelled_families(
         "stompring_policy_errors_total",
         "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
-        hooks,
+        "policy hook",
         policies.errors.items(),
     )
     yield from labelled_families(
         "stompring_policy_slow_hooks_total",
         "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
-        hooks,
+        "policy hook",
         policies.slow_hooks.items(),
     )
     for counter in DIVERT:
         yield from labelled_families(
             counter.metric,
             help_text(counter),
-            ("divert",),
+            "divert",
             [(name, counter.read(divert)) for name, divert in diverts.items()],
         )
     yield from ha_families(context.node, Role.ACTIVE)
@@ -162,7 +156,7 @@ def broker_families(context: AdminContext) -> Iterator[Metric]:
     yield from labelled_families(
         "stompring_certificate_expiry_timestamp_seconds",
         "Expiry time of the certificate chain of an acceptor.",
-        ("acceptor", "file", "subject"),
+        "acceptor file subject",
         [
             ((acceptor, each.file, each.subject), each.not_after.timestamp())
             for acceptor, each in listeners.identities()
@@ -171,19 +165,19 @@ def broker_families(context: AdminContext) -> Iterator[Metric]:
     yield from labelled_families(
         "stompring_tls_failures_total",
         "Connections closed by a TLS error, most of them in the handshake.",
-        ("acceptor",),
+        "acceptor",
         listeners.tls_failures.items(),
     )
     yield from labelled_families(
         "stompring_proxy_failures_total",
         "Connections closed because their PROXY header is missing, invalid or not allowed.",
-        ("acceptor",),
+        "acceptor",
         listeners.proxy_failures.items(),
     )
     yield from labelled_families(
         "stompring_refusals_total",
         "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
-        ("limit",),
+        "limit",
         context.broker.rejections.counts.items(),
     )
 
