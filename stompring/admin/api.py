@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import cached_property, wraps
 from http import HTTPStatus
 from io import BytesIO
+from itertools import pairwise
 from operator import itemgetter
 from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar
@@ -61,11 +62,9 @@ Steps = Generator[Any, None, Any]
 class Problem(Refused):
     """A rejection with headers and with more members of the problem document."""
 
-    def __init__(
-        self, status: int, reason: str, headers: Mapping[str, str] | None = None, **members: object
-    ) -> None:
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] = {}, **members: object) -> None:
         super().__init__(reason, status)
-        self.headers = headers or {}
+        self.headers = headers
         self.members = members
 
 
@@ -79,9 +78,9 @@ def encode(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = {}) -> Answer:
     """An answer of one JSON value."""
-    return Answer(encode(value), status, headers=headers or {})
+    return Answer(encode(value), status, headers=headers)
 
 
 #: Seconds after which a change that is not synced to disk is answered with an error.
@@ -497,8 +496,7 @@ def route(
     line, the description, which follows ``description``.
     """
     method, path = where.split(" ")
-    if "{name}" in path and not any(each.name == "name" for each in parameters):
-        parameters = (NAME, *parameters)
+    in_path = [IN_PATH.get(kind, NAME) for kind, part in pairwise(path.split("/")) if part.startswith("{")]
 
     def make(handler: Handler) -> Route:
         def answer(call: Call) -> Answer | Steps:
@@ -515,7 +513,7 @@ def route(
             " ".join(summary.split()),
             " ".join((*description.split(), *rest.split())),
             {each.status or (204 if each.schema is None else 200): each for each in responses},
-            parameters,
+            (*in_path, *parameters),
             **more,
         )
 
@@ -563,6 +561,18 @@ PAGE_SIZE = 200
 MAX_PAGE_SIZE = 1000
 
 NAME = Parameter("name", "A name, percent-encoded: / is %2F.", where="path")
+MESSAGE_ID = Parameter(
+    "id", "The messageID, or its part after the dash.", where="path", component="messageID"
+)
+
+#: The parts of paths that are no plain names, by the segment before them.
+IN_PATH = {
+    "messages": MESSAGE_ID,
+    "scheduled": MESSAGE_ID,
+    "tasks": Parameter("id", "The taskID.", where="path", component="taskID"),
+    "connections": Parameter("id", "The connectionID.", where="path", component="connectionID"),
+    "loggers": Parameter("name", "Name of the logger, or root.", where="path", component="loggerName"),
+}
 PAGE = Parameter("page", "Number of the page, from 1.", {"type": "integer", "minimum": 1, "default": 1})
 SIZE = Parameter(
     "size",

@@ -20,7 +20,6 @@ from .api import (
     Call,
     Json,
     Listed,
-    Parameter,
     Response,
     edit_broker,
     listing,
@@ -225,7 +224,6 @@ def session_of(call: Call) -> Session:
 CONNECTION_DETAIL = object_of(
     "ConnectionDetail", {**FIELDS, "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}
 )
-CONNECTION_ID = Parameter("id", "The connectionID.", where="path", component="connectionID")
 
 
 @listing("/api/v1/consumers", view_broker, "consumers", "Consumer", CONSUMER_FIELDS, searched="queue")
@@ -259,7 +257,6 @@ def list_connections(call: Call) -> list[Session]:
     "GET /api/v1/connections/{id}",
     view_broker,
     Response("The connection.", CONNECTION_DETAIL),
-    parameters=(CONNECTION_ID,),
 )
 def show_connection(call: Call) -> Json:
     """Show one connection."""
@@ -276,7 +273,6 @@ def show_connection(call: Call) -> Json:
     "DELETE /api/v1/connections/{id}",
     edit_broker,
     Response("The connection is closed."),
-    parameters=(CONNECTION_ID,),
 )
 def close_connection(call: Call) -> None:
     """Close a connection; the client gets an ERROR."""

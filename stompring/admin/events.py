@@ -32,7 +32,7 @@ from .api import (
     view_broker,
     view_queue,
 )
-from .connections import CONNECTION_ID, session_of
+from .connections import session_of
 from .json_schema import Component, JsonObject, Schema, array, integer, string, structure, timestamp
 from .queues import queue_of
 from .sampler import (
@@ -168,7 +168,7 @@ def show_address_history(call: Call) -> Json:
     "GET /api/v1/connections/{id}/history",
     view_broker,
     _response(CONNECTION_RATES, CONNECTION_GAUGES),
-    parameters=(CONNECTION_ID, *HISTORY),
+    parameters=HISTORY,
 )
 def show_connection_history(call: Call) -> Json:
     """Show rates and gauges of a connection over time.

@@ -343,12 +343,6 @@ MESSAGE = object_of(
 )
 MESSAGES = page_of(MESSAGE)
 
-MESSAGE_ID = Parameter(
-    "id",
-    "The messageID, or its part after the dash.",
-    where="path",
-    component="messageID",
-)
 BROWSE_SIZE = Parameter(
     "size",
     "Maximum number of messages per page. Default and maximum: management-browse-page-size of the address.",
@@ -753,7 +747,7 @@ def list_messages(call: Call) -> Steps:
     "GET /api/v1/queues/{name}/messages/{id}",
     browse_queue,
     Response("The message.", MESSAGE),
-    parameters=(MESSAGE_ID, WHOLE_BODY_LENGTH, BODY_OFFSET, BODY_FORMAT),
+    parameters=(WHOLE_BODY_LENGTH, BODY_OFFSET, BODY_FORMAT),
 )
 def show_message(call: Call) -> Steps:
     """Show one message."""
@@ -767,7 +761,6 @@ def show_message(call: Call) -> Steps:
     "GET /api/v1/queues/{name}/messages/{id}/body",
     browse_queue,
     Response("The bytes of the body.", TEXT, (OCTETS,), headers=("Content-Disposition",)),
-    parameters=(MESSAGE_ID,),
 )
 def show_message_body(call: Call) -> Steps:
     """Download the body of a message as it is."""
@@ -789,7 +782,6 @@ def show_message_body(call: Call) -> Steps:
     "DELETE /api/v1/queues/{name}/messages/{id}",
     edit_queue,
     Response("The message is removed."),
-    parameters=(MESSAGE_ID,),
     errors=CONFLICT,
 )
 def remove_message(call: Call) -> Steps:
@@ -836,7 +828,6 @@ def list_scheduled(call: Call) -> Steps:
     "DELETE /api/v1/queues/{name}/scheduled/{id}",
     edit_queue,
     Response("The message is cancelled."),
-    parameters=(MESSAGE_ID,),
 )
 def cancel_scheduled(call: Call) -> Steps:
     """Cancel a scheduled message with all repetitions; it counts as acknowledged."""
@@ -847,7 +838,6 @@ def cancel_scheduled(call: Call) -> Steps:
     "POST /api/v1/queues/{name}/scheduled/{id}/deliver",
     edit_queue,
     Response("The message is due."),
-    parameters=(MESSAGE_ID,),
 )
 def deliver_scheduled(call: Call) -> Steps:
     """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues."""
@@ -1189,8 +1179,6 @@ DONE = (
     Response("The task, which runs; with wait: false.", TASK, headers=("Location",), status=202),
 )
 
-TASK_ID = Parameter("id", "The taskID.", where="path", component="taskID")
-
 
 def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable[[Handler], Route]:
     """The route of a task that changes the selected messages."""
@@ -1318,7 +1306,7 @@ def list_tasks(call: Call) -> list[ManagementTask]:
     return list(call.context.tasks)
 
 
-@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,))
+@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK))
 def show_task(call: Call) -> Json:
     """Show one task."""
     return view(call.context.tasks.find(call.names["id"]), TASK_FIELDS)
@@ -1328,7 +1316,6 @@ def show_task(call: Call) -> Json:
     "DELETE /api/v1/tasks/{id}",
     edit_task,
     Response("The task ends after its present slice."),
-    parameters=(TASK_ID,),
     errors=CONFLICT,
 )
 def cancel_task(call: Call) -> None:

@@ -39,7 +39,6 @@ from .api import (
     Body,
     Call,
     Json,
-    Parameter,
     Response,
     edit_broker,
     invalid,
@@ -389,14 +388,6 @@ def loggers() -> dict[str, logging.Logger]:
     return {name: logging.getLogger(None if name == ROOT else name) for name in (ROOT, *found, *PACKAGES)}
 
 
-LOGGER_NAME = Parameter(
-    "name",
-    "Name of the logger, or root.",
-    where="path",
-    component="loggerName",
-)
-
-
 @route("GET /api/v1/queues/{name}/settings", view_queue, SETTINGS)
 def show_queue_settings(call: Call) -> Json:
     """Show the attributes of a queue and where each value comes from.
@@ -436,7 +427,6 @@ def list_loggers(call: Call) -> list[logging.Logger]:
     "PATCH /api/v1/loggers/{name}",
     edit_broker,
     Response("The changed logger.", object_of("Logger", LOGGER_FIELDS)),
-    parameters=(LOGGER_NAME,),
     body=Body(
         {"level": string_or_null("New level; null: that of its parent.", enum=[*LEVELS, None])},
         ("level",),
