@@ -334,8 +334,12 @@ class Operation(NamedTuple):
     name: str
     parameters: str
     function: Function
-    changes: bool
     secret: frozenset[int] = frozenset()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something, which its name tells."""
+        return not self.name.startswith(("get", "is", "count", "list", "browse"))
 
     def accepts(self, values: list[Any]) -> bool:
         """Whether it takes these values."""
@@ -358,7 +362,7 @@ OPERATIONS: dict[str, dict[str, list[Operation]]] = {kind: {} for kind in KINDS}
 
 
 def operation(
-    kinds: str, name: str, *signatures: str, changes: bool = False, secret: tuple[int, ...] = ()
+    kinds: str, name: str, *signatures: str, secret: tuple[int, ...] = ()
 ) -> Callable[[Function], Function]:
     """Register a function as an operation with these signatures; further calls add signatures."""
 
@@ -366,7 +370,7 @@ def operation(
         for kind in kinds.split():
             for signature in signatures or ("",):
                 OPERATIONS[kind].setdefault(name, []).append(
-                    Operation(name, signature, function, changes, frozenset(secret))
+                    Operation(name, signature, function, frozenset(secret))
                 )
         return function
 
@@ -385,7 +389,7 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
         and not values
         and (kind in ("divert", "bridge") or getter in attribute_names(kind))
     ):
-        return Operation(name, "", lambda target: target.attribute(getter), False)
+        return Operation(name, "", lambda target: target.attribute(getter))
     if not signatures:
         raise Refused(
             with_suggestion(f"{_article(kind)} has no operation {name[:100]!r}", name, list(OPERATIONS[kind]))
@@ -459,7 +463,6 @@ def forward(
     route: str,
     result: Callable[[Any], Any],
     *signatures: str,
-    changes: bool = True,
     every: bool = False,
     secret: tuple[int, ...] = (),
     **fixed: object,
@@ -484,7 +487,7 @@ def forward(
             return result((yield from call(route, **given)))
 
         letters = "".join(letter for letter, _ in parameters)
-        operation(kinds, name, letters, changes=changes, secret=secret)(run)
+        operation(kinds, name, letters, secret=secret)(run)
 
 
 def _void(answer: object) -> object:
@@ -600,7 +603,7 @@ on_broker(
 on_broker("createAddress", "createAddress", _address_text, "name routingTypes")
 on_broker("updateAddress", "changeAddress", _address_text, "name newRoutingTypes")
 on_broker("deleteAddress", "deleteAddress", _void, "name", "name force")
-on_broker("getAddressInfo", "address", _address_text, "name", changes=False)
+on_broker("getAddressInfo", "address", _address_text, "name")
 on_broker("reloadConfigurationFile", "reload", _void)
 on_broker(
     "addUser",
@@ -663,14 +666,13 @@ def _maps_with_bodies(page: JsonObject) -> list[JsonObject]:
 
 
 for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(page)))):
-    on_queue(f"listScheduledMessages{_ending}", "listScheduled", _result, changes=False, bodyLimit=0)
+    on_queue(f"listScheduledMessages{_ending}", "listScheduled", _result, bodyLimit=0)
     # as in Artemis, a list with a filter has no scheduled and no delivering messages
     on_queue(
         f"listMessages{_ending}",
         "listMessages",
         _result,
         "filter",
-        changes=False,
         bodyLimit=0,
         state="pending",
     )
@@ -682,7 +684,6 @@ on_queue(
     "filter",
     "page size",
     "page size filter",
-    changes=False,
     state="pending",
 )
 
@@ -724,7 +725,7 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
     return _as_json(groups)
 
 
-@operation("queue", "removeMessage", "i", changes=True)
+@operation("queue", "removeMessage", "i")
 def remove_message(target: Target, number: int) -> Steps:
     return _whether(target.call("removeMessage", id=str(number)))
 
@@ -740,7 +741,7 @@ def _whether(steps: Steps) -> Steps:
     return True
 
 
-@operation("queue address", "sendMessage", "oisbss", "oisbssb", changes=True, secret=(2, 5))
+@operation("queue address", "sendMessage", "oisbss", "oisbssb", secret=(2, 5))
 def send_message(
     target: Target,
     headers: JsonObject | None,
@@ -774,7 +775,7 @@ def send_message(
 # ---- operations on queues and addresses
 
 
-@operation("address", "purge", changes=True)
+@operation("address", "purge")
 def purge_address(target: Target) -> Steps:
     removed = 0
     for name in list(target.address.queues):
@@ -799,7 +800,7 @@ def _attributes(text: str | None) -> JsonObject:
     return body
 
 
-@operation("broker", "createQueue", "n", "nb", changes=True)
+@operation("broker", "createQueue", "n", "nb")
 def create_queue(target: Target, text: str | None, ignore_if_exists: bool = False) -> Steps:
     body = _attributes(text)
     if ignore_if_exists and body["name"] in target.directory.queues:
@@ -807,7 +808,7 @@ def create_queue(target: Target, text: str | None, ignore_if_exists: bool = Fals
     return _attributes_as_json((yield from target.call("createQueue", **body)))
 
 
-@operation("broker", "updateQueue", "n", changes=True)
+@operation("broker", "updateQueue", "n")
 def update_queue(target: Target, text: str | None) -> Steps:
     body = _attributes(text)
     queue = target.directory.queue(body["name"])
@@ -816,7 +817,7 @@ def update_queue(target: Target, text: str | None) -> Steps:
     return _attributes_as_json((yield from target.call("changeQueue", **body)))
 
 
-@operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
+@operation("broker", "destroyQueue", "n", "nb", "nbb")
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
     address = as_address(target.directory.queue(name).address)
     yield from target.call("deleteQueue", name=name, force=force)
@@ -975,7 +976,7 @@ _CONSUMERS = _objects(
 )
 
 
-listed = partial(on_broker, every=True, changes=False)
+listed = partial(on_broker, every=True)
 listed("getQueueNames", "listQueues", _column("name"), "routingTypeOrAll")
 listed("listConnectionIDs", "listConnections", _column("connectionID"))
 listed("listConnectionsAsJSON", "listConnections", _CONNECTIONS)
@@ -984,7 +985,7 @@ listed("listSessionsAsJSON", "listConnections", _SESSIONS, "connectionID")
 listed("listAllSessionsAsJSON", "listConnections", _SESSIONS)
 listed("listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
 listed("listConsumersAsJSON", "listConsumers", _CONSUMERS, "connectionID")
-on_queue("listConsumersAsJSON", "listQueueConsumers", _CONSUMERS, every=True, changes=False)
+on_queue("listConsumersAsJSON", "listQueueConsumers", _CONSUMERS, every=True)
 listed(
     "listUser",
     "listUsers",
@@ -1025,7 +1026,7 @@ for _name, _route, _sought in (
     ("closeConnectionsForUser", "listConnections", "user"),
     ("closeConsumerConnectionsForAddress", "listConsumers", "address"),
 ):
-    operation("broker", _name, "n", changes=True)(partial(_close_all, _route, _sought))
+    operation("broker", _name, "n")(partial(_close_all, _route, _sought))
 
 
 log = logging.getLogger(__name__)

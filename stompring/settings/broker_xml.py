@@ -287,7 +287,7 @@ class Inclusion:
         self._folder = Path(file).parent.resolve()
 
     def resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
-        """Include in the tree below ``root``, the root element of ``file``, the last of the files ``above`` it."""
+        """Include in the tree below ``root``, the root element of ``file``. ``above``: the real paths down to it."""
         for element in list(root.iter(f"{{{_XINCLUDE}}}*")):
             name, parent = etree.QName(element).localname, element.getparent()
             line = _line(element) if len(above) == 1 else Line(_line(element), str(file))
