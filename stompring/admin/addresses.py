@@ -62,6 +62,7 @@ from .json_schema import (
     integer,
     object_of,
     string,
+    string_or_null,
     structure,
     timestamp,
 )
@@ -148,7 +149,6 @@ def set_paused(address: Address, paused: bool) -> None:
 
 SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}
 
-ADDRESS_SCHEMA = object_of("Address", FIELDS)
 ADDRESS_DETAIL = object_of(
     "AddressDetail",
     {
@@ -162,7 +162,7 @@ ADDRESS_DETAIL = object_of(
 )
 
 
-@listing("/api/v1/addresses", view_broker, "addresses", ADDRESS_SCHEMA, FIELDS)
+@listing("/api/v1/addresses", view_broker, "addresses", "Address", FIELDS)
 def list_addresses(call: Call) -> list[Address]:
     """List addresses."""
     return [a for a in call.directory.addresses.values() if not is_internal(a.name)]
@@ -253,7 +253,7 @@ TRANSFORMER = structure(
     {
         "addHeaders": array(HEADER, "Headers that are set on the copies."),
         "removeHeaders": array(TEXT, "Headers that the copies do not have."),
-        "policy": string("Broker-plugin that decides about the headers; null: none.", null=True),
+        "policy": string_or_null("Broker-plugin that decides about the headers; null: none."),
     }
 )
 
@@ -277,7 +277,7 @@ DIVERT_FIELDS: Fields[Divert] = {
     "forwardingAddresses": array(
         TEXT, "Addresses that get the copies.", lambda d: list(d.configuration.forwarding_address)
     ),
-    "filter": string("Selector of the messages; null: all.", "configuration.filter", null=True),
+    "filter": string_or_null("Selector of the messages; null: all.", "configuration.filter"),
     "exclusive": boolean("Whether its messages do not enter the queues of their address.", "exclusive"),
     "routingType": Field(
         {"enum": [str(kind) for kind in ComponentRoutingType], "description": "Routing type of the copies."},
@@ -290,38 +290,32 @@ DIVERT_FIELDS: Fields[Divert] = {
     ),
 }
 
-DIVERT_SCHEMA = object_of("Divert", DIVERT_FIELDS)
-
-
-STATE = {"enum": [str(state) for state in BridgeState]}
-
 BRIDGE_FIELDS: Fields[Bridge] = {
     "name": string("Name of the bridge.", "name"),
     "queue": string("Queue whose messages are forwarded.", "configuration.queue_name"),
-    "forwardingAddress": string(
+    "forwardingAddress": string_or_null(
         "Destination at the remote broker; null: the address of each message.",
         "configuration.forwarding_address",
-        null=True,
     ),
-    "filter": string("Selector of what is forwarded.", "configuration.filter", null=True),
+    "filter": string_or_null("Selector of what is forwarded.", "configuration.filter"),
     "state": Field(
         {
-            **STATE,
+            "enum": [str(state) for state in BridgeState],
             "description": "CONNECTED as soon as one of its connections is. WAITING: for the next attempt to connect. "
             "STOPPING: for confirmations. FAILED: the attempts are used up.",
         },
         lambda b: str(b.state),
     ),
     "paused": boolean("Whether no messages are taken from the queue.", "paused"),
-    "remote": string("Host and port of the remote broker in use, or tried last.", "remote", null=True),
-    "remoteServer": string("The server header of the remote broker, while connected.", "server", null=True),
+    "remote": string_or_null("Host and port of the remote broker in use, or tried last.", "remote"),
+    "remoteServer": string_or_null("The server header of the remote broker, while connected.", "server"),
     "connectors": array(
         TEXT,
         "Host and port of each connector, in the order in which they are tried.",
         lambda b: [each.remote for each in b.configuration.connectors],
     ),
     **fields_of(BRIDGE),
-    "lastError": string("The last fault.", "last_error", null=True),
+    "lastError": string_or_null("The last fault.", "last_error"),
     "lastErrorTime": timestamp("Time of the last fault.", lambda b: b.last_error_time or None, null=True),
 }
 
@@ -333,15 +327,14 @@ def _changed(call: Call, change: Callable[[Bridge], object]) -> Json:
     return view(bridge, BRIDGE_FIELDS)
 
 
-BRIDGE_SCHEMA = object_of("Bridge", BRIDGE_FIELDS)
-THE_BRIDGE = Response("The bridge.", BRIDGE_SCHEMA)
+THE_BRIDGE = Response("The bridge.", object_of("Bridge", BRIDGE_FIELDS))
 
 
 @listing(
     "/api/v1/diverts",
     view_broker,
     "diverts",
-    DIVERT_SCHEMA,
+    "Divert",
     DIVERT_FIELDS,
     unfiltered=("transformer", "forwardingAddresses"),
 )
@@ -350,13 +343,13 @@ def list_diverts(call: Call) -> list[Divert]:
     return list(call.context.broker.diverts.by_name.values())
 
 
-@route("GET /api/v1/diverts/{name}", view_broker, Response("The divert.", DIVERT_SCHEMA))
+@route("GET /api/v1/diverts/{name}", view_broker, Response("The divert.", object_of("Divert", DIVERT_FIELDS)))
 def show_divert(call: Call) -> Json:
     """Show one divert."""
     return view(named(call, call.context.broker.diverts.by_name, "Divert"), DIVERT_FIELDS)
 
 
-@listing("/api/v1/bridges", view_broker, "bridges", BRIDGE_SCHEMA, BRIDGE_FIELDS)
+@listing("/api/v1/bridges", view_broker, "bridges", "Bridge", BRIDGE_FIELDS)
 def list_bridges(call: Call) -> list[Bridge]:
     """List bridges."""
     return list(call.context.bridges.by_name.values())

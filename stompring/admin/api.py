@@ -16,16 +16,15 @@ from enum import StrEnum
 from functools import cached_property, wraps
 from http import HTTPStatus
 from io import BytesIO
+from itertools import pairwise
 from operator import itemgetter
 from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from stompring.broker.clock import cancel
 from stompring.broker.directory import Directory, PermissionCheck, allow_all
 from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, Refused
@@ -36,9 +35,7 @@ from stompring.settings.model import PermissionType, RoutingType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
 from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
-from .json_schema import TEXT, Component, Field, Fields, JsonObject, Schema, page_of
-
-Thing = TypeVar("Thing")
+from .json_schema import TEXT, Component, Field, Fields, JsonObject, Schema, Thing, object_of, page_of
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -65,11 +62,9 @@ Steps = Generator[Any, None, Any]
 class Problem(Refused):
     """A rejection with headers and with more members of the problem document."""
 
-    def __init__(
-        self, status: int, reason: str, headers: Mapping[str, str] | None = None, **members: object
-    ) -> None:
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] = {}, **members: object) -> None:
         super().__init__(reason, status)
-        self.headers = headers or {}
+        self.headers = headers
         self.members = members
 
 
@@ -83,9 +78,9 @@ def encode(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = {}) -> Answer:
     """An answer of one JSON value."""
-    return Answer(encode(value), status, headers=headers or {})
+    return Answer(encode(value), status, headers=headers)
 
 
 #: Seconds after which a change that is not synced to disk is answered with an error.
@@ -94,26 +89,18 @@ SYNC_TIME = 10.0
 
 def synced(context: AdminContext) -> Deferred[str | None]:
     """Fires with None when all changes are synced, or after `SYNC_TIME` with the error for a change that is not."""
-    outcome: Deferred[str | None] = Deferred()
-    timeout: IDelayedCall | None = None
 
-    def is_synced() -> None:
-        if not outcome.called:
-            cancel(timeout)
-            outcome.callback(None)
-
-    def not_synced() -> None:
+    def not_synced(_: object, seconds: float) -> str:
         failing = None if context.store is None else context.store.writer.failing
-        cause = failing or f"not synced within {SYNC_TIME:.0f} seconds"
-        outcome.callback(
+        cause = failing or f"not synced within {seconds:.0f} seconds"
+        return (
             f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a crash "
             "before that loses it"
         )
 
-    context.broker.storage.when_synced(is_synced)
-    if not outcome.called:
-        timeout = context.reactor.callLater(SYNC_TIME, not_synced)
-    return outcome
+    outcome: Deferred[str | None] = Deferred()
+    context.broker.storage.when_synced(lambda: outcome.callback(None))
+    return outcome if outcome.called else outcome.addTimeout(SYNC_TIME, context.reactor, not_synced)
 
 
 def named(call: Call, things: Mapping[str, Thing], kind: str, part: str = "name") -> Thing:
@@ -164,7 +151,7 @@ class Query:
 
     def text(self, name: str) -> str | None:
         """The value of a parameter, ``None`` where it is not given."""
-        return next((value for key, value in self.pairs if key == name), None)
+        return next(iter(self.all(name)), None)
 
     def all(self, name: str) -> list[str]:
         """The values of a parameter that may come several times."""
@@ -219,7 +206,7 @@ class LimitedBody(BytesIO):
         return len(data)
 
 
-def check_content_type(content_type: str | None, body: LimitedBody, expected: str = JSON) -> None:
+def check_content_type(content_type: str | None, body: LimitedBody, expected: str) -> None:
     """Raise 415 for a body that is not ``expected`` (JSON, or JSON lines), 413 for one that is too long.
 
     An HTML form always sends another type, even without fields, so a form of a page of another site is rejected.
@@ -509,8 +496,7 @@ def route(
     line, the description, which follows ``description``.
     """
     method, path = where.split(" ")
-    if "{name}" in path and not any(each.name == "name" for each in parameters):
-        parameters = (NAME, *parameters)
+    in_path = [IN_PATH.get(kind, NAME) for kind, part in pairwise(path.split("/")) if part.startswith("{")]
 
     def make(handler: Handler) -> Route:
         def answer(call: Call) -> Answer | Steps:
@@ -527,7 +513,7 @@ def route(
             " ".join(summary.split()),
             " ".join((*description.split(), *rest.split())),
             {each.status or (204 if each.schema is None else 200): each for each in responses},
-            parameters,
+            (*in_path, *parameters),
             **more,
         )
 
@@ -575,6 +561,18 @@ PAGE_SIZE = 200
 MAX_PAGE_SIZE = 1000
 
 NAME = Parameter("name", "A name, percent-encoded: / is %2F.", where="path")
+MESSAGE_ID = Parameter(
+    "id", "The messageID, or its part after the dash.", where="path", component="messageID"
+)
+
+#: The parts of paths that are no plain names, by the segment before them.
+IN_PATH = {
+    "messages": MESSAGE_ID,
+    "scheduled": MESSAGE_ID,
+    "tasks": Parameter("id", "The taskID.", where="path", component="taskID"),
+    "connections": Parameter("id", "The connectionID.", where="path", component="connectionID"),
+    "loggers": Parameter("name", "Name of the logger, or root.", where="path", component="loggerName"),
+}
 PAGE = Parameter("page", "Number of the page, from 1.", {"type": "integer", "minimum": 1, "default": 1})
 SIZE = Parameter(
     "size",
@@ -655,7 +653,7 @@ def listing(
     path: str,
     permissions: PermissionRule,
     plural: str,
-    item: Component,
+    item: str,
     fields: Fields[Thing],
     searched: str = "name",
     unfiltered: tuple[str, ...] = (),
@@ -663,7 +661,7 @@ def listing(
 ) -> Callable[[Lister[Thing]], Route]:
     """Make a function that returns things the route that lists them in pages; see `paged` and `route`.
 
-    The fields ``unfiltered`` are no parameters.
+    ``item`` names the schema of one thing. The fields ``unfiltered`` are no parameters.
     """
 
     def make(handler: Lister[Thing]) -> Route:
@@ -675,7 +673,7 @@ def listing(
         return route(
             f"GET {path}",
             permissions,
-            Response(f"One page of {plural}.", page_of(item)),
+            Response(f"One page of {plural}.", page_of(object_of(item, fields))),
             parameters=LISTING,
             filters={name: each for name, each in fields.items() if name not in unfiltered},
             **more,
@@ -769,9 +767,7 @@ def check_host(host: str | None, listens_on: str) -> None:
 
     A site whose name resolves to 127.0.0.1 (DNS rebinding) has the same origin; its name in ``Host`` identifies it.
     """
-    if not host or not is_loopback(listens_on):
-        return
-    if not is_local(host_name(host)):
+    if host and is_loopback(listens_on) and not is_local(host_name(host)):
         raise Problem(
             403, f"Host {host} is not allowed: this listener accepts localhost and loopback addresses only"
         )

@@ -49,6 +49,7 @@ from .json_schema import (
     number,
     object_of,
     string,
+    string_or_null,
     structure,
     timestamp,
 )
@@ -232,14 +233,6 @@ def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> JsonObject:
     }
 
 
-def policy_errors(context: AdminContext) -> list[JsonObject]:
-    """Errors of address policies since the broker started."""
-    return [
-        {"policy": policy, "hook": hook, "count": count}
-        for (policy, hook), count in context.broker.policies.errors.items()
-    ]
-
-
 LISTENER = object_of(
     "Listener",
     {
@@ -250,7 +243,7 @@ LISTENER = object_of(
             {"enum": ["STOMP", "WebSocket", "HTTP"]}, "What clients may speak; WebSocket: STOMP over it."
         ),
         "tls": boolean("Whether clients must use TLS."),
-        "webSocket": string("Path of WebSockets; null: the listener accepts none.", null=True),
+        "webSocket": string_or_null("Path of WebSockets; null: the listener accepts none."),
     },
 )
 POLICY_ERROR = structure(
@@ -282,14 +275,21 @@ FIELDS: Fields[AdminContext] = {
         "addressMemoryUsage in percent of globalMaxSize; 0: no limit.", memory_percentage
     ),
     "listeners": array(LISTENER, "Open listeners.", open_listeners),
-    "policyErrors": array(POLICY_ERROR, "Errors of address policies, by policy and hook.", policy_errors),
+    "policyErrors": array(
+        POLICY_ERROR,
+        "Errors of address policies, by policy and hook.",
+        lambda s: [
+            {"policy": policy, "hook": hook, "count": count}
+            for (policy, hook), count in s.broker.policies.errors.items()
+        ],
+    ),
     "refusals": Field(REFUSALS, "broker.rejections.counts"),
     "stopping": boolean("Whether the broker is stopping.", "stopping"),
     "draining": boolean("Whether new STOMP connections are refused.", lambda s: s.drain.since is not None),
     "problems": array(
         PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.", problems
     ),
-    "configurationFile": string("Path of the broker.xml in use.", "configuration.file", null=True),
+    "configurationFile": string_or_null("Path of the broker.xml in use.", "configuration.file"),
     "securityEnabled": boolean("Whether security is enabled.", lambda s: s.security is not None),
     "persistenceEnabled": boolean(
         "Whether durable messages survive a restart.", "configuration.persistence_enabled"
@@ -303,8 +303,8 @@ CHANGED_VALUE = structure(
             ("broker", "address-setting", "security-setting", "broker-plugin", "divert", "queue"),
             "Kind of object.",
         ),
-        "name": string(
-            "match of the setting, or name of the plugin, divert or queue; null for the broker.", null=True
+        "name": string_or_null(
+            "match of the setting, or name of the plugin, divert or queue; null for the broker."
         ),
         "setting": string("Name in broker.xml."),
         "before": {"description": "Value in force; null: not set."},
@@ -333,19 +333,17 @@ READINESS = object_of(
         "draining": boolean("Whether new STOMP connections are refused."),
         "listeners": array(LISTENER, "Open listeners."),
         "missingListeners": array(TEXT, "Acceptors whose listener is not open."),
-        "diskFault": string("Reason why the disk counts as full, or null.", null=True),
-        "storeFault": string("Reason why writes to the store fail, or null.", null=True),
-        "replicationFault": string(
-            "Reason why no message is delivered: the replicated log does not store; or null.", null=True
+        "diskFault": string_or_null("Reason why the disk counts as full, or null."),
+        "storeFault": string_or_null("Reason why writes to the store fail, or null."),
+        "replicationFault": string_or_null(
+            "Reason why no message is delivered: the replicated log does not store; or null."
         ),
     },
 )
 
 
 DRAIN: Fields[AdminContext] = {
-    "draining": boolean(
-        "Whether new STOMP connections are refused.", lambda context: context.drain.since is not None
-    ),
+    "draining": FIELDS["draining"],
     "since": timestamp("Time of the drain's beginning.", "drain.since", null=True),
     "connections": integer("Open STOMP connections.", lambda context: len(context.connections)),
     "deliveringCount": integer(

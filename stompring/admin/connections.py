@@ -20,7 +20,6 @@ from .api import (
     Call,
     Json,
     Listed,
-    Parameter,
     Response,
     edit_broker,
     listing,
@@ -40,6 +39,7 @@ from .json_schema import (
     integer,
     object_of,
     string,
+    string_or_null,
     timestamp,
 )
 from .sampler import CONNECTION_RATES, CONSUMER_RATES, rate_fields
@@ -95,7 +95,7 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
         lambda c: c.subscription.terms.destination.decode("utf-8", "replace"),
     ),
     "ack": string("auto, client or client-individual.", "subscription.terms.ack"),
-    "filter": string("Selector of the subscription.", "subscription.terms.selector", null=True),
+    "filter": string_or_null("Selector of the subscription.", "subscription.terms.selector"),
     "browser": boolean(
         "Whether it only browses; it is then listed with its connection only.", "subscription.terms.browser"
     ),
@@ -147,8 +147,8 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
     ),
     "connectionID": string("Id of the connection.", "session.number"),
     "remoteAddress": string("Address and port of the client.", "session.peer"),
-    "user": string("User who logged in.", "session.login.user", null=True),
-    "clientID": string("The client-id header of CONNECT.", "session.client_id", null=True),
+    "user": string_or_null("User who logged in.", "session.login.user"),
+    "clientID": string_or_null("The client-id header of CONNECT.", "session.client_id"),
     "protocol": string(
         "`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use.", lambda c: protocol(c.session)
     ),
@@ -177,8 +177,8 @@ def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
 FIELDS: Fields[Session] = {
     "connectionID": string("Id of the connection: session header of CONNECTED.", "number"),
     "remoteAddress": string("Address and port of the client.", "peer"),
-    "user": string("User who logged in.", "login.user", null=True),
-    "clientID": string("The client-id header of CONNECT.", "client_id", null=True),
+    "user": string_or_null("User who logged in.", "login.user"),
+    "clientID": string_or_null("The client-id header of CONNECT.", "client_id"),
     "protocol": string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use.", protocol),
     "acceptor": string("Name of the acceptor.", "acceptor.name"),
     "creationTime": timestamp("Time of the connection.", "connected_at"),
@@ -221,14 +221,12 @@ def session_of(call: Call) -> Session:
     return named(call, call.context.connections.open, "Connection", "id")
 
 
-CONNECTION = object_of("Connection", FIELDS)
 CONNECTION_DETAIL = object_of(
     "ConnectionDetail", {**FIELDS, "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}
 )
-CONNECTION_ID = Parameter("id", "The connectionID.", where="path", component="connectionID")
 
 
-@listing("/api/v1/consumers", view_broker, "consumers", CONSUMER, CONSUMER_FIELDS, searched="queue")
+@listing("/api/v1/consumers", view_broker, "consumers", "Consumer", CONSUMER_FIELDS, searched="queue")
 def list_consumers(call: Call) -> Listed[ConsumerView]:
     """List the consumers of all queues."""
     found = []
@@ -242,14 +240,14 @@ def list_consumers(call: Call) -> Listed[ConsumerView]:
 
 
 @listing(
-    "/api/v1/queues/{name}/consumers", view_queue, "consumers", CONSUMER, CONSUMER_FIELDS, searched="queue"
+    "/api/v1/queues/{name}/consumers", view_queue, "consumers", "Consumer", CONSUMER_FIELDS, searched="queue"
 )
 def list_queue_consumers(call: Call) -> list[ConsumerView]:
     """List the consumers of one queue."""
     return list(_of_queue(call.context, call.directory.queue(call.names["name"])))
 
 
-@listing("/api/v1/connections", view_broker, "connections", CONNECTION, FIELDS, searched="connectionID")
+@listing("/api/v1/connections", view_broker, "connections", "Connection", FIELDS, searched="connectionID")
 def list_connections(call: Call) -> list[Session]:
     """List STOMP connections."""
     return list(call.context.connections)
@@ -259,7 +257,6 @@ def list_connections(call: Call) -> list[Session]:
     "GET /api/v1/connections/{id}",
     view_broker,
     Response("The connection.", CONNECTION_DETAIL),
-    parameters=(CONNECTION_ID,),
 )
 def show_connection(call: Call) -> Json:
     """Show one connection."""
@@ -276,7 +273,6 @@ def show_connection(call: Call) -> Json:
     "DELETE /api/v1/connections/{id}",
     edit_broker,
     Response("The connection is closed."),
-    parameters=(CONNECTION_ID,),
 )
 def close_connection(call: Call) -> None:
     """Close a connection; the client gets an ERROR."""

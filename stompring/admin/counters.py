@@ -5,12 +5,12 @@ They are read on request, from integers that the broker maintains anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -22,16 +22,12 @@ from stompring.session.subscription import AcknowledgedSubscription
 from stompring.settings.model import PermissionType
 
 from .context import AdminContext, Security
-from .json_schema import Field, Fields, Schema, reader, typed
-
-Thing = TypeVar("Thing")
-
-GAUGE, COUNTER = "gauge", "counter"
+from .json_schema import Field, Fields, Schema, Source, Thing, reader, typed
 
 
 @dataclass(frozen=True)
 class Counter(Generic[Thing]):
-    """One number of a thing. ``source`` gives the JSON value, see `Field`; Prometheus gets ``scale`` times as much.
+    """One number of a thing. ``source`` gives the JSON value, see `Field`; Prometheus gets `scale` times as much.
 
     A value of ``None`` is null in JSON, and absent from Prometheus; ``null`` says when that is. ``labels`` distinguish
     counters of one metric, which follow each other. ``description`` is the meaning in JSON where HELP does not fit.
@@ -40,8 +36,7 @@ class Counter(Generic[Thing]):
     json: str
     metric: str
     help: str
-    source: str | Callable[[Thing], Any]
-    scale: float = 1
+    source: Source[Thing]
     labels: Mapping[str, str] = field(default_factory=dict)
     type: str = "integer"  # in JSON
     minimum: int = 0
@@ -54,9 +49,9 @@ class Counter(Generic[Thing]):
         return reader(self.source)
 
     @property
-    def kind(self) -> str:
-        """The type of the metric, which its name tells."""
-        return COUNTER if self.metric.endswith("_total") else GAUGE
+    def scale(self) -> float:
+        """The factor from the JSON value to the metric: times in JSON are milliseconds."""
+        return 0.001 if "_seconds" in self.metric else 1
 
     @property
     def schema(self) -> Schema:
@@ -68,7 +63,10 @@ class Counter(Generic[Thing]):
         return typed(self.type, description, "", bool(self.null), bounds)
 
 
-def of_part(part: str, null: str, *counters: Counter[Any]) -> tuple[Counter[Any], ...]:
+Counters = tuple[Counter[Thing], ...]
+
+
+def of_part(part: str, null: str, *counters: Counter[Any]) -> Counters[Any]:
     """Counters of a part, named as in `reader`; without it their values are None, as ``null`` says."""
     read = partial(_read_part, reader(part))
     return tuple(replace(each, source=partial(read, each.read), null=each.null or null) for each in counters)
@@ -88,7 +86,7 @@ def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Me
     """The families of the counters of one thing that have a value."""
     for metric, alike in groupby(counters, key=attrgetter("metric")):
         group = list(alike)
-        kind = GaugeMetricFamily if group[0].kind == GAUGE else CounterMetricFamily
+        kind = CounterMetricFamily if metric.endswith("_total") else GaugeMetricFamily
         family: Metric = kind(metric, help_text(*group))
         for counter in group:
             value = counter.read(thing)
@@ -96,6 +94,21 @@ def families_of(thing: Thing, counters: Iterable[Counter[Thing]]) -> Iterator[Me
                 family.add_sample(metric, dict(counter.labels), value * counter.scale)
         if family.samples:
             yield family
+
+
+def labelled_families(
+    name: str, text: str, labels: str, samples: Iterable[tuple[str | Sequence[str], float]]
+) -> Iterator[Metric]:
+    """A family with a sample for each value of its label, or for the values of its labels; none without samples.
+
+    The names in ``labels`` have spaces between them.
+    """
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(name, text, labels=labels.split())
+    for values, number in samples:
+        family.add_metric((values,) if isinstance(values, str) else values, number)
+    if family.samples:
+        yield family
 
 
 def oldest_message_age(queue: Queue) -> int | None:
@@ -121,7 +134,7 @@ def oldest_age(queue: Queue) -> int | None:
     return max(0, queue.broker.clock.now - min(times)) if times else None
 
 
-QUEUE: tuple[Counter[Queue], ...] = (
+QUEUE: Counters[Queue] = (
     Counter(
         "messageCount",
         "stompring_queue_messages",
@@ -212,13 +225,12 @@ QUEUE: tuple[Counter[Queue], ...] = (
         "stompring_queue_oldest_message_age_seconds",
         "Age of the next message to be delivered; 0: no pending message.",
         oldest_message_age,
-        scale=0.001,
         null="Null without a pending message, or if it is on disk and was not read yet.",
         description="Age of the next message to be delivered.",
     ),
 )
 
-ADDRESS: tuple[Counter[Address], ...] = (
+ADDRESS: Counters[Address] = (
     Counter(
         "addressSize",
         "stompring_address_size_bytes",
@@ -295,7 +307,7 @@ ADDRESS: tuple[Counter[Address], ...] = (
 )
 
 
-BRIDGE: tuple[Counter[Bridge], ...] = (
+BRIDGE: Counters[Bridge] = (
     Counter(
         "connected",
         "stompring_bridge_connected",
@@ -356,7 +368,7 @@ def consumers_without_credit(context: AdminContext) -> int:
     )
 
 
-LIMITS: tuple[Counter[AdminContext], ...] = (
+LIMITS: Counters[AdminContext] = (
     Counter(
         "globalMaxConnections",
         "stompring_connections_limit",
@@ -482,7 +494,7 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
 
 NO_PERSISTENCE = "Null without persistence."
 
-PERSISTENCE: tuple[Counter[AdminContext], ...] = (
+PERSISTENCE: Counters[AdminContext] = (
     *of_part(
         "disk_monitor.reading",
         NO_PERSISTENCE,
@@ -547,7 +559,6 @@ PERSISTENCE: tuple[Counter[AdminContext], ...] = (
             "stompring_store_disk_seconds_total",
             "Time spent writing and syncing batches.",
             lambda store: store.writer.disk_seconds * 1000,
-            scale=0.001,
             type="number",
         ),
         Counter(
@@ -695,7 +706,7 @@ PERSISTENCE: tuple[Counter[AdminContext], ...] = (
     ),
 )
 
-DIVERT: tuple[Counter[Divert], ...] = (
+DIVERT: Counters[Divert] = (
     Counter(
         "copiedMessageCount",
         "stompring_divert_messages_total",
@@ -749,7 +760,7 @@ def _refusals(permission: PermissionType) -> Counter[Security]:
     )
 
 
-SECURITY: tuple[Counter[AdminContext], ...] = of_part(
+SECURITY: Counters[AdminContext] = of_part(
     "security", "Null without security.", *map(_logins, OUTCOMES), *map(_refusals, PermissionType)
 )
 
@@ -760,13 +771,12 @@ def memory_percentage(context: AdminContext) -> float:
     return round(100 * memory.bytes / memory.max_bytes, 2) if memory.max_bytes > 0 else 0.0
 
 
-BROKER: tuple[Counter[AdminContext], ...] = (
+BROKER: Counters[AdminContext] = (
     Counter(
         "uptime",
         "stompring_uptime_seconds",
         "Time since the broker started.",
         lambda s: s.broker.clock.steady.now - s.broker.begun,
-        scale=0.001,
     ),
     Counter(
         "connectionCount",

@@ -11,9 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 
-from stompring.broker.clock import cancel
 from stompring.broker.history import RESOLUTIONS, History
 from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
 
@@ -34,7 +32,7 @@ from .api import (
     view_broker,
     view_queue,
 )
-from .connections import CONNECTION_ID, session_of
+from .connections import session_of
 from .json_schema import Component, JsonObject, Schema, array, integer, string, structure, timestamp
 from .queues import queue_of
 from .sampler import (
@@ -170,7 +168,7 @@ def show_address_history(call: Call) -> Json:
     "GET /api/v1/connections/{id}/history",
     view_broker,
     _response(CONNECTION_RATES, CONNECTION_GAUGES),
-    parameters=(CONNECTION_ID, *HISTORY),
+    parameters=HISTORY,
 )
 def show_connection_history(call: Call) -> Json:
     """Show rates and gauges of a connection over time.
@@ -231,7 +229,6 @@ class EventStream:
 
     _reason = ""  # why it ends
     _sleep: Deferred[None] | None = None
-    _timer: IDelayedCall | None = None
 
     def __init__(self, call: Call, types: frozenset[str]) -> None:
         self._context = call.context
@@ -262,8 +259,7 @@ class EventStream:
                     yield self._next_piece()
                 else:
                     self._sleep = Deferred()
-                    self._timer = self._context.reactor.callLater(KEEP_ALIVE, self._wake)
-                    yield self._sleep
+                    yield self._sleep.addTimeout(KEEP_ALIVE, self._context.reactor, lambda *_: None)
                     if not self._waiting and not self._reason:
                         yield b": keep-alive\n\n"
             yield self._notice(STREAM_ENDED, self._reason)
@@ -301,7 +297,6 @@ class EventStream:
         self._notifications.listeners.pop(self._add, None)
 
     def _wake(self) -> None:
-        cancel(self._timer)
         sleep, self._sleep = self._sleep, None
         if sleep is not None:
             sleep.callback(None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from twisted.internet.threads import deferToThreadPool
 
 from stompring.replication.role import Node, NodeStatus, Role, rebuild_percent
@@ -19,7 +19,7 @@ from stompring.store.retention import LakeBacklog, lake_backlogs
 
 from .api import Call, Json, Response, Steps, route, view, view_broker
 from .context import awaited
-from .counters import Counter, families_of, fields_of, of_part
+from .counters import Counter, Counters, families_of, fields_of, labelled_families, of_part
 from .json_schema import (
     Field,
     Fields,
@@ -108,16 +108,11 @@ def show_retention(call: Call) -> Steps:
     }
 
 
-ROLE = "stompring_ha_role"
-ROLE_HELP = "1 for the role of this broker. JSON: role."
-
-_SECONDS_AS_MS = 0.001
-
 NO_LOG = "Null without a replicated log."
 NOT_ANSWERED = "Null without a replicated log, and until its engine has answered."
 NOT_ACTIVE = "Null without a replicated log, and on a standby."
 
-HA: tuple[Counter[NodeStatus], ...] = (
+HA: Counters[NodeStatus] = (
     Counter(
         "lagEntries",
         "stompring_ha_lag_entries",
@@ -135,7 +130,6 @@ HA: tuple[Counter[NodeStatus], ...] = (
         "stompring_ha_lag_seconds",
         "Time by which this standby is behind the log.",
         lambda s: round(s.lag_seconds * 1000),
-        scale=_SECONDS_AS_MS,
     ),
     Counter(
         "missingEntries",
@@ -162,7 +156,6 @@ HA: tuple[Counter[NodeStatus], ...] = (
         "stompring_ha_append_seconds_total",
         "Time that these appends have taken.",
         lambda s: round(s.append_seconds * 1000),
-        scale=_SECONDS_AS_MS,
     ),
     Counter(
         "appendedBytes",
@@ -182,55 +175,41 @@ HA: tuple[Counter[NodeStatus], ...] = (
         "Times that this process became active.",
         "takeovers",
     ),
-    Counter(
-        "lastTakeover",
-        "stompring_ha_last_takeover_timestamp_seconds",
-        "When this process became active.",
-        "last_takeover.time",
-        scale=_SECONDS_AS_MS,
-        null=NOT_ACTIVE,
-    ),
-    Counter(
-        "lastTakeoverDuration",
-        "stompring_ha_last_takeover_duration_seconds",
-        "Time from the claim of the log to open listeners.",
-        lambda s: (
-            None
-            if s.last_takeover is None or s.last_takeover.seconds is None
-            else round(s.last_takeover.seconds * 1000)
+    *of_part(
+        "last_takeover",
+        NOT_ACTIVE,
+        Counter(
+            "lastTakeover",
+            "stompring_ha_last_takeover_timestamp_seconds",
+            "When this process became active.",
+            "time",
         ),
-        scale=_SECONDS_AS_MS,
-        null=NOT_ACTIVE,
+        Counter(
+            "lastTakeoverDuration",
+            "stompring_ha_last_takeover_duration_seconds",
+            "Time from the claim of the log to open listeners.",
+            lambda takeover: None if takeover.seconds is None else round(takeover.seconds * 1000),
+        ),
     ),
-    Counter(
-        "logEntries",
-        "stompring_ha_log_entries",
-        "Entries in the log.",
-        "log.entries",
-        null=NOT_ANSWERED,
-    ),
-    Counter(
-        "logSize",
-        "stompring_ha_log_bytes",
-        "Size of the log, in bytes.",
-        "log.bytes",
-        null=NOT_ANSWERED,
-    ),
-    Counter(
-        "logMaxSize",
-        "stompring_ha_log_max_bytes",
-        "Limit of the log in bytes; -1: no limit.",
-        "log.max_bytes",
-        minimum=-1,
-        null=NOT_ANSWERED,
-    ),
-    Counter(
-        "logHealthy",
-        "stompring_ha_log_healthy",
-        "1 while enough nodes of the engine answer to store entries.",
-        "log.healthy",
-        type="boolean",
-        null=NOT_ANSWERED,
+    *of_part(
+        "log",
+        NOT_ANSWERED,
+        Counter("logEntries", "stompring_ha_log_entries", "Entries in the log.", "entries"),
+        Counter("logSize", "stompring_ha_log_bytes", "Size of the log, in bytes.", "bytes"),
+        Counter(
+            "logMaxSize",
+            "stompring_ha_log_max_bytes",
+            "Limit of the log in bytes; -1: no limit.",
+            "max_bytes",
+            minimum=-1,
+        ),
+        Counter(
+            "logHealthy",
+            "stompring_ha_log_healthy",
+            "1 while enough nodes of the engine answer to store entries.",
+            "healthy",
+            type="boolean",
+        ),
     ),
 )
 
@@ -238,10 +217,13 @@ HA: tuple[Counter[NodeStatus], ...] = (
 def ha_families(node: Node | None, role: Role) -> Iterator[Metric]:
     """The metrics of a broker in a replicated log, active or standby; without one that of its role."""
     status = None if node is None else node.status()
-    family = GaugeMetricFamily(ROLE, ROLE_HELP, labels=("role",))
-    for each in Role:
-        family.add_metric((each.value,), float(each is (role if status is None else status.role)))
-    yield family
+    own = role if status is None else status.role
+    yield from labelled_families(
+        "stompring_ha_role",
+        "1 for the role of this broker. JSON: role.",
+        "role",
+        [(each.value, float(each is own)) for each in Role],
+    )
     if status is not None:
         yield from families_of(status, HA)
 

@@ -180,11 +180,6 @@ def find_file(directory: Path, segments: Sequence[str]) -> StaticFile | None:
         return None
 
 
-def is_console(segments: list[str]) -> bool:
-    """Whether a path, in its segments, is one of the console: ``/``, ``/console/…``."""
-    return segments == [""] or segments[:1] == [PREFIX]
-
-
 def console_answer(
     context: AdminContext,
     directory: Path,
@@ -611,7 +606,7 @@ class RequestHandler(Responder):
                 segments = [segment.decode() for segment in self._request.postpath]
             except UnicodeDecodeError:
                 raise Problem(400, "The path is not UTF-8") from None
-            if is_console(segments):
+            if segments == [""] or segments[0] == PREFIX:  # of the console
                 self._write(
                     console_answer(self._context, self._console, self._method, segments, self._header)
                 )

@@ -87,14 +87,19 @@ def number(description: str, source: Source[Thing] = "", *, null: bool = False) 
     return typed("number", description, source, null, {"minimum": 0})
 
 
-def string(description: str, source: Source[Thing] = "", *, null: bool = False, **more: Any) -> Field[Thing]:
+def string(description: str, source: Source[Thing] = "", **more: Any) -> Field[Thing]:
     """Text."""
-    return typed("string", description, source, null, more)
+    return typed("string", description, source, False, more)
 
 
-def boolean(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:
+def string_or_null(description: str, source: Source[Thing] = "", **more: Any) -> Field[Thing]:
+    """Text, or null."""
+    return typed("string", description, source, True, more)
+
+
+def boolean(description: str, source: Source[Thing] = "") -> Field[Thing]:
     """true or false."""
-    return typed("boolean", description, source, null, {})
+    return typed("boolean", description, source, False, {})
 
 
 def timestamp(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:

@@ -15,12 +15,13 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
 from time import perf_counter
+from types import NoneType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -42,7 +43,7 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType, camel_case
 
 from . import addresses, broker, queues
-from .api import Answer, Call, Query, Routes, encode, synced
+from .api import Answer, Call, Query, Routes, Steps, encode, synced
 from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
 from .http import admin_routes
 from .json_schema import Fields, JsonObject
@@ -50,9 +51,6 @@ from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
 #: The result of an operation without one: the reply has no body.
 NOTHING = object()
-
-#: Steps of an operation: at each ``yield`` the reactor does other work, a Deferred is awaited. The result is JSON.
-Steps = Generator[Any, None, Any]
 
 #: Kinds of resources; their names are ``broker``, ``queue.NAME`` and so on.
 KINDS = ("broker", "address", "queue", "acceptor", "divert", "bridge")
@@ -84,8 +82,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.kind == "acceptor" and self.name not in self.context.acceptors:
             raise NotFound(f"Acceptor {self.name} does not exist")
-        if self.kind in ("queue", "address"):
-            self._thing()
+        self._thing()
 
     @property
     def directory(self) -> Directory:
@@ -176,13 +173,9 @@ def _field(name: str) -> Callable[[Target], Any]:
     return lambda t: t.field(name)
 
 
-def _names(operation: str) -> Callable[[Target], Any]:
+def _names(operation: str, target: Target) -> Steps:
     """The names of all that a list has."""
-
-    def read(target: Target) -> Steps:
-        return [item["name"] for item in (yield from target.all_of(operation))]
-
-    return read
+    return [item["name"] for item in (yield from target.all_of(operation))]
 
 
 def _as_json(value: object) -> str:
@@ -257,8 +250,8 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "AcceptorsAsJSON": _acceptors,
         "Connectors": lambda t: [],
         "ConnectorsAsJSON": lambda t: "[]",
-        "DivertNames": _names("listDiverts"),
-        "BridgeNames": _names("listBridges"),
+        "DivertNames": partial(_names, "listDiverts"),
+        "BridgeNames": partial(_names, "listBridges"),
         "Status": lambda t: _as_json(
             {
                 "server": {
@@ -341,23 +334,27 @@ class Operation(NamedTuple):
     name: str
     parameters: str
     function: Function
-    changes: bool
     secret: frozenset[int] = frozenset()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something, which its name tells."""
+        return not self.name.startswith(("get", "is", "count", "list", "browse"))
 
     def accepts(self, values: list[Any]) -> bool:
         """Whether it takes these values."""
         return len(values) == len(self.parameters) and all(
-            LETTERS[letter][1](value) for letter, value in zip(self.parameters, values, strict=True)
+            type(value) in LETTERS[letter][1] for letter, value in zip(self.parameters, values, strict=True)
         )
 
 
-#: The letters of parameters: how an error names the type, and whether a parameter takes a value.
-LETTERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "n": ("text", lambda value: isinstance(value, str)),
-    "s": ("text or null", lambda value: isinstance(value, str | None)),
-    "i": ("number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "b": ("boolean", lambda value: isinstance(value, bool)),
-    "o": ("object", lambda value: isinstance(value, dict | None)),
+#: The letters of parameters: how an error names the type, and the types of the values from JSON that it takes.
+LETTERS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "n": ("text", (str,)),
+    "s": ("text or null", (str, NoneType)),
+    "i": ("number", (int,)),
+    "b": ("boolean", (bool,)),
+    "o": ("object", (dict, NoneType)),
 }
 
 #: The operations of each kind of resource, by name.
@@ -365,7 +362,7 @@ OPERATIONS: dict[str, dict[str, list[Operation]]] = {kind: {} for kind in KINDS}
 
 
 def operation(
-    kinds: str, name: str, *signatures: str, changes: bool = False, secret: tuple[int, ...] = ()
+    kinds: str, name: str, *signatures: str, secret: tuple[int, ...] = ()
 ) -> Callable[[Function], Function]:
     """Register a function as an operation with these signatures; further calls add signatures."""
 
@@ -373,7 +370,7 @@ def operation(
         for kind in kinds.split():
             for signature in signatures or ("",):
                 OPERATIONS[kind].setdefault(name, []).append(
-                    Operation(name, signature, function, changes, frozenset(secret))
+                    Operation(name, signature, function, frozenset(secret))
                 )
         return function
 
@@ -392,7 +389,7 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
         and not values
         and (kind in ("divert", "bridge") or getter in attribute_names(kind))
     ):
-        return Operation(name, "", lambda target: target.attribute(getter), False)
+        return Operation(name, "", lambda target: target.attribute(getter))
     if not signatures:
         raise Refused(
             with_suggestion(f"{_article(kind)} has no operation {name[:100]!r}", name, list(OPERATIONS[kind]))
@@ -437,12 +434,14 @@ PARAMETERS: Mapping[str, tuple[str, Members]] = {
     **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID", "queue")},
     **{name: ("s", _member(name)) for name in ("routingType", "user")},
     **{name: ("i", _member(name)) for name in ("maxConsumers", "priority", "page", "size")},
-    **{name: ("b", _member(name)) for name in ("durable", "purgeOnNoConsumers", "exclusive", "force")},
+    **{
+        name: ("b", _member(name))
+        for name in ("durable", "purgeOnNoConsumers", "exclusive", "force", "createAddress")
+    },
     "newPassword": ("s", _member("password")),
     "roles": ("s", lambda text: {} if text is None else {"roles": _words(text)}),
     "routingTypes": ("s", lambda text: {"routingTypes": _words(text)} if _words(text) else {}),
     "newRoutingTypes": ("s", lambda text: {"routingTypes": _words(text)}),
-    "createAddress": ("b", lambda create: {"createAddress": create}),
     "group": ("s", lambda group: {"group": group}),
     "filter": ("s", _filter("filter")),
     "nameOrAll": ("s", _filter("name")),
@@ -464,7 +463,6 @@ def forward(
     route: str,
     result: Callable[[Any], Any],
     *signatures: str,
-    changes: bool = True,
     every: bool = False,
     secret: tuple[int, ...] = (),
     **fixed: object,
@@ -489,7 +487,7 @@ def forward(
             return result((yield from call(route, **given)))
 
         letters = "".join(letter for letter, _ in parameters)
-        operation(kinds, name, letters, changes=changes, secret=secret)(run)
+        operation(kinds, name, letters, secret=secret)(run)
 
 
 def _void(answer: object) -> object:
@@ -605,7 +603,7 @@ on_broker(
 on_broker("createAddress", "createAddress", _address_text, "name routingTypes")
 on_broker("updateAddress", "changeAddress", _address_text, "name newRoutingTypes")
 on_broker("deleteAddress", "deleteAddress", _void, "name", "name force")
-on_broker("getAddressInfo", "address", _address_text, "name", changes=False)
+on_broker("getAddressInfo", "address", _address_text, "name")
 on_broker("reloadConfigurationFile", "reload", _void)
 on_broker(
     "addUser",
@@ -668,14 +666,13 @@ def _maps_with_bodies(page: JsonObject) -> list[JsonObject]:
 
 
 for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(page)))):
-    on_queue(f"listScheduledMessages{_ending}", "listScheduled", _result, changes=False, bodyLimit=0)
+    on_queue(f"listScheduledMessages{_ending}", "listScheduled", _result, bodyLimit=0)
     # as in Artemis, a list with a filter has no scheduled and no delivering messages
     on_queue(
         f"listMessages{_ending}",
         "listMessages",
         _result,
         "filter",
-        changes=False,
         bodyLimit=0,
         state="pending",
     )
@@ -687,7 +684,6 @@ on_queue(
     "filter",
     "page size",
     "page size filter",
-    changes=False,
     state="pending",
 )
 
@@ -729,7 +725,7 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
     return _as_json(groups)
 
 
-@operation("queue", "removeMessage", "i", changes=True)
+@operation("queue", "removeMessage", "i")
 def remove_message(target: Target, number: int) -> Steps:
     return _whether(target.call("removeMessage", id=str(number)))
 
@@ -745,7 +741,7 @@ def _whether(steps: Steps) -> Steps:
     return True
 
 
-@operation("queue address", "sendMessage", "oisbss", "oisbssb", changes=True, secret=(2, 5))
+@operation("queue address", "sendMessage", "oisbss", "oisbssb", secret=(2, 5))
 def send_message(
     target: Target,
     headers: JsonObject | None,
@@ -779,7 +775,7 @@ def send_message(
 # ---- operations on queues and addresses
 
 
-@operation("address", "purge", changes=True)
+@operation("address", "purge")
 def purge_address(target: Target) -> Steps:
     removed = 0
     for name in list(target.address.queues):
@@ -804,7 +800,7 @@ def _attributes(text: str | None) -> JsonObject:
     return body
 
 
-@operation("broker", "createQueue", "n", "nb", changes=True)
+@operation("broker", "createQueue", "n", "nb")
 def create_queue(target: Target, text: str | None, ignore_if_exists: bool = False) -> Steps:
     body = _attributes(text)
     if ignore_if_exists and body["name"] in target.directory.queues:
@@ -812,7 +808,7 @@ def create_queue(target: Target, text: str | None, ignore_if_exists: bool = Fals
     return _attributes_as_json((yield from target.call("createQueue", **body)))
 
 
-@operation("broker", "updateQueue", "n", changes=True)
+@operation("broker", "updateQueue", "n")
 def update_queue(target: Target, text: str | None) -> Steps:
     body = _attributes(text)
     queue = target.directory.queue(body["name"])
@@ -821,7 +817,7 @@ def update_queue(target: Target, text: str | None) -> Steps:
     return _attributes_as_json((yield from target.call("changeQueue", **body)))
 
 
-@operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
+@operation("broker", "destroyQueue", "n", "nb", "nbb")
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
     address = as_address(target.directory.queue(name).address)
     yield from target.call("deleteQueue", name=name, force=force)
@@ -980,7 +976,7 @@ _CONSUMERS = _objects(
 )
 
 
-listed = partial(on_broker, every=True, changes=False)
+listed = partial(on_broker, every=True)
 listed("getQueueNames", "listQueues", _column("name"), "routingTypeOrAll")
 listed("listConnectionIDs", "listConnections", _column("connectionID"))
 listed("listConnectionsAsJSON", "listConnections", _CONNECTIONS)
@@ -989,7 +985,7 @@ listed("listSessionsAsJSON", "listConnections", _SESSIONS, "connectionID")
 listed("listAllSessionsAsJSON", "listConnections", _SESSIONS)
 listed("listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
 listed("listConsumersAsJSON", "listConsumers", _CONSUMERS, "connectionID")
-on_queue("listConsumersAsJSON", "listQueueConsumers", _CONSUMERS, every=True, changes=False)
+on_queue("listConsumersAsJSON", "listQueueConsumers", _CONSUMERS, every=True)
 listed(
     "listUser",
     "listUsers",
@@ -1012,37 +1008,25 @@ def _host(peer: str) -> str:
 # ---- connections
 
 
-def _close(target: Target, connections: Iterable[str]) -> Steps:
+def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
+    """Close the connections in a list whose ``field`` has this value; ``host`` is the host of their remote address."""
+    of_host = field == "host"
+    found = yield from target.all_of(route, **({} if of_host else {field: value}))
     closed = False
-    for number in set(connections):
+    for number in {
+        each["connectionID"] for each in found if not of_host or _host(each["remoteAddress"]) == value
+    }:
         closed = (yield from _whether(target.call("closeConnection", id=number))) or closed
     return closed
 
 
-@operation("broker", "closeConnectionsForAddress", "n", changes=True)
-def close_connections_for_address(target: Target, host: str) -> Steps:
-    found = yield from target.all_of("listConnections")
-    return (
-        yield from _close(
-            target, [each["connectionID"] for each in found if _host(each["remoteAddress"]) == host]
-        )
-    )
-
-
-def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
-    return (
-        yield from _close(
-            target, [each["connectionID"] for each in (yield from target.all_of(route, **{field: value}))]
-        )
-    )
-
-
 for _name, _route, _sought in (
+    ("closeConnectionsForAddress", "listConnections", "host"),
     ("closeConnectionWithID", "listConnections", "connectionID"),
     ("closeConnectionsForUser", "listConnections", "user"),
     ("closeConsumerConnectionsForAddress", "listConsumers", "address"),
 ):
-    operation("broker", _name, "n", changes=True)(partial(_close_all, _route, _sought))
+    operation("broker", _name, "n")(partial(_close_all, _route, _sought))
 
 
 log = logging.getLogger(__name__)
@@ -1124,7 +1108,15 @@ class ManagementRequests:
         except Refused as refused:
             error = str(refused)
             if isinstance(refused, PermissionRejected):
-                exchange.notify_violation(refused)
+                self._context.broker.notifications.notify(
+                    "SECURITY_PERMISSION_VIOLATION",
+                    error,
+                    {"_AMQ_CheckType": refused.permission},
+                    user=request.login.user,
+                    address=refused.address,
+                    connectionID=request.connection,
+                    remoteAddress=request.peer,
+                )
         except Exception:
             log.exception("management request %s failed", exchange.text, extra=exchange.fields)
             error = "Internal error; see the broker's log"
@@ -1224,18 +1216,6 @@ class Exchange:
                 PermissionType.VIEW if views.match(method) else PermissionType.EDIT,
                 f"{settings.management_rbac_prefix}.{self.resource_name}.{method}",
             )
-
-    def notify_violation(self, refused: PermissionRejected) -> None:
-        """Notify that the user lacks the permission for the operation."""
-        self.context.broker.notifications.notify(
-            "SECURITY_PERMISSION_VIOLATION",
-            str(refused),
-            {"_AMQ_CheckType": refused.permission},
-            user=self.request.login.user,
-            address=refused.address,
-            connectionID=self.request.connection,
-            remoteAddress=self.request.peer,
-        )
 
     def log(self, error: str | None) -> None:
         """Write the log line of a change, and notify of it."""

@@ -103,6 +103,7 @@ from .json_schema import (
     object_of,
     page_of,
     string,
+    string_or_null,
     structure,
     timestamp,
 )
@@ -298,7 +299,7 @@ RECURRENCE = structure(
     {
         "period": integer("Milliseconds between two deliveries."),
         "repeat": integer("Deliveries after the next one; -1: no end.", minimum=-1),
-        "cron": string("Cron expression.", null=True),
+        "cron": string_or_null("Cron expression."),
         "delay": integer("Milliseconds after each time of the cron expression."),
     },
     "How it repeats after its due time; null: once.",
@@ -314,18 +315,17 @@ MESSAGE = object_of(
         "timestamp": timestamp("Time it was sent."),
         "age": integer("Milliseconds since then."),
         "expires": timestamp("Time it expires; 0: never."),
-        "user": string("User who sent it.", null=True),
-        "group": string("Message group.", null=True),
+        "user": string_or_null("User who sent it."),
+        "group": string_or_null("Message group."),
         "deliveryCount": integer("Number of deliveries."),
         "failedAttempts": integer("Deliveries that count towards max-delivery-attempts."),
         "dueTime": timestamp("Due time of a scheduled message.", null=True),
         "recurrence": {**RECURRENCE, "type": ["object", "null"]},
-        "originAddress": string("Original address of a dead letter or an expired message.", null=True),
-        "originQueue": string("Original queue of a dead letter or an expired message.", null=True),
-        "reason": string(
+        "originAddress": string_or_null("Original address of a dead letter or an expired message."),
+        "originQueue": string_or_null("Original queue of a dead letter or an expired message."),
+        "reason": string_or_null(
             "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, management, policy, a "
             "reason that a policy gives, or unknown.",
-            null=True,
         ),
         "size": integer("Memory of the message, in bytes."),
         "headers": {
@@ -343,12 +343,6 @@ MESSAGE = object_of(
 )
 MESSAGES = page_of(MESSAGE)
 
-MESSAGE_ID = Parameter(
-    "id",
-    "The messageID, or its part after the dash.",
-    where="path",
-    component="messageID",
-)
 BROWSE_SIZE = Parameter(
     "size",
     "Maximum number of messages per page. Default and maximum: management-browse-page-size of the address.",
@@ -506,7 +500,7 @@ def send_one(
                 if rejection.policy is not FullPolicy.DROP:
                     raise Refused(reason)
                 return reason, False
-        yield deferLater(reactor, delay / 1000, lambda: None)
+        yield deferLater(reactor, delay / 1000)
 
 
 def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: Any) -> Steps:
@@ -622,7 +616,7 @@ SENT = object_of(
         "sent": integer("Messages that have entered."),
         "unrouted": integer("How many of these no queue accepted: they are lost, or dead letters."),
         "rejected": integer("Messages that have not entered."),
-        "reason": string("Why the first of these has not; null without one.", null=True),
+        "reason": string_or_null("Why the first of these has not; null without one."),
     },
 )
 HEADERS = {
@@ -753,7 +747,7 @@ def list_messages(call: Call) -> Steps:
     "GET /api/v1/queues/{name}/messages/{id}",
     browse_queue,
     Response("The message.", MESSAGE),
-    parameters=(MESSAGE_ID, WHOLE_BODY_LENGTH, BODY_OFFSET, BODY_FORMAT),
+    parameters=(WHOLE_BODY_LENGTH, BODY_OFFSET, BODY_FORMAT),
 )
 def show_message(call: Call) -> Steps:
     """Show one message."""
@@ -767,7 +761,6 @@ def show_message(call: Call) -> Steps:
     "GET /api/v1/queues/{name}/messages/{id}/body",
     browse_queue,
     Response("The bytes of the body.", TEXT, (OCTETS,), headers=("Content-Disposition",)),
-    parameters=(MESSAGE_ID,),
 )
 def show_message_body(call: Call) -> Steps:
     """Download the body of a message as it is."""
@@ -789,7 +782,6 @@ def show_message_body(call: Call) -> Steps:
     "DELETE /api/v1/queues/{name}/messages/{id}",
     edit_queue,
     Response("The message is removed."),
-    parameters=(MESSAGE_ID,),
     errors=CONFLICT,
 )
 def remove_message(call: Call) -> Steps:
@@ -836,7 +828,6 @@ def list_scheduled(call: Call) -> Steps:
     "DELETE /api/v1/queues/{name}/scheduled/{id}",
     edit_queue,
     Response("The message is cancelled."),
-    parameters=(MESSAGE_ID,),
 )
 def cancel_scheduled(call: Call) -> Steps:
     """Cancel a scheduled message with all repetitions; it counts as acknowledged."""
@@ -847,7 +838,6 @@ def cancel_scheduled(call: Call) -> Steps:
     "POST /api/v1/queues/{name}/scheduled/{id}/deliver",
     edit_queue,
     Response("The message is due."),
-    parameters=(MESSAGE_ID,),
 )
 def deliver_scheduled(call: Call) -> Steps:
     """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues."""
@@ -861,7 +851,7 @@ def deliver_scheduled(call: Call) -> Steps:
     body=Body(
         {
             "address": string("Address to send to. Required unless queue is given."),
-            "queue": string("The one queue of the address to send to.", null=True),
+            "queue": string_or_null("The one queue of the address to send to."),
             "routingType": keyword(RoutingType, "Routing type of the messages."),
             "headers": HEADERS,
             "body": string("The body, in the encoding given."),
@@ -1054,7 +1044,7 @@ class QueueTask(NamedTuple):
             waited += FULL_INTERVAL
 
     def _pause(self) -> object:
-        return deferLater(self.context.reactor, FULL_INTERVAL, lambda: None)
+        return deferLater(self.context.reactor, FULL_INTERVAL)
 
     def _change(self, change: Change, ref: Reference) -> Iterator[object]:
         """Change one message and count it. Raises `Refused` if the task cannot go on."""
@@ -1107,9 +1097,10 @@ def _answer_when_ended(task: ManagementTask) -> Steps:
     return view(task, TASK_FIELDS)
 
 
-def _task_target(call: Call) -> Target:
+def _start_sending(call: Call, operation: str, *, remove: bool) -> Answer | Steps:
+    """Start a task that sends the messages to the address or the queue in the body."""
     body, queue, kind = call.body, queue_of(call), routing_type(call.body)
-    return publish.move_target(
+    target = publish.move_target(
         queue,
         optional(body, "address"),
         optional(body, "queue"),
@@ -1117,6 +1108,8 @@ def _task_target(call: Call) -> Target:
         permission_check(call),
         call.user,
     )
+    mover = Mover(queue, remove=remove)
+    return _start(call, operation, lambda ref: mover.send(ref, target), target)
 
 
 def _removed_when_ended(task: ManagementTask) -> Steps:
@@ -1146,7 +1139,7 @@ TASK_FIELDS: Fields[ManagementTask] = {
         "operation",
     ),
     "queue": string("Queue of the messages.", "queue"),
-    "user": string("User who started it; null without security.", "user", null=True),
+    "user": string_or_null("User who started it; null without security.", "user"),
     "state": keyword(TaskState, "running, completed, failed or cancelled.", "state"),
     "started": timestamp("Time of the start.", "started"),
     "ended": timestamp("Time of the end; null while it runs.", "ended", null=True),
@@ -1157,8 +1150,8 @@ TASK_FIELDS: Fields[ManagementTask] = {
     ),
     "failed": integer("Messages that could not go where they should; they stay in the queue.", "failed"),
     "total": integer("Messages selected at the start; null if a filter selects them.", "total", null=True),
-    "error": string(
-        "Why the task failed, or why the first message failed; null without an error.", "error", null=True
+    "error": string_or_null(
+        "Why the task failed, or why the first message failed; null without an error.", "error"
     ),
 }
 
@@ -1166,13 +1159,13 @@ TASK = object_of("Task", TASK_FIELDS)
 
 SELECTION: dict[str, Schema] = {
     "messages": array(string("A messageID."), f"Message ids, at most {MAX_IDS}.", maxItems=MAX_IDS),
-    "filter": string("Selector.", null=True),
+    "filter": string_or_null("Selector."),
     "limit": integer("Maximum number of messages to change. -1: no limit.", minimum=-1),
     "wait": boolean("False: answer at once with 202 and the task. Default: true."),
 }
 TARGET = {
     "address": string("Address that the messages go to. Required unless queue is given."),
-    "queue": string("The one queue that they go to.", null=True),
+    "queue": string_or_null("The one queue that they go to."),
     "routingType": keyword(RoutingType, "Routing type of an address or queue that does not exist yet."),
     **SELECTION,
 }
@@ -1186,8 +1179,6 @@ DONE = (
     Response("The task, which runs; with wait: false.", TASK, headers=("Location",), status=202),
 )
 
-TASK_ID = Parameter("id", "The taskID.", where="path", component="taskID")
-
 
 def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable[[Handler], Route]:
     """The route of a task that changes the selected messages."""
@@ -1200,15 +1191,13 @@ def move_messages(call: Call) -> Answer | Steps:
 
     A full target loses no message: those that are not moved stay.
     """
-    target, mover = _task_target(call), Mover(queue_of(call), remove=True)
-    return _start(call, "move", lambda ref: mover.send(ref, target), target)
+    return _start_sending(call, "move", remove=True)
 
 
 @_task_route("POST /api/v1/queues/{name}/copy", message_copy, Body(TARGET))
 def copy_messages(call: Call) -> Answer | Steps:
     """Copy messages to an address or to a queue."""
-    target, mover = _task_target(call), Mover(queue_of(call), remove=False)
-    return _start(call, "copy", lambda ref: mover.send(ref, target), target)
+    return _start_sending(call, "copy", remove=False)
 
 
 @_task_route(
@@ -1311,13 +1300,13 @@ def purge_queue(call: Call) -> Answer | Steps:
     return _removed_when_ended(task) if wait else _accepted(task)
 
 
-@listing("/api/v1/tasks", view_broker, "tasks", TASK, TASK_FIELDS, searched="queue")
+@listing("/api/v1/tasks", view_broker, "tasks", "Task", TASK_FIELDS, searched="queue")
 def list_tasks(call: Call) -> list[ManagementTask]:
     """List the tasks that run, and the last 100 that have ended."""
     return list(call.context.tasks)
 
 
-@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,))
+@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK))
 def show_task(call: Call) -> Json:
     """Show one task."""
     return view(call.context.tasks.find(call.names["id"]), TASK_FIELDS)
@@ -1327,7 +1316,6 @@ def show_task(call: Call) -> Json:
     "DELETE /api/v1/tasks/{id}",
     edit_task,
     Response("The task ends after its present slice."),
-    parameters=(TASK_ID,),
     errors=CONFLICT,
 )
 def cancel_task(call: Call) -> None:

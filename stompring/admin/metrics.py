@@ -9,11 +9,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import twisted
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -25,11 +25,19 @@ from stompring.replication.role import Role
 
 from .api import Answer, Call, Parameter, Response, route, view_broker
 from .context import ITEMS_PER_STEP, AdminContext
-from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
+from .counters import (
+    ADDRESS,
+    BRIDGE,
+    BROKER,
+    DIVERT,
+    QUEUE,
+    Counter,
+    families_of,
+    help_text,
+    labelled_families,
+)
 from .ha import ha_families
-from .json_schema import TEXT
-
-Thing = TypeVar("Thing")
+from .json_schema import TEXT, Thing
 
 #: Sample lines per piece: about 64 KiB, which a transport buffers before it pauses its producer.
 LINES_PER_PIECE = 500
@@ -47,25 +55,19 @@ def escape_label(value: str) -> str:
     return value
 
 
-def help_and_type_lines(counter: Counter[Any], openmetrics: bool) -> str:
-    """The HELP and TYPE lines of a family. OpenMetrics names a counter without its ``_total``."""
-    name, kind = counter.metric, counter.kind
-    if openmetrics and kind == COUNTER:
-        name = name.removesuffix("_total")
-    return f"# HELP {name} {help_text(counter)}\n# TYPE {name} {kind}\n"
-
-
 def families(
     counters: Sequence[Counter[Thing]],
+    wanted: frozenset[str],
     things: Iterable[Thing],
     labels: Callable[[Thing], str],
     openmetrics: bool,
 ) -> Iterator[bytes]:
-    """All families, each with the samples of all things together, as the formats require.
+    """All families, or those that are ``wanted``, each with the samples of all things together, as the formats require.
 
     All things are read first, each at once, so that the numbers of one thing are consistent; things that are deleted
     meanwhile do no harm. Then the lines are written.
     """
+    counters = [counter for counter in counters if not wanted or counter.metric in wanted]
     if not counters:
         return
     reads = [counter.read for counter in counters]
@@ -75,7 +77,11 @@ def families(
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield PAUSE
     for column, counter in enumerate(counters):
-        yield help_and_type_lines(counter, openmetrics).encode()
+        name = counter.metric
+        kind = "counter" if name.endswith("_total") else "gauge"
+        if openmetrics:  # it names a counter without its _total
+            name = name.removesuffix("_total")
+        yield f"# HELP {name} {help_text(counter)}\n# TYPE {name} {kind}\n".encode()
         for start in range(0, len(rows), LINES_PER_PIECE):
             yield _lines(counter, column, rows[start : start + LINES_PER_PIECE])
 
@@ -122,43 +128,27 @@ def process_registry(
     return registry
 
 
-def labelled_families(
-    name: str,
-    text: str,
-    labels: Sequence[str],
-    samples: Iterable[tuple[str | Sequence[str], float]],
-) -> Iterator[Metric]:
-    """A family with a sample for each value of its label, or for the values of its labels; none without samples."""
-    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-    family = kind(name, text, labels=labels)
-    for values, number in samples:
-        family.add_metric((values,) if isinstance(values, str) else values, number)
-    if family.samples:
-        yield family
-
-
 def broker_families(context: AdminContext) -> Iterator[Metric]:
     """The families of the broker that have a sample."""
     policies, diverts = context.broker.policies, context.broker.diverts.by_name
     yield from families_of(context, BROKER)
-    hooks = ("policy", "hook")
     yield from labelled_families(
         "stompring_policy_errors_total",
         "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
-        hooks,
+        "policy hook",
         policies.errors.items(),
     )
     yield from labelled_families(
         "stompring_policy_slow_hooks_total",
         "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
-        hooks,
+        "policy hook",
         policies.slow_hooks.items(),
     )
     for counter in DIVERT:
         yield from labelled_families(
             counter.metric,
             help_text(counter),
-            ("divert",),
+            "divert",
             [(name, counter.read(divert)) for name, divert in diverts.items()],
         )
     yield from ha_families(context.node, Role.ACTIVE)
@@ -166,7 +156,7 @@ def broker_families(context: AdminContext) -> Iterator[Metric]:
     yield from labelled_families(
         "stompring_certificate_expiry_timestamp_seconds",
         "Expiry time of the certificate chain of an acceptor.",
-        ("acceptor", "file", "subject"),
+        "acceptor file subject",
         [
             ((acceptor, each.file, each.subject), each.not_after.timestamp())
             for acceptor, each in listeners.identities()
@@ -175,19 +165,19 @@ def broker_families(context: AdminContext) -> Iterator[Metric]:
     yield from labelled_families(
         "stompring_tls_failures_total",
         "Connections closed by a TLS error, most of them in the handshake.",
-        ("acceptor",),
+        "acceptor",
         listeners.tls_failures.items(),
     )
     yield from labelled_families(
         "stompring_proxy_failures_total",
         "Connections closed because their PROXY header is missing, invalid or not allowed.",
-        ("acceptor",),
+        "acceptor",
         listeners.proxy_failures.items(),
     )
     yield from labelled_families(
         "stompring_refusals_total",
         "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
-        ("limit",),
+        "limit",
         context.broker.rejections.counts.items(),
     )
 
@@ -198,19 +188,15 @@ def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool)
     yield encode(registry.restricted_registry(wanted) if wanted else registry).removesuffix(b"# EOF\n")
     directory = call.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
-    yield from families(_selected(ADDRESS, wanted), addresses, address_labels, openmetrics)
+    yield from families(ADDRESS, wanted, addresses, address_labels, openmetrics)
     yield b""
     queues = [queue for queue in directory.queues.values() if queue.address.settings.enable_metrics]
-    yield from families(_selected(QUEUE, wanted), queues, queue_labels, openmetrics)
+    yield from families(QUEUE, wanted, queues, queue_labels, openmetrics)
     bridges = list(call.context.bridges.by_name.values())
     if bridges:
-        yield from families(_selected(BRIDGE, wanted), bridges, bridge_labels, openmetrics)
+        yield from families(BRIDGE, wanted, bridges, bridge_labels, openmetrics)
     if openmetrics:
         yield b"# EOF\n"
-
-
-def _selected(counters: tuple[Counter, ...], wanted: frozenset[str]) -> list[Counter]:  # type: ignore[type-arg]
-    return [counter for counter in counters if not wanted or counter.metric in wanted]
 
 
 def address_labels(address: Address) -> str:

@@ -25,7 +25,7 @@ from stompring.errors import Refused
 from stompring.settings import model
 from stompring.settings.match import is_internal
 from stompring.settings.model import Option, QueueConfiguration, RoutingType
-from stompring.settings.value_types import VALUE_TYPES, key_header, message_header
+from stompring.settings.value_types import VALUE_TYPES
 
 from .api import (
     CONFLICT,
@@ -71,6 +71,7 @@ from .json_schema import (
     keyword,
     object_of,
     string,
+    string_or_null,
     structure,
     timestamp,
 )
@@ -90,7 +91,7 @@ def schema_of(row: Option) -> Schema:
         return keyword(value_type.choices, meaning)
     if value_type.kind is int:
         return integer(meaning, minimum=-1)
-    return boolean(meaning) if value_type.kind is bool else string(meaning, null=True)
+    return boolean(meaning) if value_type.kind is bool else string_or_null(meaning)
 
 
 def body_field(row: Option) -> BodyField:
@@ -108,18 +109,14 @@ def body_field(row: Option) -> BodyField:
             schema = integer(
                 schema["description"], minimum=None, anyOf=[{"const": -1}, {"minimum": value_type.least}]
             )
-    elif row.type in HEADER_NAMES:
-        reader = partial(header_or_none, HEADER_NAMES[row.type])
+    elif row.type in ("messageHeader", "keyHeader"):
+        reader = partial(header_or_none, value_type.read)
     else:
         reader = flag if value_type.kind is bool else text_or_none
     return BodyField(row.name, reader, schema)
 
 
-#: By the type of an option, what checks the name of a header.
-HEADER_NAMES = {"messageHeader": message_header, "keyHeader": key_header}
-
-
-def header_or_none(check: Callable[[str], str | None], name: str, value: Any) -> str | None:
+def header_or_none(check: Callable[[str], object], name: str, value: Any) -> object:
     """The name of a header, or null."""
     given = text_or_none(name, value)
     try:
@@ -196,7 +193,6 @@ ATTRIBUTES: dict[str, BodyField] = {
     },
 }
 
-QUEUE_SCHEMA = object_of("Queue", FIELDS)
 QUEUE_DETAIL = object_of("QueueDetail", {**FIELDS, "consumers": array(CONSUMER, "Consumers of the queue.")})
 
 
@@ -293,10 +289,8 @@ GROUP_FIELDS: Fields[DeadLetterGroup] = {
     ),
 }
 
-DEAD_LETTER_GROUP = object_of("DeadLetterGroup", GROUP_FIELDS)
 
-
-@listing("/api/v1/queues", view_broker, "queues", QUEUE_SCHEMA, FIELDS)
+@listing("/api/v1/queues", view_broker, "queues", "Queue", FIELDS)
 def list_queues(call: Call) -> list[Queue]:
     """List queues."""
     return [q for q in call.directory.queues.values() if not is_internal(q.name)]
@@ -437,7 +431,7 @@ def trim_queue(call: Call) -> Steps:
     "/api/v1/dead-letters",
     view_broker,
     "groups",
-    DEAD_LETTER_GROUP,
+    "DeadLetterGroup",
     GROUP_FIELDS,
     searched="queue",
     unfiltered=("filter",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from twisted.web.server import Request
 
@@ -11,6 +10,7 @@ from stompring.session.outbox import printable
 
 from .api import Answer, Route, encode
 from .context import AdminContext
+from .json_schema import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class RequestLog:
         }
         #: method and path, printable
         self.request_line = f"{self._method} {self.fields['path']}"
-        self._body: dict[str, Any] = {}
+        self._body: JsonObject = {}
 
     _reason: str | None = None
     _login_failed = False
@@ -75,7 +75,7 @@ class RequestLog:
         elif route.path.startswith("/api/v1/connections/{"):
             self.fields["connection"] = names["id"]
 
-    def set_body(self, body: dict[str, Any]) -> None:
+    def set_body(self, body: JsonObject) -> None:
         """Add the body."""
         secret, shown = self._route.secret, self._route.fields.keys() - self._route.secret
         # where a member is secret, a misspelt one may be a secret too

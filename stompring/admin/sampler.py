@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import add
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer, cancel
@@ -22,9 +22,7 @@ from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 
 from .context import AdminContext
-from .json_schema import Fields, number
-
-Thing = TypeVar("Thing")
+from .json_schema import Fields, Thing, number
 
 log = logging.getLogger(__name__)
 

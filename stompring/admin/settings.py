@@ -40,7 +40,6 @@ from .api import (
     Body,
     Call,
     Json,
-    Parameter,
     Response,
     edit_broker,
     invalid,
@@ -65,6 +64,7 @@ from .json_schema import (
     number,
     object_of,
     string,
+    string_or_null,
     structure,
     timestamp,
 )
@@ -172,16 +172,16 @@ SETTING: dict[str, Schema] = {
     "name": string("Name in JSON."),
     "element": string("Name in broker.xml."),
     "value": {"description": "Value in force. Policies are names."},
-    "unit": string("Unit of a number.", null=True),
+    "unit": string_or_null("Unit of a number."),
     "source": keyword(
         Source, "Where the value comes from: the queue itself, an address-setting, or the default."
     ),
-    "match": string("match of the address-setting.", null=True),
+    "match": string_or_null("match of the address-setting."),
     "line": integer("Line of the address-setting in broker.xml.", minimum=1, null=True),
-    "addressSetting": string(
-        "Of a queue: the address-setting that provides the value for new queues.", null=True
+    "addressSetting": string_or_null(
+        "Of a queue: the address-setting that provides the value for new queues."
     ),
-    "group": string("Group of the setting in docs/settings.md.", null=True),
+    "group": string_or_null("Group of the setting in docs/settings.md."),
     "changeable": boolean("Whether PATCH of the queue changes it."),
     "meaning": string("Meaning, in Markdown."),
 }
@@ -278,8 +278,8 @@ def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None)
 PARAMETER = structure(
     {
         "name": string("Key of the property."),
-        "value": string("Value for the addresses without own properties; *** for a secret.", null=True),
-        "default": string("Default.", null=True),
+        "value": string_or_null("Value for the addresses without own properties; *** for a secret."),
+        "default": string_or_null("Default."),
         "required": boolean("Whether it has no default."),
         "type": string("Type and bounds of its values."),
         "source": keyword(("broker-plugin", "default"), "Where the value comes from."),
@@ -359,10 +359,9 @@ def level_name(level: int) -> str:
 
 LOGGER_FIELDS: Fields[logging.Logger] = {
     "name": string("Name of the logger: a module or package, or root.", "name"),
-    "level": string(
+    "level": string_or_null(
         "Level of the logger; null: that of its parent.",
         lambda each: level_name(each.level) if each.level else None,
-        null=True,
         enum=[*LEVELS, None],
     ),
     "effectiveLevel": string(
@@ -382,15 +381,6 @@ def loggers() -> dict[str, logging.Logger]:
     found = [name for name in sorted(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES]
     # a package may have no lines of its own
     return {name: logging.getLogger(None if name == ROOT else name) for name in (ROOT, *found, *PACKAGES)}
-
-
-LOGGER = object_of("Logger", LOGGER_FIELDS)
-LOGGER_NAME = Parameter(
-    "name",
-    "Name of the logger, or root.",
-    where="path",
-    component="loggerName",
-)
 
 
 @route("GET /api/v1/queues/{name}/settings", view_queue, SETTINGS)
@@ -422,7 +412,7 @@ def show_plugins(call: Call) -> Json:
     return {"data": list(entries(call.context))}
 
 
-@listing("/api/v1/loggers", view_broker, "loggers", LOGGER, LOGGER_FIELDS)
+@listing("/api/v1/loggers", view_broker, "loggers", "Logger", LOGGER_FIELDS)
 def list_loggers(call: Call) -> list[logging.Logger]:
     """List loggers with their levels."""
     return list(loggers().values())
@@ -431,10 +421,9 @@ def list_loggers(call: Call) -> list[logging.Logger]:
 @route(
     "PATCH /api/v1/loggers/{name}",
     edit_broker,
-    Response("The changed logger.", LOGGER),
-    parameters=(LOGGER_NAME,),
+    Response("The changed logger.", object_of("Logger", LOGGER_FIELDS)),
     body=Body(
-        {"level": string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])},
+        {"level": string_or_null("New level; null: that of its parent.", enum=[*LEVELS, None])},
         ("level",),
         "LoggerChange",
     ),

@@ -60,14 +60,6 @@ class StandbyContext:
         raise AssertionError("a derived class has it")
 
 
-def show(context: StandbyContext) -> Answer:
-    """The answer of ``/api/v1/ha``."""
-    described = describe(context.node, context.configuration, Role.STANDBY)
-    if context.node is None:
-        described["fault"] = context.reason
-    return json_answer(described)
-
-
 def live() -> Answer:
     """The answer of ``/health/live``."""
     return json_answer({"status": "UP"})
@@ -97,14 +89,6 @@ def recovering_problem() -> Problem:
     return Problem(503, "This broker is recovering to become active", role=ACTIVE)
 
 
-def scrape(accept: str, node: Node | None) -> Answer:
-    """The metrics of a standby: process, build, role, and those of its replicated log."""
-    encode, content_type = choose_encoder(accept)
-    return Answer(
-        encode(process_registry(partial(ha_families, node, Role.STANDBY))), content_type=content_type
-    )
-
-
 class StandbyResponder(Responder):
     """Answers one request."""
 
@@ -131,8 +115,17 @@ class StandbyResponder(Responder):
         """The answer for a user who may view the broker. Raises `Refused`."""
         if not manages(login.authorizer):
             login.authorizer.check(VIEW, MANAGEMENT, None)
-        context = self._context
-        return show(context) if path == HA else scrape(self._header("accept") or "", context.node)
+        context, node = self._context, self._context.node
+        if path == HA:
+            described = describe(node, context.configuration, Role.STANDBY)
+            if node is None:
+                described["fault"] = context.reason
+            return json_answer(described)
+        # the metrics of the process, the build, the role, and those of the replicated log
+        encode, content_type = choose_encoder(self._header("accept") or "")
+        return Answer(
+            encode(process_registry(partial(ha_families, node, Role.STANDBY))), content_type=content_type
+        )
 
     def _error_answer(self, failure: Failure) -> Answer:
         fault = failure.value

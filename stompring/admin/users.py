@@ -54,6 +54,7 @@ from .json_schema import (
     keyword,
     object_of,
     string,
+    string_or_null,
     structure,
 )
 
@@ -84,10 +85,9 @@ FIELDS: Fields[UserEntry] = {
         TEXT, "Roles of the user, sorted.", lambda u: sorted(u.security.authority.roles_of(u.name))
     ),
     "hasPassword": boolean("Whether the user can log in with a password.", "has_password"),
-    "certificate": string(
+    "certificate": string_or_null(
         "Subject of the certificate with which the user can log in.",
         lambda u: u.security.certificate_subjects().get(u.name),
-        null=True,
     ),
     "hashOutdated": boolean(
         "Whether the password hash has other parameters than new ones: set the password again.",
@@ -164,17 +164,6 @@ def destination(call: Call) -> tuple[str, str | None]:
         except Refused:
             address = queue
     return address or MANAGEMENT, queue or None
-
-
-def check_user(call: Call, security: Security, user: str) -> None:
-    """Raise `NotFound` for a user without password, certificate and role."""
-    if not (
-        user == call.user
-        or user in security.users
-        or user in security.certificate_subjects()
-        or security.authority.roles_of(user)
-    ):
-        raise NotFound(f"User {user} does not exist")
 
 
 def decisions(
@@ -262,7 +251,7 @@ ENTRY = structure(
         "allowedOverHTTP": boolean(
             "Whether the HTTP API allows it: also if the user has manage on activemq.management."
         ),
-        "match": string("match of the deciding security-setting; null: none matches.", null=True),
+        "match": string_or_null("match of the deciding security-setting; null: none matches."),
         "roles": array(
             TEXT,
             "Roles to which this entry grants the permission. Without view on activemq.management: those of the user.",
@@ -273,10 +262,10 @@ ENTRY = structure(
 ANSWER = object_of(
     "Permissions",
     {
-        "user": string("User; null without security.", null=True),
+        "user": string_or_null("User; null without security."),
         "roles": array(TEXT, "Roles of the user."),
         "address": string("Address."),
-        "queue": string("Queue.", null=True),
+        "queue": string_or_null("Queue."),
         "data": array(ENTRY, "One entry for each permission."),
     },
 )
@@ -284,7 +273,7 @@ WHOAMI = object_of(
     "Whoami",
     {
         "securityEnabled": boolean("Whether security is enabled."),
-        "user": string("User; null without security.", null=True),
+        "user": string_or_null("User; null without security."),
         "roles": array(TEXT, "Roles of the user, sorted."),
         "permissions": {
             "description": "Permissions on activemq.management, as the HTTP API applies them: manage includes all.",
@@ -294,7 +283,7 @@ WHOAMI = object_of(
 )
 
 
-@listing("/api/v1/users", manage_broker, "users", USER, FIELDS, errors=CONFLICT)
+@listing("/api/v1/users", manage_broker, "users", "User", FIELDS, errors=CONFLICT)
 def list_users(call: Call) -> Listed[UserEntry]:
     """List users.
 
@@ -372,9 +361,7 @@ def delete_user(call: Call) -> Steps:
     yield from edit(call, lambda files: files.remove(call.names["name"]))
 
 
-@listing(
-    "/api/v1/roles", manage_broker, "roles", object_of("Role", ROLE_FIELDS), ROLE_FIELDS, errors=CONFLICT
-)
+@listing("/api/v1/roles", manage_broker, "roles", "Role", ROLE_FIELDS, errors=CONFLICT)
 def list_roles(call: Call) -> Listed[RoleEntry]:
     """List the roles of users and of security-settings.
 
@@ -447,8 +434,10 @@ def show_permissions(call: Call) -> Json:
         ]
     else:
         assert user is not None
-        check_user(call, security, user)
         roles = security.authority.roles_of(user)
+        known = roles or user in security.users or user in security.certificate_subjects()
+        if not known and user != call.user:
+            raise NotFound(f"User {user} does not exist")
         data = list(decisions(call, security, user, address, queue))
     return {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
 
@@ -457,7 +446,7 @@ def show_permissions(call: Call) -> Json:
     "/api/v1/security-settings",
     view_broker,
     "permissions",
-    object_of("SecuritySetting", GRANT_FIELDS),
+    "SecuritySetting",
     GRANT_FIELDS,
     searched="match",
 )

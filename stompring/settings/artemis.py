@@ -25,7 +25,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from stompring.errors import ConfigurationError
@@ -97,7 +96,7 @@ def _table(*rows: Mapping[str, Row]) -> Rows:
     for each in rows:
         assert not set(table) & set(each), f"two rows: {set(table) & set(each)}"
         table |= each
-    return MappingProxyType(table)
+    return table
 
 
 FILES_ON_DEMAND = "journal files are created on demand and deleted when all their records are consumed"
@@ -300,15 +299,13 @@ ADDRESS_SETTING = _table(
     refused("auto-delete-jms-queues auto-delete-jms-topics", AUTO_DELETE, "true"),
 )
 
-QUEUE = _table(
-    refused(
-        "auto-delete auto-delete-delay auto-delete-message-count",
-        "set auto-delete-created-queues and auto-delete-queues-… in <address-setting>",
-    ),
+QUEUE = refused(
+    "auto-delete auto-delete-delay auto-delete-message-count",
+    "set auto-delete-created-queues and auto-delete-queues-… in <address-setting>",
 )
 
-DIVERT = _table(
-    refused("transformer-class-name", "use <transformer>, which sets and removes headers or names a policy")
+DIVERT = refused(
+    "transformer-class-name", "use <transformer>, which sets and removes headers or names a policy"
 )
 
 #: The plugin of Artemis that chooses notifications, and what its properties choose; None: those are always sent.
@@ -321,13 +318,11 @@ NOTIFICATION_PROPERTIES: Mapping[str, str | None] = {
     "SEND_EXPIRED_NOTIFICATIONS": "MESSAGE_EXPIRED",
 }
 
-PLUGIN = _table(
-    refused(
-        "class-name",
-        "plugins are Python modules: set name and policy (docs/plugins.md)",
-        # it only logs
-        r"org\.apache\.activemq\.artemis\.core\.server\.plugin\.impl\.LoggingActiveMQServerPlugin",
-    )
+PLUGIN = refused(
+    "class-name",
+    "plugins are Python modules: set name and policy (docs/plugins.md)",
+    # it only logs
+    r"org\.apache\.activemq\.artemis\.core\.server\.plugin\.impl\.LoggingActiveMQServerPlugin",
 )
 
 SECURITY_SETTINGS = _table(
@@ -338,21 +333,19 @@ SECURITY_SETTINGS = _table(
 _BACKUPS = frozenset({"backup", "slave", "secondary", "colocated", "scale-down"})
 
 #: Elements of Artemis's policies. A broker with one of them that has no part in a backup is alone here.
-HA_POLICY: Rows = MappingProxyType(
-    {
-        name: Row(
-            Support.NO_EFFECT,
-            "this broker is alone: there is no backup, and none takes over",
-            refused_with=_BACKUPS,
-            advice="this broker is alone: it neither waits as a backup nor hands its messages to another broker when "
-            "it stops; remove it on the one broker that serves the clients, or use <replicated-log>",
-            is_warning=True,
-        )
-        for name in ("live-only", "primary-only", "replication", "shared-store")
-    }
-)
+HA_POLICY: Rows = {
+    name: Row(
+        Support.NO_EFFECT,
+        "this broker is alone: there is no backup, and none takes over",
+        refused_with=_BACKUPS,
+        advice="this broker is alone: it neither waits as a backup nor hands its messages to another broker when "
+        "it stops; remove it on the one broker that serves the clients, or use <replicated-log>",
+        is_warning=True,
+    )
+    for name in ("live-only", "primary-only", "replication", "shared-store")
+}
 
-WILDCARDS = _table(refused("enabled", "use routing-enabled", "true"))
+WILDCARDS = refused("enabled", "use routing-enabled", "true")
 
 BRIDGE = _table(
     no_effect("min-large-message-size", "messages of any size are sent in one frame"),
@@ -368,26 +361,24 @@ BRIDGE = _table(
     refused("transformer-class-name", "Java classes cannot be loaded: use <transformer>"),
 )
 
-OLD_ELEMENT_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
-    {("address-setting", "last-value-queue"): "default-last-value-queue"}
-)
+OLD_ELEMENT_NAMES: Mapping[tuple[str, str], str] = {
+    ("address-setting", "last-value-queue"): "default-last-value-queue"
+}
 """Old names of elements that Artemis still accepts, by parent and name."""
 
-SECTIONS: Mapping[str, Rows] = MappingProxyType(
-    {
-        "configuration": CONFIGURATION,
-        "core": CORE,
-        "address-setting": ADDRESS_SETTING,
-        "bridge": BRIDGE,
-        "static-connectors": _table(no_effect("allow-direct-connections-only", CLUSTER_ONLY)),
-        "queue": QUEUE,
-        "wildcard-addresses": WILDCARDS,
-        "divert": DIVERT,
-        "broker-plugin": PLUGIN,
-        "ha-policy": HA_POLICY,
-        "security-settings": SECURITY_SETTINGS,
-    }
-)
+SECTIONS: Mapping[str, Rows] = {
+    "configuration": CONFIGURATION,
+    "core": CORE,
+    "address-setting": ADDRESS_SETTING,
+    "bridge": BRIDGE,
+    "static-connectors": no_effect("allow-direct-connections-only", CLUSTER_ONLY),
+    "queue": QUEUE,
+    "wildcard-addresses": WILDCARDS,
+    "divert": DIVERT,
+    "broker-plugin": PLUGIN,
+    "ha-policy": HA_POLICY,
+    "security-settings": SECURITY_SETTINGS,
+}
 """By the parent element of the names."""
 
 ACCEPTOR_PARAMETERS = _table(
@@ -510,9 +501,7 @@ CONNECTOR_PARAMETERS = _table(
 OTHER_PROTOCOLS = Row(Support.NO_EFFECT, "this broker speaks STOMP only")
 """``protocols`` with others than STOMP."""
 
-OTHER_SCHEMES: Mapping[str, str] = MappingProxyType(
-    {"stomp+ssl": "the scheme of clients for ssl", "vm": "in-VM"}
-)
+OTHER_SCHEMES: Mapping[str, str] = {"stomp+ssl": "the scheme of clients for ssl", "vm": "in-VM"}
 """Schemes of URLs that no listener here supports."""
 
 IN_VM = "vm"

@@ -29,7 +29,6 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lxml import etree
@@ -52,6 +51,7 @@ from .document import (
     Node,
     References,
     Secret,
+    Values,
     has_known_reference,
     named,
     parents_of,
@@ -223,7 +223,7 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     inclusion = Inclusion(file, references, faults)
     try:
         root = _parse_xml(data, file)
-        inclusion.resolve(root)
+        inclusion.resolve(root, Path(file), (Path(file).resolve(),))
         reading = _DocumentReader(faults, references)
         document = reading.document(root)
         core = document.first("core")
@@ -281,17 +281,13 @@ class Inclusion:
 
     def __init__(self, file: str, references: References, faults: Faults) -> None:
         self.files = [file]
-        self._file = file
         self._references = references
         self._instance = instance_directory(file)
         self._faults = faults
         self._folder = Path(file).parent.resolve()
 
-    def resolve(self, root: etree._Element) -> None:
-        """Include in the tree below ``root``, the root element of broker.xml."""
-        self._resolve(root, Path(self._file), (Path(self._file).resolve(),))
-
-    def _resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
+    def resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
+        """Include in the tree below ``root``, the root element of ``file``. ``above``: the real paths down to it."""
         for element in list(root.iter(f"{{{_XINCLUDE}}}*")):
             name, parent = etree.QName(element).localname, element.getparent()
             line = _line(element) if len(above) == 1 else Line(_line(element), str(file))
@@ -354,7 +350,7 @@ class Inclusion:
         if data is None:
             raise ValueError(f"{target} is not a file; create it, or remove the element")
         root = _parse_xml(data, str(target))
-        self._resolve(root, target, (*above, real))
+        self.resolve(root, target, (*above, real))
         root.set(_INCLUDED, str(target))
         return root
 
@@ -602,6 +598,8 @@ SECURITY_FILES: Mapping[str, str | None] = {
 }
 """The files of users, roles and certificates, with their default names."""
 
+DEFAULTS = BrokerConfiguration()
+
 QUEUE_SEPARATOR = "::"
 """Separator of address and queue in ``match``."""
 
@@ -640,8 +638,7 @@ class _CoreReader:
     def configuration(self) -> BrokerConfiguration:
         """The whole configuration."""
         plain, ignored, faults = self._plain, self._ignored, self._faults
-        default = BrokerConfiguration()
-        persistent = plain.get("persistence_enabled", default.persistence_enabled)
+        persistent = plain.get("persistence_enabled", DEFAULTS.persistence_enabled)
         self._read_plugins()
         settings = tuple(self._address_settings(persistent))
         repository = SettingsRepository(settings, self._wildcard, self._markers, defaults_of(persistent))
@@ -650,7 +647,7 @@ class _CoreReader:
         self._check_management()
         _set_memory_defaults(plain)
         plain["journal_retention_directory"] = self._retention()
-        secure = plain.get("security_enabled", default.security_enabled)
+        secure = plain.get("security_enabled", DEFAULTS.security_enabled)
         acceptors = list(self._acceptors(secure))
         warnings = (
             *self._address_limits(repository),
@@ -676,7 +673,7 @@ class _CoreReader:
             security_settings=tuple(self._security_settings()),
             address_settings=settings,
             addresses=tuple(self._addresses(repository)),
-            replicated_log=self._replicated_log(plain.get("name") or default.name),
+            replicated_log=self._replicated_log(plain.get("name") or DEFAULTS.name),
             diverts=self._diverts(),
         )
 
@@ -743,7 +740,7 @@ class _CoreReader:
             if "value" in one.attributes and self._is_new(f"property '{key}'", one, node)
         )
 
-    def _policies(self, setting: Node) -> dict[str, Any]:
+    def _policies(self, setting: Node) -> Values:
         """The policies of an ``<address-setting>``, as values of `AddressSettings`."""
         full = setting.first("address-full-policy")
         known = [*FullPolicy, *self._plugins]
@@ -840,7 +837,7 @@ class _CoreReader:
                 self._ignored.append(
                     IgnoredSetting(policy.line, "<address-full-policy> is 'PAGE'", reason, True)
                 )
-            yield AddressSettingEntry(match, MappingProxyType(values), node.line)
+            yield AddressSettingEntry(match, values, node.line)
 
     def _address_limits(self, repository: SettingsRepository) -> Iterator[str]:
         """A warning for each setting without effect.
@@ -1098,7 +1095,7 @@ class _CoreReader:
                 and self._is_new(f"permission '{kind}'", permission, node, "; list all its roles there")
             }
             if is_new:
-                yield SecuritySettingEntry(match, MappingProxyType(roles), node.line)
+                yield SecuritySettingEntry(match, roles, node.line)
 
     def _resource_limits(self) -> Iterator[ResourceLimit]:
         """The ``<resource-limit-setting>`` elements, one per user."""
@@ -1122,10 +1119,9 @@ class _CoreReader:
 
     def _check_directories(self) -> None:
         journal, paging = self._core.first("journal-directory"), self._core.first("paging-directory")
-        default = BrokerConfiguration()
         used = (
-            default.journal_directory if journal is None else journal.value,
-            default.paging_directory if paging is None else paging.value,
+            DEFAULTS.journal_directory if journal is None else journal.value,
+            DEFAULTS.paging_directory if paging is None else paging.value,
         )
         declared = paging or journal
         if declared is not None and None not in used and Path(used[0]) == Path(used[1]):
@@ -1151,8 +1147,7 @@ class _CoreReader:
 
     def _unused_retain(self) -> Iterator[str]:
         """Warnings for ``retain`` without a retention directory."""
-        directory = self._core.first("journal-retention-directory")
-        if directory is not None and directory.value is not None:
+        if self._plain["journal_retention_directory"] is not None:
             return
         for node in self._core.within("address-settings"):
             retain = node.first("retain")
@@ -1192,10 +1187,9 @@ class _CoreReader:
     def _check_management(self) -> None:
         """Requests and notifications have an address of their own each, which is no wildcard."""
         names: dict[str, str] = {}
-        default = BrokerConfiguration()
         for name in ("management-address", "management-notification-address"):
             node = self._core.first(name)
-            value = self._plain.get(snake(name), getattr(default, snake(name)))
+            value = self._plain.get(snake(name), getattr(DEFAULTS, snake(name)))
             declared = node or self._core.first("management-address")
             if node is not None and ("::" in value or Pattern(value, self._wildcard).is_wildcard):
                 self._fault(
@@ -1209,7 +1203,7 @@ class _CoreReader:
             names[value] = name
 
 
-def _contradictions(values: dict[str, Any]) -> Iterator[str]:
+def _contradictions(values: Values) -> Iterator[str]:
     """What is wrong with the attributes of ``<replicated-log>`` together."""
     password = values.get("password")
     if password is not None and "credentials" in values:
@@ -1232,7 +1226,7 @@ def _contradictions(values: dict[str, Any]) -> Iterator[str]:
         yield f"{given[0]} has no effect without TLS: write tls:// in the url"
 
 
-def _set_memory_defaults(plain: dict[str, Any]) -> None:
+def _set_memory_defaults(plain: Values) -> None:
     """The defaults of sizes that are shares of the machine's memory."""
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))

@@ -23,11 +23,13 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from xml.etree import ElementTree  # nosec B405
 
 from stompring.errors import ConfigurationError, Line
+
+#: Values by the names of their elements, attributes or fields.
+Values = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class Node:
     line: int
     is_leaf: bool = False
     value: Any = None
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: Values = field(default_factory=dict)
     children: list[Node] = field(default_factory=list)
 
     def all(self, name: str) -> Iterator[Node]:
@@ -57,11 +59,11 @@ class Node:
         child = self.first(name)
         return tuple(child.children) if child else ()
 
-    def leaves(self) -> dict[str, Any]:
+    def leaves(self) -> Values:
         """The values of the child elements that are leaves, by name in snake case."""
         return {snake(child.name): child.value for child in self.children if child.is_leaf}
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> Values:
         """The values of the attributes, by name in snake case."""
         return {snake(name): value for name, value in self.attributes.items()}
 
@@ -162,14 +164,14 @@ def root_rules() -> Mapping[str, ElementRule]:
 def _elements(
     elements: list[ElementTree.Element], types: dict[str, ElementTree.Element]
 ) -> Mapping[str, ElementRule]:
-    return MappingProxyType({element.attrib["name"]: _rule(element, types) for element in elements})
+    return {element.attrib["name"]: _rule(element, types) for element in elements}
 
 
 def _rule(element: ElementTree.Element, types: dict[str, ElementTree.Element]) -> ElementRule:
     repeated = element.get("maxOccurs") == "unbounded"
     shape = types.get(element.attrib["type"])
     if shape is None:
-        return ElementRule(element.attrib["type"], repeated, MappingProxyType({}), MappingProxyType({}))
+        return ElementRule(element.attrib["type"], repeated, {}, {})
     extension = shape.find(f"{_XS}simpleContent/{_XS}extension")
     attributes = {
         attribute.attrib["name"]: AttributeRule(attribute.attrib["type"], attribute.get("use") == "required")
@@ -179,7 +181,7 @@ def _rule(element: ElementTree.Element, types: dict[str, ElementTree.Element]) -
         None if extension is None else extension.attrib["base"],
         repeated,
         _elements(list(shape.iter(f"{_XS}element")), types),
-        MappingProxyType(attributes),
+        attributes,
     )
 
 
@@ -248,7 +250,7 @@ class References:
         self,
         folder: Path,
         environment: Mapping[str, str] = os.environ,
-        properties: Mapping[str, str] = MappingProxyType({}),
+        properties: Mapping[str, str] = {},
     ) -> None:
         self._folder = folder
         self._environment = environment

@@ -137,21 +137,16 @@ PACKAGE = Path(__file__).resolve().parent.parent
 #: Directories that are part of the package in a checkout as well.
 IN_PACKAGE = {"console": PACKAGE / "console", "schema": PACKAGE / "settings"}
 
-#: Directories of the checkout that a wheel has in ``stompring/shipped``.
-COPIED = ("config", "plugins")
-
 
 def shipped_directory(name: str) -> Path:
     """The absolute path of ``config``, ``plugins``, ``console`` or ``schema`` (of schema.xsd). The files are read-only.
 
-    Raises ConfigurationError if the installation lacks it, and ValueError for another name.
+    Raises ConfigurationError if the installation lacks it.
     """
     if name in IN_PACKAGE:
         candidates = [IN_PACKAGE[name]]
-    elif name in COPIED:
+    else:  # which a wheel has in ``stompring/shipped``
         candidates = [PACKAGE / "shipped" / name, PACKAGE.parent / name]
-    else:
-        raise ValueError(f"'{name}' is not a shipped directory: {', '.join((*COPIED, *IN_PACKAGE))}")
     for candidate in candidates:
         if candidate.is_dir():
             return candidate

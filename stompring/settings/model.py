@@ -24,8 +24,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -37,6 +36,12 @@ STOMPRING = "stompring"
 NOT_IN_HTTP, CREATE_ONLY, CHANGEABLE = "", "create", "change"
 
 _KEY = "option"
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(kind: type[T]) -> type[T]:
+    """Make a class a dataclass whose instances have slots and do not change."""
+    return dataclass(frozen=True, slots=True)(kind)
 
 
 class Option(NamedTuple):
@@ -153,7 +158,7 @@ def camel_case(name: str) -> str:
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommonTls:
     """TLS of acceptors and connectors. Field names are the parameters of the URL in snake_case."""
 
@@ -166,7 +171,7 @@ class CommonTls:
     enabled_cipher_suites: tuple[str, ...] = ()  # names of OpenSSL or of IANA; () for ours
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tls(CommonTls):
     """TLS on one acceptor, paths as they are opened."""
 
@@ -180,7 +185,7 @@ class Tls(CommonTls):
         return self.need_client_auth or self.want_client_auth
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProxyProtocol:
     """Every connection starts with a PROXY header with the address of the client."""
 
@@ -189,7 +194,7 @@ class ProxyProtocol:
     ] = ()  # the sources of PROXY headers; () for any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WebSocketSettings:
     """STOMP over WebSocket on one acceptor."""
 
@@ -232,7 +237,7 @@ class WebSocketSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FrameLimits:
     """Limits of one frame."""
 
@@ -257,7 +262,7 @@ class FrameLimits:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StompAcceptor:
     """One ``<acceptor>`` for STOMP (tcp, ssl, ws, wss). Field names are the URL's parameters in snake_case."""
 
@@ -369,7 +374,7 @@ class StompAcceptor:
     websocket: WebSocketSettings = WebSocketSettings()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HttpAcceptor:
     """One ``<acceptor>`` with an ``http://`` or ``https://`` URL: metrics, health and the management API."""
 
@@ -384,7 +389,7 @@ class HttpAcceptor:
 DEFAULT_CONNECT_TIMEOUT = 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectorTls(CommonTls):
     """TLS of a connector: this side is the client. Without a trust store the CAs of the system count."""
 
@@ -392,7 +397,7 @@ class ConnectorTls(CommonTls):
     sni_host: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connector:
     """One ``<connector>``. Field names are the URL's parameters in snake_case."""
 
@@ -436,12 +441,12 @@ class PermissionType(StrEnum):
     EDIT = "edit"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SecuritySettingEntry:
     """One ``<security-setting match="…">``: the roles with each permission. A permission without an entry is denied."""
 
     match: str
-    roles: Mapping[PermissionType, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    roles: Mapping[PermissionType, frozenset[str]] = field(default_factory=dict)
     line: int | None = field(default=None, compare=False)
 
 
@@ -466,7 +471,7 @@ class ThresholdUnit(StrEnum):
         return {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400}[self.value.rpartition("_")[2]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guest:
     """Who a STOMP client without login and passcode is (Artemis, GuestLoginModule of ``login.config``)."""
 
@@ -474,7 +479,7 @@ class Guest:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceLimit:
     """One ``<resource-limit-setting>``: limits of the user with that exact name. -1: no limit."""
 
@@ -570,7 +575,7 @@ class DeletionPolicy(StrEnum):
     FORCE = "FORCE"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Property:
     """One ``<property key="…" value="…"/>``. Equality ignores the line."""
 
@@ -579,7 +584,7 @@ class Property:
     line: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginConfiguration:
     """One ``<broker-plugin>``: a policy under its name in address-settings."""
 
@@ -589,7 +594,7 @@ class PluginConfiguration:
     line: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyUse:
     """One ``<address-policy>``: a broker-plugin for the addresses of an address-setting."""
 
@@ -599,7 +604,7 @@ class PolicyUse:
     line: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransformerConfiguration:
     """One ``<transformer>`` of a divert or a bridge: headers that it sets and removes, or the policy that decides."""
 
@@ -608,7 +613,7 @@ class TransformerConfiguration:
     policy: PolicyUse | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DivertConfiguration:
     """One ``<divert>``: copies, or with ``exclusive`` takes, messages of one address for others."""
 
@@ -660,7 +665,7 @@ class DivertConfiguration:
     line: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BridgeConfiguration:
     """One ``<bridge>`` with the connectors it names, in the order in which they are tried."""
 
@@ -763,7 +768,7 @@ class BridgeConfiguration:
     transformer: TransformerConfiguration | None = section(None, "transformer")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddressSettings:
     """The settings in force for one address: all matching ``<address-setting>`` entries merged."""
 
@@ -1123,16 +1128,16 @@ class AddressSettings:
         return self.read_bytes if given is None else given
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddressSettingEntry:
     """One ``<address-setting match="…">``: only what it sets, keyed by the names of `AddressSettings`."""
 
     match: str
-    values: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    values: Mapping[str, object] = field(default_factory=dict)
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueConfiguration:
     """One queue as declared in broker.xml, in a POST, or by the broker for a client.
 
@@ -1278,7 +1283,7 @@ def queue_defaults() -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddressConfiguration:
     """One ``<address>`` with its queues."""
 
@@ -1287,7 +1292,7 @@ class AddressConfiguration:
     queues: tuple[QueueConfiguration, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WildcardSyntax:
     """``<wildcard-addresses>``: the words that make an address a pattern."""
 
@@ -1306,7 +1311,7 @@ class WildcardSyntax:
 MIN_TAKEOVER_TIMEOUT = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplicatedLogSettings:
     """``<ha-policy><replicated-log …/>``: the engine that stores the data directory, and how to reach it.
 
@@ -1380,7 +1385,7 @@ class ReplicatedLogSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retention:
     """``<journal-retention-directory>``: where consumed journal and page files are retained, how long and how much."""
 
@@ -1420,7 +1425,7 @@ class IgnoredSetting(NamedTuple):
     is_warning: bool = False  # it is one of the warnings of the file as well
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerConfiguration:
     """A whole broker.xml."""
 

@@ -76,10 +76,7 @@ def origin_host(origin: str) -> str:
 
 def host_name(host: str) -> str:
     """The name in a ``Host`` header, without its port; empty if there is none."""
-    try:
-        return urlsplit(f"//{host.strip()}").hostname or ""
-    except ValueError:
-        return ""
+    return origin_host(f"//{host.strip()}")
 
 
 def parse_origins(text: str) -> tuple[str, ...]:
@@ -141,14 +138,13 @@ def log_url(text: str) -> str:
         raise ValueError("must not contain a user or a password: write the attributes user and password")
     if scheme in NATS:
         return _nats_url(text, scheme)
-    else:
-        match = _URL.fullmatch(text)
-        assert match is not None
-        _check_hosts(match[2])
-        if "://" in match[3].partition("?")[0]:
-            raise ValueError(
-                "must be one URL, several hosts with commas: postgresql://one:5432,two:5432/database"
-            )
+    match = _URL.fullmatch(text)
+    assert match is not None
+    _check_hosts(match[2])
+    if "://" in match[3].partition("?")[0]:
+        raise ValueError(
+            "must be one URL, several hosts with commas: postgresql://one:5432,two:5432/database"
+        )
     return text
 
 

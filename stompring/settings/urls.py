@@ -33,7 +33,7 @@ from .artemis import (
     not_supported,
 )
 from .artemis import CONNECTOR_PARAMETERS as ROWS
-from .document import HIDDEN, Secret, with_suggestion
+from .document import HIDDEN, Secret, Values, with_suggestion
 from .model import (
     TLS_VERSIONS,
     Connector,
@@ -128,7 +128,7 @@ LISTENER_PARAMETERS = TLS_PARAMETERS | PROXY_PARAMETERS
 
 
 def _tls_of(
-    kind: type[T], values: dict[str, Any], secure: bool, faults: list[str], plain: str, encrypted: str
+    kind: type[T], values: Values, secure: bool, faults: list[str], plain: str, encrypted: str
 ) -> T | None:
     """TLS with ``values``, by field; None without TLS. ``secure``: the scheme of the URL is one with TLS.
 
@@ -165,7 +165,7 @@ def _tls_conflicts(tls: Tls) -> Iterator[str]:
         yield "trustStorePath has no effect without needClientAuth or wantClientAuth"
 
 
-def _proxy_of(values: dict[str, Any], faults: list[str]) -> ProxyProtocol | None:
+def _proxy_of(values: Values, faults: list[str]) -> ProxyProtocol | None:
     """The PROXY protocol with ``values``, by field; None where it is off."""
     trusted = values.get("proxy_protocol_trusted", ())
     if not values.get("proxy_protocol_enabled", False):
@@ -413,13 +413,13 @@ def _read_parameters(
     resolve: Resolve,
     rows: Rows,
     ignored: Ignored | None,
-) -> defaultdict[str, dict[str, Any]]:
+) -> defaultdict[str, Values]:
     """The values of all parameters, by part of the acceptor and field.
 
     ``rows`` are the parameters of Artemis that are not in ``table``. Those without effect are added to ``ignored``,
     but those of an http acceptor, which has none.
     """
-    parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    parts: defaultdict[str, Values] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
         known = OLD_PARAMETER_NAMES.get(key, key)

@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from stompring.selector import compile_selector
@@ -47,7 +46,7 @@ MAX_LONG = 2**63 - 1
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _BYTES = re.compile(r"([0-9]+)\s*(?:([kmg])i?)?b?", re.IGNORECASE | re.ASCII)
-_SCALE = MappingProxyType({"": 1, "k": 1024, "m": 1024**2, "g": 1024**3})
+_SCALE = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def whole_number(text: str) -> int:
@@ -318,74 +317,72 @@ def _choice(kind: type[StrEnum]) -> ValueType:
     return ValueType(one_of(kind), ", ".join(kind), choices=kind)
 
 
-VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
-    {
-        "text": ValueType(str, "any text"),
-        "secretText": ValueType(str, "any text"),
-        "roleList": ValueType(comma_list("roles, for example admins, clerks", str), "a comma list"),
-        "permission": ValueType(permission, "a permission"),
-        "regularExpression": ValueType(regular_expression, "a regular expression"),
-        "name": ValueType(name, "a text"),
-        "optionalName": ValueType(optional_name, "a name, or empty"),
-        "messageHeader": ValueType(message_header, "the name of a header, or empty"),
-        "keyHeader": ValueType(key_header, "the name of a header, or empty"),
-        "groupBuckets": number(0, whole_number, "an owner for each group"),
-        "resourceName": ValueType(resource_name, "a name"),
-        "addressList": ValueType(address_list, "names, with commas"),
-        "url": ValueType(name, "a text"),
-        "filter": ValueType(selector, "a selector"),
-        "boolean": ValueType(boolean, "true, false", bool),
-        "byteLimit": number(1, byte_size, "no limit", ZERO_ADMITS_NOTHING),
-        "bytesOrNoLimit": number(0, byte_size, "no limit"),
-        "fileSize": number(1024, byte_size),
-        "cacheSize": number(1024 * 1024, byte_size),
-        "messageLimit": number(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
-        "positiveOrNoLimit": number(1, whole_number, "no limit"),
-        "ringSize": number(1, whole_number, "no ring", ZERO_RING),
-        "count": number(0, whole_number),
-        "countOrNoLimit": number(0, whole_number, "no limit"),
-        "positiveCount": number(1, whole_number),
-        "milliseconds": number(0, milliseconds),
-        "millisecondsOrUnset": number(0, milliseconds, "not set"),
-        "positiveMillisecondsOrUnset": number(1, milliseconds, "not set"),
-        "positiveMilliseconds": number(1, milliseconds),
-        "positiveSeconds": number(1, seconds),
-        "nanoseconds": number(0, nanoseconds),
-        "percentage": ValueType(bounded(whole_number, 0, 100), "0 to 100", int),
-        "percentageLimit": ValueType(bounded(whole_number, 0, 100, "no limit"), "-1 or 0 to 100", int),
-        "multiplier": ValueType(bounded(decimal, 0), "≥ 0", float),
-        "retryMultiplier": ValueType(bounded(decimal, 1), "≥ 1", float),
-        "positiveBytes": number(1, byte_size),
-        "share": ValueType(bounded(decimal, 0, 1), "0 to 1", float),
-        "fullPolicy": ValueType(full_policy, "PAGE, BLOCK, DROP, FAIL, a plugin"),
-        "pluginName": ValueType(plugin_name, "a plugin"),
-        "pageFullPolicy": _choice(PageFullPolicy),
-        "diskFullPolicy": _choice(DiskFullPolicy),
-        "retain": _choice(Retain),
-        "ringPolicy": _choice(RingPolicy),
-        "deletionPolicy": _choice(DeletionPolicy),
-        "timeUnit": _choice(TimeUnit),
-        "thresholdUnit": _choice(ThresholdUnit),
-        "slowConsumerPolicy": _choice(SlowConsumerPolicy),
-        "routingType": _choice(RoutingType),
-        "componentRoutingType": _choice(ComponentRoutingType),
-        "logUrl": ValueType(log_url, "a URL"),
-        "monitorUrl": ValueType(monitor_url, "URLs, with commas"),
-        "streamName": ValueType(
-            _spelled("[A-Za-z0-9_-]{1,48}", "1 to 48 letters, digits, '-' and '_'"),
-            "letters, digits, `-`, `_`",
-        ),
-        "memberName": ValueType(
-            _spelled("[A-Za-z0-9_.@:-]{1,200}", "1 to 200 letters, digits and '-', '_', '.', '@', ':'"),
-            "letters, digits, `-`, `_`, `.`, `@`, `:`",
-        ),
-        "takeoverTimeout": number(
-            MIN_TAKEOVER_TIMEOUT,
-            milliseconds,
-            why="with less, one late beat of the active broker would interrupt the deliveries",
-        ),
-        "character": ValueType(character, "one character"),
-        "markers": ValueType(markers, "two characters"),
-    }
-)
+VALUE_TYPES: Mapping[str, ValueType] = {
+    "text": ValueType(str, "any text"),
+    "secretText": ValueType(str, "any text"),
+    "roleList": ValueType(comma_list("roles, for example admins, clerks", str), "a comma list"),
+    "permission": ValueType(permission, "a permission"),
+    "regularExpression": ValueType(regular_expression, "a regular expression"),
+    "name": ValueType(name, "a text"),
+    "optionalName": ValueType(optional_name, "a name, or empty"),
+    "messageHeader": ValueType(message_header, "the name of a header, or empty"),
+    "keyHeader": ValueType(key_header, "the name of a header, or empty"),
+    "groupBuckets": number(0, whole_number, "an owner for each group"),
+    "resourceName": ValueType(resource_name, "a name"),
+    "addressList": ValueType(address_list, "names, with commas"),
+    "url": ValueType(name, "a text"),
+    "filter": ValueType(selector, "a selector"),
+    "boolean": ValueType(boolean, "true, false", bool),
+    "byteLimit": number(1, byte_size, "no limit", ZERO_ADMITS_NOTHING),
+    "bytesOrNoLimit": number(0, byte_size, "no limit"),
+    "fileSize": number(1024, byte_size),
+    "cacheSize": number(1024 * 1024, byte_size),
+    "messageLimit": number(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
+    "positiveOrNoLimit": number(1, whole_number, "no limit"),
+    "ringSize": number(1, whole_number, "no ring", ZERO_RING),
+    "count": number(0, whole_number),
+    "countOrNoLimit": number(0, whole_number, "no limit"),
+    "positiveCount": number(1, whole_number),
+    "milliseconds": number(0, milliseconds),
+    "millisecondsOrUnset": number(0, milliseconds, "not set"),
+    "positiveMillisecondsOrUnset": number(1, milliseconds, "not set"),
+    "positiveMilliseconds": number(1, milliseconds),
+    "positiveSeconds": number(1, seconds),
+    "nanoseconds": number(0, nanoseconds),
+    "percentage": ValueType(bounded(whole_number, 0, 100), "0 to 100", int),
+    "percentageLimit": ValueType(bounded(whole_number, 0, 100, "no limit"), "-1 or 0 to 100", int),
+    "multiplier": ValueType(bounded(decimal, 0), "≥ 0", float),
+    "retryMultiplier": ValueType(bounded(decimal, 1), "≥ 1", float),
+    "positiveBytes": number(1, byte_size),
+    "share": ValueType(bounded(decimal, 0, 1), "0 to 1", float),
+    "fullPolicy": ValueType(full_policy, "PAGE, BLOCK, DROP, FAIL, a plugin"),
+    "pluginName": ValueType(plugin_name, "a plugin"),
+    "pageFullPolicy": _choice(PageFullPolicy),
+    "diskFullPolicy": _choice(DiskFullPolicy),
+    "retain": _choice(Retain),
+    "ringPolicy": _choice(RingPolicy),
+    "deletionPolicy": _choice(DeletionPolicy),
+    "timeUnit": _choice(TimeUnit),
+    "thresholdUnit": _choice(ThresholdUnit),
+    "slowConsumerPolicy": _choice(SlowConsumerPolicy),
+    "routingType": _choice(RoutingType),
+    "componentRoutingType": _choice(ComponentRoutingType),
+    "logUrl": ValueType(log_url, "a URL"),
+    "monitorUrl": ValueType(monitor_url, "URLs, with commas"),
+    "streamName": ValueType(
+        _spelled("[A-Za-z0-9_-]{1,48}", "1 to 48 letters, digits, '-' and '_'"),
+        "letters, digits, `-`, `_`",
+    ),
+    "memberName": ValueType(
+        _spelled("[A-Za-z0-9_.@:-]{1,200}", "1 to 200 letters, digits and '-', '_', '.', '@', ':'"),
+        "letters, digits, `-`, `_`, `.`, `@`, `:`",
+    ),
+    "takeoverTimeout": number(
+        MIN_TAKEOVER_TIMEOUT,
+        milliseconds,
+        why="with less, one late beat of the active broker would interrupt the deliveries",
+    ),
+    "character": ValueType(character, "one character"),
+    "markers": ValueType(markers, "two characters"),
+}
 """By the names of the simple types in schema.xsd."""
