@@ -10,24 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from stompring.replication.log import (
-    BEATS,
-    Beat,
-    LogEntry,
-    LogFull,
-    LogMissing,
-    LogStatus,
-    LogUnavailable,
-    Operation,
-    ReplicatedLog,
-    UnsafeLog,
-    decode_beat,
-    this_process,
-)
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
@@ -52,6 +38,11 @@ from .output import (
     progress,
     warn,
 )
+
+if TYPE_CHECKING:
+    from stompring.replication.log import Beat, LogEntry, LogStatus, ReplicatedLog
+
+# Imported in the functions: the log, which makes the help slow.
 
 #: Seconds in which an active broker appends at least one entry, with a margin for the engine: it beats every 0.5 s.
 BEAT_WAIT = 3.0
@@ -98,6 +89,8 @@ def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLo
 @contextmanager
 def reported() -> Iterator[None]:
     """Faults of the engine as faults of the command."""
+    from stompring.replication.log import LogFull, LogUnavailable, UnsafeLog
+
     try:
         yield
     except UnsafeLog as fault:
@@ -110,13 +103,15 @@ def reported() -> Iterator[None]:
 
 def opened(settings: ReplicatedLogSettings) -> closing[ReplicatedLog]:
     """The log, not connected yet."""
-    from stompring.replication import engines  # here and not above: it makes the help slow
+    from stompring.replication import engines
 
     return closing(engines.open_log(settings))
 
 
 def connect(log: ReplicatedLog) -> LogStatus:
     """Connect, with patience for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
+    from stompring.replication.log import LogUnavailable
+
     end = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
@@ -201,6 +196,8 @@ def init(
 
 def _refuse_existing(settings: ReplicatedLogSettings) -> None:
     """Raise `CommandFailed` if the log exists."""
+    from stompring.replication.log import LogMissing, UnsafeLog
+
     with opened(settings) as log:
         try:
             connect(log)
@@ -213,6 +210,7 @@ def _refuse_existing(settings: ReplicatedLogSettings) -> None:
 
 def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
     from stompring.replication import engines
+    from stompring.replication.log import this_process
     from stompring.store.datadir import DataLock
 
     beat = replace(this_process(settings.broker), reason="stopped")
@@ -316,6 +314,8 @@ FULL_SHARE = 0.9
 
 def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool = False) -> LogView:
     """The state of a log. Raises `LogUnavailable`, and `UnsafeLog` where there is no log."""
+    from stompring.replication.log import BEATS, LogMissing, LogUnavailable, Operation, UnsafeLog, decode_beat
+
     try:
         status = log.status() if connected else connect(log)
     except LogMissing:
@@ -442,6 +442,8 @@ def promote(
       stompring ha promote
       stompring ha promote orders@node2 --timeout 1m
     """
+    from stompring.replication.log import Operation, decode_beat
+
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:
         after = connect(log).last
@@ -479,6 +481,8 @@ def _active(view: LogView) -> str:
 
 def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntry]:
     """The entries behind a sequence as they come, for so many seconds."""
+    from stompring.replication.log import LogUnavailable
+
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:
