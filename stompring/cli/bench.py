@@ -26,12 +26,22 @@ from typing import Any, NamedTuple
 
 import click
 
-from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed, Endpoint
+from stompring.pipeline.stomp.connection import Connection, Endpoint
 from stompring.stomp.client import ack, frame
 
-from .endpoint import Interrupts, WaitInterrupted, failure, stomp_broker
+from .endpoint import FAILURES, Interrupts, WaitInterrupted, failure, stomp_broker
 from .options import JSON, command, header_pair, option
-from .output import CommandFailed, Interrupted, Parsed, ProgressLine, echo_json
+from .output import (
+    CommandFailed,
+    Interrupted,
+    JsonObject,
+    Parsed,
+    ProgressLine,
+    Values,
+    echo_json,
+    report,
+    warn,
+)
 
 #: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
 STAMP = struct.Struct("<qQ")
@@ -75,7 +85,7 @@ class Case(NamedTuple):
     persistent: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """What all runs have in common. ``count`` is of each producer, None: until ``duration`` is over."""
 
@@ -87,7 +97,7 @@ class Plan:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class Counts:
     """What one client, or all of a kind, did: ``messages`` within the measured time, ``total`` with the warm-up."""
 
@@ -220,38 +230,39 @@ def bench(
     if ceiling:
         _show_ceiling(sizes, duration, as_json)
         return
-    report: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     progress = ProgressLine()
     interrupts = Interrupts()
     try:
         with interrupts.handled():
             for number, case in enumerate(cases, 1):
                 progress.show(f"run {number} of {len(cases)}: {_title(case)}")
-                report.append(run_case(endpoint, plan, case, interrupts))
+                rows.append(run_case(endpoint, plan, case, interrupts))
                 progress.clear()
                 if not as_json:
-                    _print_row(report[-1], first=number == 1)
+                    _print_row(rows[-1], first=number == 1)
     except WaitInterrupted:
         progress.clear()
         if as_json:
-            echo_json(report)
-        raise Interrupted(f"interrupted: {len(report)} of {len(cases)} runs are complete") from None
+            echo_json(rows)
+        raise Interrupted(f"interrupted: {len(rows)} of {len(cases)} runs are complete") from None
     finally:
         progress.clear()
     if as_json:
-        echo_json(report)
-    elif any(row["driverBusy"] >= SATURATED for row in report):
-        click.echo("* a client used a whole processor: the driver was the limit, not the broker", err=True)
+        echo_json(rows)
+    elif any(row["driverBusy"] >= SATURATED for row in rows):
+        warn("* a client used a whole processor: the driver was the limit, not the broker")
 
 
 # ---- one run
 
 
-def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts) -> dict[str, Any]:
+def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts) -> JsonObject:
     """One run, as a row of the report. Raises `CommandFailed`, and `WaitInterrupted` at SIGINT."""
     run = secrets.randbits(64)
-    kinds = [_consume] * case.consumers + [_produce] * case.producers
-    with clients(kinds, (endpoint, plan, case, run)) as pipes:
+    with clients(
+        [_consume] * case.consumers + [_produce] * case.producers, (endpoint, plan, case, run)
+    ) as pipes:
         consuming, producing = pipes[: case.consumers], pipes[case.consumers :]
         list(_answers(pipes, interrupts, START, SILENT))
         begin = time.monotonic() + 0.1 + plan.warmup
@@ -324,7 +335,7 @@ def _client(work: Work, pipe: Pipe, others: Sequence[Pipe], arguments: tuple[Any
         other.close()
     try:
         work(pipe, *arguments)
-    except (BrokerError, ConnectionFailed) as fault:
+    except FAILURES as fault:
         failed = failure(fault)
         with suppress(OSError):
             pipe.send((failed.message, failed.exit_code))
@@ -366,7 +377,7 @@ def _produce(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
     with Connection(endpoint) as connection:
         pipe.send(None)
         pipe.send(Producer(connection, plan, case, run).run(pipe.recv()))
-        with suppress(BrokerError, ConnectionFailed):
+        with suppress(*FAILURES):
             connection.close()
 
 
@@ -466,7 +477,7 @@ def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
         # on a queue with several consumers none of them knows its share
         alone = case.consumers == 1 or plan.destination.startswith(TOPICS)
         pipe.send(_receive(pipe, connection, case.ack, run, alone))
-        with suppress(BrokerError, ConnectionFailed):
+        with suppress(*FAILURES):
             connection.ask("UNSUBSCRIBE", [("id", "0")])
             connection.close()
 
@@ -559,7 +570,7 @@ TITLES = (
 ROW = "{:>4}  {:>4}  {:>8}  {:>10}  {:>8}  {:>7}  {:>9}  {:>10}  {:>7}  {:>8}  {:>8}  {:>8}  {:>8}  {:>11}  {:>7}"
 
 
-def _print_row(row: Mapping[str, Any], first: bool) -> None:
+def _print_row(row: Values, first: bool) -> None:
     if first:
         click.echo(ROW.format(*TITLES))
     latency, receipt = row["latency"] or {}, row["receiptTime"] or {}
@@ -579,7 +590,7 @@ def _print_row(row: Mapping[str, Any], first: bool) -> None:
     ]
     click.echo(ROW.format(*cells))
     if row["missing"]:
-        click.echo(f"{row['missing']:,} messages were sent and not received", err=True)
+        warn(f"{row['missing']:,} messages were sent and not received")
 
 
 def milliseconds(value: float | None) -> str:
@@ -592,10 +603,10 @@ def milliseconds(value: float | None) -> str:
 # ---- the driver alone
 
 
-def ceiling_of(size: int, seconds: float) -> dict[str, Any]:
+def ceiling_of(size: int, seconds: float) -> JsonObject:
     """Messages per second of one producer to a peer that reads and discards, and of one consumer of ready frames."""
     plan = Plan("/queue/stompring.bench", seconds, None, 0.0, None)
-    rates = {}
+    row: JsonObject = {"size": size}
     for name, work, peer in (("send", _produce, _discard), ("receive", _consume, _supply)):
         case = Case(1, 1, size, "auto", 0, 1000, False)
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -614,8 +625,8 @@ def ceiling_of(size: int, seconds: float) -> dict[str, Any]:
             finally:
                 server.kill()
                 server.join()
-        rates[name] = round(counts.per_second)
-    return {"size": size, "sendPerSecond": rates["send"], "receivePerSecond": rates["receive"]}
+        row[f"{name}PerSecond"] = round(counts.per_second)
+    return row
 
 
 def _discard(listener: socket.socket, size: int) -> None:
@@ -650,11 +661,9 @@ def _supply(listener: socket.socket, size: int) -> None:
 
 def _show_ceiling(sizes: Iterable[int], seconds: float, as_json: bool) -> None:
     rows = [ceiling_of(size, min(seconds, 10.0)) for size in sizes]
-    if as_json:
-        echo_json(rows)
-        return
-    for row in rows:
-        click.echo(
-            f"{row['size']:,} bytes: one producer sends at most {row['sendPerSecond']:,} messages/s, "
-            f"one consumer receives at most {row['receivePerSecond']:,} messages/s"
-        )
+    lines = (
+        f"{row['size']:,} bytes: one producer sends at most {row['sendPerSecond']:,} messages/s, "
+        f"one consumer receives at most {row['receivePerSecond']:,} messages/s"
+        for row in rows
+    )
+    report(as_json, rows, *lines)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.exceptions import Exit
 
 from stompring.errors import ConfigurationError, Line, Refused, StoreError
 from stompring.security.access import CLOSE_MANAGEMENT, open_management
@@ -29,14 +28,14 @@ from stompring.settings.network import POSTGRESQL, scheme_of
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_locked, read_identity
 from stompring.store.files import Files
 
-from .options import DIRECTORY, JSON_FOR_TEXT, argument, command, option
+from .options import JSON_FOR_TEXT, argument, command, option
 from .output import bracketed, echo_json
 
 
 @command()
 def check_config(
     files: tuple[str, ...] = argument("FILE...", type=click.Path()),
-    data: str | None = option("DIR", "Data directory, as for stompring run.", type=DIRECTORY),
+    data: str | None = option("DIR", "Data directory, as for stompring run."),
     strict: bool = option("Refuse settings of Artemis that have no effect here, too."),
     as_json: bool = JSON_FOR_TEXT,
 ) -> None:
@@ -86,7 +85,7 @@ def check_config(
     if as_json:
         echo_json({"valid": valid, "files": documents})
     if not valid:
-        raise Exit(1)
+        raise SystemExit(1)
 
 
 def _examine(file: str, data: str | None, strict: bool) -> dict[str, list[Any]]:
@@ -100,22 +99,21 @@ def _examine(file: str, data: str | None, strict: bool) -> dict[str, list[Any]]:
     check_data(configuration, data)
     check_queues(configuration)
     in_use = [] if is_in_use(configuration, data) else check_ports(configuration)
-    warnings = [*configuration.warnings, *(warning for _, _, warning in certificates if warning is not None)]
+    warnings = [*configuration.warnings, *(warning for _, _, warning in certificates if warning)]
     warnings += rings_by_default(configuration)
     if configuration.security_enabled:
         warnings += [f"{each}; {CLOSE_MANAGEMENT}" for each in open_management(configuration)]
-    ignored = [
-        {
-            "file": each.line.file if isinstance(each.line, Line) else file,
-            "line": int(each.line),
-            "name": each.name,
-            "reason": each.reason,
-        }
-        for each in configuration.ignored
-    ]
     return {
         "warnings": warnings,
-        "ignored": ignored,
+        "ignored": [
+            {
+                "file": each.line.file if isinstance(each.line, Line) else file,
+                "line": int(each.line),
+                "name": each.name,
+                "reason": each.reason,
+            }
+            for each in configuration.ignored
+        ],
         "summary": [*summary(configuration, data), *in_use],
         "certificates": [{"acceptor": name, "certificate": shown} for name, shown, _ in certificates],
     }
@@ -147,7 +145,7 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
     for name, context in read_tls_contexts(configuration).items():
         for identity in context.identities:
             warning = identity.expiry_warning(time.time(), EXPIRY_WARNING)
-            yield name, identity.describe(), None if warning is None else f"acceptor '{name}': {warning}"
+            yield name, identity.describe(), warning and f"acceptor '{name}': {warning}"
 
 
 def read_security_files(configuration: BrokerConfiguration) -> None:
@@ -232,7 +230,7 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
                 raise ConfigurationError(f"{cannot}: acceptor '{used[place]}' does", configuration.file)
             ours = acceptor.port in {port for _, port in used}
             used[place] = acceptor.name
-            fault = listen_fault(acceptor.host, acceptor.port, opened)
+            fault = listen_fault(acceptor, opened)
             if fault is None:
                 continue
             if fault.errno != errno.EADDRINUSE:
@@ -248,10 +246,12 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
     return in_use
 
 
-def listen_fault(host: str, port: int, opened: ExitStack) -> OSError | None:
-    """Listen on a port until ``opened`` is closed. Returns the error if that is not possible."""
+def listen_fault(acceptor: StompAcceptor | HttpAcceptor, opened: ExitStack) -> OSError | None:
+    """Listen as an acceptor until ``opened`` is closed. Returns the error if that is not possible."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            acceptor.host, acceptor.port, type=socket.SOCK_STREAM
+        )[0]
         tried = opened.enter_context(socket.socket(family, kind, protocol))
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tried.bind(address)
@@ -272,7 +272,7 @@ def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
         return
     found = data_directory(configuration, data)
     for directory in dict.fromkeys((found.root, found.journal, found.paging, found.retention)):
-        if directory is not None:
+        if directory:
             _check_directory(directory, configuration.file)
     journals = found.journal.iterdir() if found.journal.is_dir() else ()
     for file in (found.root / LOCK, found.root / VERSION, *journals):
@@ -336,21 +336,17 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
         yield f"permissions: {_permissions(configuration)}"
     yield _data(configuration, data)
     log = configuration.replicated_log
-    if log is not None:
+    if log:
         yield f"replicated log {log.stream} at {log.url}, as broker {log.broker}"
     addresses, settings = configuration.addresses, configuration.address_settings
-    counts = (
-        _count(len(addresses), "address"),
-        _count(sum(len(address.queues) for address in addresses), "queue"),
-        _count(len(settings), "address-setting"),
-    )
-    yield ", ".join(counts)
+    queues = sum(len(address.queues) for address in addresses)
+    yield f"{_count(len(addresses), 'address')}, {_count(queues, 'queue')}, {_count(len(settings), 'address-setting')}"
     if configuration.diverts:
         yield f"diverts: {', '.join(divert.name for divert in configuration.diverts)}"
     if configuration.plugins:
         yield f"plugins: {', '.join(plugin.name for plugin in configuration.plugins)}"
     ignored = describe_ignored(configuration.ignored)
-    if ignored is not None:
+    if ignored:
         yield ignored
 
 

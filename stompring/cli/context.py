@@ -69,8 +69,7 @@ class Context(NamedTuple):
 
 def directory() -> Path:
     """``$XDG_CONFIG_HOME/stompring``."""
-    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(home) / "stompring"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "stompring")
 
 
 def contexts_file() -> Path:
@@ -117,11 +116,9 @@ class Contexts:
 
     def write(self) -> None:
         """Replace the file atomically, readable by its owner only."""
-        contents = {
-            "current": self.current,
-            "contexts": {name: each.given() for name, each in sorted(self.contexts.items())},
-        }
-        write_private(contexts_file(), json.dumps(contents, indent=2, ensure_ascii=False) + "\n")
+        contexts = {name: each.given() for name, each in sorted(self.contexts.items())}
+        text = json.dumps({"current": self.current, "contexts": contexts}, indent=2, ensure_ascii=False)
+        write_private(contexts_file(), f"{text}\n")
 
 
 def _context(name: str, found: Any) -> Context:
@@ -147,9 +144,8 @@ def write_private(file: Path, text: str) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(file)
-        except BaseException:
+        finally:
             temporary.unlink(missing_ok=True)
-            raise
     except OSError as fault:
         raise CommandFailed(f"cannot write {file}: {fault.strerror}") from None
 
@@ -224,7 +220,7 @@ def parse_server(url: str) -> str:
 
 
 @command()
-def completion(shell: str = argument(type=click.Choice(("bash", "zsh", "fish")))) -> None:
+def completion(shell: str = argument(exact=("bash", "zsh", "fish"))) -> None:
     """Print the completion script of a shell.
 
     Commands, options, and names of queues, addresses and contexts are completed. Names come from the broker of the
@@ -242,9 +238,8 @@ def completion(shell: str = argument(type=click.Choice(("bash", "zsh", "fish")))
     kind = get_completion_class(shell)
     assert kind is not None
     root = click.get_current_context().find_root().command
-    source = kind(root, {}, "stompring", "_STOMPRING_COMPLETE")
     try:
-        click.echo(source.source())
+        click.echo(kind(root, {}, "stompring", "_STOMPRING_COMPLETE").source())
     except RuntimeError as fault:  # bash older than 4.4
         raise CommandFailed(str(fault)) from None
 
@@ -306,7 +301,7 @@ def add(
         raise CommandFailed(f"context {name!r} exists already; change it with --replace")
     existing = contexts.contexts.get(name, Context())
     if save_password:
-        if password_file is not None:
+        if password_file:
             raise click.UsageError("--save-password and --password-file are mutually exclusive")
         owner = user or existing.user
         if owner is None:
@@ -318,7 +313,7 @@ def add(
         password_file = directory() / f"{name}.password"
         write_private(password_file, f"{password}\n")
     files = {"password_file": password_file, "ca": ca}
-    paths = {key: str(file.absolute()) for key, file in files.items() if file is not None}
+    paths = {key: str(file.absolute()) for key, file in files.items() if file}
     with _changing() as contexts:
         contexts.contexts[name] = existing._replace(**Context(server, broker, user, **paths).given())
         if use or contexts.current is None:
@@ -346,10 +341,18 @@ def list_contexts(as_json: bool = JSON) -> None:
     if as_json:
         echo_json(rows)
         return
-    shown = columns(
-        current=(0, "", lambda current: "*" if current else " "), name=0, server=1, user=2, broker=3, ca=4
+    print_table(
+        rows,
+        columns(
+            current=(0, "", lambda current: "*" if current else " "),
+            name=0,
+            server=1,
+            user=2,
+            broker=3,
+            ca=4,
+        ),
+        empty="no contexts; add one with: stompring context add NAME --server URL",
     )
-    print_table(rows, shown, empty="no contexts; add one with: stompring context add NAME --server URL")
 
 
 @command(context)
@@ -393,8 +396,11 @@ def use(
         if name is not None:
             contexts.get(name)
         contexts.current = name
-    text = "no current context" if name is None else f"current context: {name}"
-    report(as_json, {"current": name}, text)
+    report(
+        as_json,
+        {"current": name},
+        "no current context" if name is None else f"current context: {name}",
+    )
 
 
 @command(context)

@@ -7,22 +7,22 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from click.exceptions import Exit
 
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, camel_case, queue_defaults
-from stompring.store.artemis_export import ArtemisExportReader
-from stompring.store.datadir import is_locked
-from stompring.store.export import ExportReader, InvalidExport, export
-from stompring.store.inspection import DirectoryContents, Snapshot, ignore
-from stompring.store.verification import Summary, Verification, summarize
 
 from . import output
-from .options import DIRECTORY, JSON_OBJECT, argument, command, option, provided
+from .options import JSON_OBJECT, argument, command, option, provided
 from .output import CommandFailed, byte_progress, echo_json
+
+if TYPE_CHECKING:
+    from stompring.store.verification import Summary
+
+# Imported in the functions: the store, which makes help and the other commands slow to start.
 
 
 @click.group()
@@ -39,7 +39,7 @@ def data() -> None:
 
 
 CONFIG = option("FILE", f"The broker.xml with the data directories.  [default: {output.DEFAULT}]")
-DATA = option("DIR", "The data directory, as for 'stompring run'.", type=DIRECTORY)
+DATA = option("DIR", "The data directory, as for 'stompring run'.")
 
 
 def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
@@ -68,10 +68,13 @@ def print_data(directory: DataDirectory = the_directory, as_json: bool = JSON_OB
       stompring data print
       stompring data print --data /var/lib/stompring/data --json
     """
+    from stompring.store.inspection import DirectoryContents, Snapshot, ignore
+    from stompring.store.verification import summarize
+
     with Snapshot(directory) as snapshot, byte_progress("reading", snapshot.bytes) as step:
         summary = summarize(DirectoryContents(snapshot, ignore, step))
     if as_json:
-        click.echo(json.dumps(summary.fields(), indent=2))
+        echo_json(summary.fields(), ascii=True)
     else:
         for line in lines(summary):
             click.echo(line)
@@ -156,8 +159,9 @@ def _attributes(fields: dict[str, object]) -> Iterator[str]:
 
 
 def _flags(address: object) -> str:
-    flags = ("auto_created", "configured", "paused")
-    return "".join(f" {camel_case(name)}" for name in flags if getattr(address, name))
+    return "".join(
+        f" {camel_case(name)}" for name in ("auto_created", "configured", "paused") if getattr(address, name)
+    )
 
 
 def _count(number: int, what: str) -> str:
@@ -188,17 +192,20 @@ def verify(directory: DataDirectory = the_directory, as_json: bool = JSON_OBJECT
       stompring data verify
       stompring data verify --data /var/lib/stompring/data --json
     """
+    from stompring.store.inspection import Snapshot
+    from stompring.store.verification import Verification
+
     with Snapshot(directory) as snapshot, byte_progress("verifying", 2 * snapshot.bytes) as step:
         found = Verification(snapshot, step)
     if as_json:
-        click.echo(json.dumps(found.fields(), indent=2))
+        echo_json(found.fields(), ascii=True)
     else:
         for finding in found.findings:
             click.echo(str(finding))
         for note in (*found.notes, found.summary()):
             click.echo(note, err=True)
     if found.findings:
-        raise Exit(1)
+        raise SystemExit(1)
 
 
 @command(data, "export")
@@ -221,6 +228,9 @@ def export_data(
       stompring data export backup.jsonl.gz
       stompring data export backup.jsonl.gz --data /var/lib/stompring/data --replace
     """
+    from stompring.store.export import export
+    from stompring.store.inspection import DirectoryContents, Snapshot
+
     if file.exists() and not replace:
         raise click.ClickException(f"{file} exists; use --replace to overwrite it")
     findings: list[str] = []
@@ -234,8 +244,16 @@ def export_data(
     except OSError as fault:
         raise click.ClickException(f"cannot write {fault.filename or file}: {fault.strerror}") from None
     if as_json:
-        numbers = {"messages": counts["message"], "queues": counts["queue"], "addresses": counts["address"]}
-        echo_json({"file": str(file), **numbers, "running": snapshot.running, "findings": findings})
+        echo_json(
+            {
+                "file": str(file),
+                "messages": counts["message"],
+                "queues": counts["queue"],
+                "addresses": counts["address"],
+                "running": snapshot.running,
+                "findings": findings,
+            }
+        )
     else:
         for finding in findings:
             click.echo(finding, err=True)
@@ -245,7 +263,7 @@ def export_data(
             f"addresses{running} to {file}"
         )
     if findings:
-        raise Exit(1)
+        raise SystemExit(1)
 
 
 @command(data, "import")
@@ -256,7 +274,7 @@ def import_data(
     source: str = option(
         "--from",
         "Who wrote FILE: 'stompring data export', or 'artemis data exp' of Artemis.",
-        type=click.Choice(["stompring", "artemis-xml"]),
+        exact=["stompring", "artemis-xml"],
         default="stompring",
     ),
     stomp: str | None = option(
@@ -289,10 +307,12 @@ def import_data(
       stompring data import --from artemis-xml artemis-export.xml
       stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
     """
-    # Here and not above: the broker would make the other commands slow to start.
-    from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
+    from stompring.store.artemis_export import ArtemisExportReader
+    from stompring.store.datadir import is_locked
+    from stompring.store.export import ExportReader, InvalidExport
 
     from .data_import import OfflineImport, OnlineImport, online_import, transfer
+    from .endpoint import FAILURES
 
     meant = BrokerConfiguration() if stomp and http else configuration(config, data)
     directory = data_directory(meant, data)
@@ -308,19 +328,20 @@ def import_data(
                     f"{meant.file}: persistence-enabled is false: the broker has no data directory to import into"
                 )
             with closing(receiver):
-                _report(reader, *transfer(reader, receiver), as_json)
+                count, before = transfer(reader, receiver)
+                more: dict[str, dict[str, int]] = {}
+                if isinstance(reader, ArtemisExportReader):
+                    more = {"skipped": dict(reader.skipped), "javaBodies": dict(reader.java_bodies)}
+                if as_json:
+                    echo_json({"file": str(file), "messages": count, "earlier": before, **more})
+                else:
+                    _report(file, count, before, more)
                 receiver.finish()
-    except (InvalidExport, BrokerError, ConnectionFailed, CommandFailed) as fault:
+    except (InvalidExport, *FAILURES, CommandFailed) as fault:
         raise click.ClickException(str(fault)) from None
 
 
-def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int, as_json: bool) -> None:
-    more: dict[str, dict[str, int]] = {}
-    if isinstance(reader, ArtemisExportReader):
-        more = {"skipped": dict(reader.skipped), "javaBodies": dict(reader.java_bodies)}
-    if as_json:
-        echo_json({"file": str(reader.path), "messages": count, "earlier": before, **more})
-        return
+def _report(file: Path, count: int, before: int, more: dict[str, dict[str, int]]) -> None:
     for reason, number in more.get("skipped", {}).items():
         click.echo(f"skipped {_count(number, 'message')} {reason}", err=True)
     for kind, number in more.get("javaBodies", {}).items():
@@ -330,4 +351,4 @@ def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int,
             err=True,
         )
     earlier = f", {before} of them by an earlier, interrupted import" if before else ""
-    click.echo(f"imported {_count(count, 'message')} of {reader.path}{earlier}")
+    click.echo(f"imported {_count(count, 'message')} of {file}{earlier}")

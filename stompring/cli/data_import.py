@@ -14,7 +14,7 @@ import re
 import sched
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from zlib import crc32
 
 import click
 
-from stompring.broker import ports as seam
 from stompring.broker.address import (
     Address,
     add_id,
@@ -74,7 +73,7 @@ from stompring.store.export import (
 from stompring.store.pages import Paging
 
 from .context import Context, parse_server
-from .output import CommandFailed, ask_password, bracketed, byte_progress, reachable
+from .output import CommandFailed, JsonObject, Values, ask_password, bracketed, byte_progress, reachable
 from .remote import ApiError, Login, Remote
 
 ExportFile = ExportReader | ArtemisExportReader
@@ -91,7 +90,19 @@ def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[
         count = waiting = size = position = 0
         for entry in file.entries():
             if not isinstance(entry, PortableMessage):
-                _prepare(file, receiver, entry)
+                try:
+                    match entry:
+                        case PortableAddress():
+                            receiver.address(entry)
+                        case PortableQueue():
+                            receiver.queue(entry)
+                        case _:
+                            receiver.declare(entry)
+                except click.ClickException as fault:
+                    raise file.wrong(fault.message) from None
+                except Refused as reason:
+                    kind = "address" if isinstance(entry, PortableAddress) else "queue"
+                    raise file.wrong(f"{kind} {entry.name}: {reason}") from None
                 continue
             count += 1
             if count <= before:
@@ -108,26 +119,6 @@ def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[
         receiver.settle()
         step(file.size - position)
     return count, min(before, count)
-
-
-def _prepare(
-    file: ExportFile,
-    receiver: OfflineImport | OnlineImport,
-    entry: PortableAddress | PortableQueue | DeclaredQueue,
-) -> None:
-    try:
-        match entry:
-            case PortableAddress():
-                receiver.address(entry)
-            case PortableQueue():
-                receiver.queue(entry)
-            case _:
-                receiver.declare(entry)
-    except click.ClickException as fault:
-        raise file.wrong(fault.message) from None
-    except Refused as reason:
-        kind = "address" if isinstance(entry, PortableAddress) else "queue"
-        raise file.wrong(f"{kind} {entry.name}: {reason}") from None
 
 
 def check_address(queue: PortableQueue | DeclaredQueue, address: str) -> None:
@@ -216,16 +207,22 @@ class OfflineImport:
             configuration = replace(configuration, global_max_size=MOST_MEMORY)
         self._lock = DataLock(directory.root)
         try:
-            self._reactor = OfflineReactor()
-            disk = InlineDisk(self._reactor)
+            reactor = self._reactor = OfflineReactor()
+            disk = InlineDisk(reactor)
             identity = self._lock.identity(directory.journal)
-            self._storage = Durable(configuration, directory.journal, disk, self._reactor, identity=identity)
-            self._broker = Broker(configuration, self._reactor, Policies(), self._storage)
-            self._paging = self._page_to(directory, disk)
-            self._storage.recover(self._broker)
-            for pages in self._paging.recovered:
-                resume_paging(pages.address, cast(seam.Pages, pages))
-            self._paging.recovered = []
+            storage = Durable(configuration, directory.journal, disk, reactor, identity=identity)
+            broker = Broker(configuration, reactor, Policies(), storage)
+            # as `server.persistence` does for a broker that runs
+            paging = storage.pages = Paging(
+                storage.journal, storage.writer, disk, broker.clock, directory.paging, purge=True
+            )
+            broker.paging = cast(BrokerPaging, paging)
+            paging.reads.account = TargetAreas(broker).budget
+            storage.recover(broker)
+            for pages in paging.recovered:
+                resume_paging(pages.address, cast(Pages, pages))
+            paging.recovered = []
+            self._storage, self._broker, self._paging = storage, broker, paging
         except BaseException:
             self._lock.release()
             raise
@@ -233,20 +230,8 @@ class OfflineImport:
             queue.name: queue for address in configuration.addresses for queue in address.queues
         }
         self._again = again
-        self._note = 0
-        self._name = ""
         self._batch: list[PortableMessage] = []
         self._elsewhere: dict[str, Address] = {}
-
-    def _page_to(self, directory: DataDirectory, disk: InlineDisk) -> Paging:
-        """Let the broker page, as `server.persistence` does for one that runs."""
-        storage, broker = self._storage, self._broker
-        paging = storage.pages = Paging(
-            storage.journal, storage.writer, disk, broker.clock, directory.paging, purge=True
-        )
-        broker.paging = cast(BrokerPaging, paging)
-        paging.reads.account = TargetAreas(broker).budget
-        return paging
 
     def close(self) -> None:
         """Leave the directory as a broker would that stops."""
@@ -317,8 +302,9 @@ class OfflineImport:
             return live
         if queue.address not in directory.addresses:
             directory.create_address(queue.address, frozenset({attributes.routing_type}))
-        number = self._broker.next_queue_number()
-        return directory.restore_queue(queue.name, queue.address, attributes, number)
+        return directory.restore_queue(
+            queue.name, queue.address, attributes, self._broker.next_queue_number()
+        )
 
     def declare(self, queue: DeclaredQueue) -> None:
         """Make a queue as broker.xml describes it, or with defaults; one that is there stays as it is.
@@ -331,7 +317,7 @@ class OfflineImport:
             check_declared(queue, live.address.name, live.attributes.routing_type)
             return
         configured = self._configured.get(queue.name)
-        if configured is not None and configured.address == queue.address:
+        if configured and configured.address == queue.address:
             made = replace(configured, configured=True)
         else:
             made = QueueConfiguration(queue.name, queue.address, queue.routing_type, filter=queue.filter)
@@ -339,9 +325,8 @@ class OfflineImport:
 
     def message(self, message: PortableMessage) -> None:
         """A message to come with the next `commit`."""
-        queues = self._broker.directory.queues
         for place in message.places:
-            if place.queue not in queues:
+            if place.queue not in self._broker.directory.queues:
                 raise click.ClickException(
                     f"message {message.number} is in queue {place.queue}, which the file does not define before it"
                 )
@@ -446,19 +431,17 @@ CHANGEABLE = (
 IMMUTABLE_VALUES = tuple(map(camel_case, IMMUTABLE))
 
 #: Headers that a message has of itself, or that mean something else in a SEND.
-NOT_SENT = frozenset(
-    {
-        b"_AMQ_DUPL_ID",
-        b"content-length",
-        b"destination",
-        b"expires",
-        b"message-id",
-        b"persistent",
-        b"priority",
-        b"receipt",
-        b"transaction",
-    }
-)
+NOT_SENT = {
+    b"_AMQ_DUPL_ID",
+    b"content-length",
+    b"destination",
+    b"expires",
+    b"message-id",
+    b"persistent",
+    b"priority",
+    b"receipt",
+    b"transaction",
+}
 
 #: Seconds to wait for the end of an earlier import of the same file.
 EARLIER_IMPORT_TIMEOUT = 10.0
@@ -481,9 +464,6 @@ class OnlineImport:
         self._endpoint = endpoint
         self._open = ExitStack()
         self._frames: list[bytes] = []  # of the transaction that is open
-        self._marker = ""
-        self._addresses: dict[str, Mapping[str, Any]] = {}  # that were there before, as are these
-        self._queues: dict[str, Mapping[str, Any]] = {}
         self._types: dict[str, str] = {}  # routing types of queues
         self._transactions = 0
         self._transaction = (b"transaction", b"")  # the header of the transaction that is open
@@ -493,7 +473,7 @@ class OnlineImport:
         self._remote.close()
         self._open.close()
 
-    def _ask(self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: object) -> Any:
+    def _ask(self, method: str, *path: str, body: Values | None = None, **query: object) -> Any:
         """The answer of the management API. Raises `click.ClickException` with the broker's own words."""
         try:
             return self._remote.call(method, path, body, query)
@@ -515,13 +495,17 @@ class OnlineImport:
                 raise click.ClickException("another import of this file is in progress")
             time.sleep(0.1)
         self._stomp = self._open.enter_context(Connection(replace(self._endpoint, client_id=marker)))
+        # those that were there before
         self._addresses, self._queues = (
             {each["name"]: each for each in self._remote.pages(kind)["data"]}
             for kind in ("addresses", "queues")
         )
         if marker not in self._queues:
-            made = {"name": marker, "routingType": "ANYCAST", "durable": True, "ringSize": 1}
-            self._ask("POST", "queues", body=made)
+            self._ask(
+                "POST",
+                "queues",
+                body={"name": marker, "routingType": "ANYCAST", "durable": True, "ringSize": 1},
+            )
             return 0
         found = self._ask("GET", "queues", marker, "messages")["data"]
         return max((int(each["body"]) for each in found if _NUMBER.fullmatch(each["body"])), default=0)
@@ -532,8 +516,12 @@ class OnlineImport:
             return
         there = self._addresses.get(address.name)
         types = {*map(str, address.routing_types), *([] if there is None else there["routingTypes"])}
-        wanted = {"routingTypes": sorted(types), "paused": address.paused}
-        self._store("addresses", there, {"name": address.name}, wanted)
+        self._store(
+            "addresses",
+            there,
+            {"name": address.name},
+            {"routingTypes": sorted(types), "paused": address.paused},
+        )
 
     def queue(self, queue: PortableQueue) -> None:
         """Make a queue, or give one that is there the same attributes."""
@@ -547,9 +535,7 @@ class OnlineImport:
             check_address(queue, there["address"])
         self._store("queues", there, {"name": queue.name, "address": queue.address}, wanted)
 
-    def _store(
-        self, kind: str, there: Mapping[str, Any] | None, place: dict[str, str], wanted: dict[str, Any]
-    ) -> None:
+    def _store(self, kind: str, there: Values | None, place: dict[str, str], wanted: JsonObject) -> None:
         """Make an address or a queue, or change one that is there and differs."""
         if there is None:
             self._ask("POST", kind, body={**place, **wanted})
@@ -563,8 +549,17 @@ class OnlineImport:
         if there is not None:
             check_declared(queue, there["address"], there["routingType"])
             return
-        made = {"name": queue.name, "address": queue.address, "routingType": queue.routing_type}
-        self._ask("POST", "queues", body={**made, "durable": True, "filter": queue.filter})
+        self._ask(
+            "POST",
+            "queues",
+            body={
+                "name": queue.name,
+                "address": queue.address,
+                "routingType": queue.routing_type,
+                "durable": True,
+                "filter": queue.filter,
+            },
+        )
 
     def message(self, message: PortableMessage) -> None:
         """Send a message to each of its queues, in the transaction that is open. Internal queues are left out."""
@@ -575,8 +570,8 @@ class OnlineImport:
     def commit(self, done: int) -> None:
         """Everything since the last time counts, and with it that ``done`` messages of the file have come."""
         self._send([(b"destination", b"::" + self._marker.encode()), (b"persistent", b"true")], b"%d" % done)
-        receipt = self._stomp.next_receipt().encode()
-        self._frames.append(encode_frame(b"COMMIT", [self._transaction, (b"receipt", receipt)]))
+        receipt = b"receipt", self._stomp.next_receipt().encode()
+        self._frames.append(encode_frame(b"COMMIT", [self._transaction, receipt]))
         self._stomp.send(b"".join(self._frames))
         self._frames = []
         self._stomp.await_receipts(MAX_UNCONFIRMED)
@@ -608,23 +603,19 @@ class OnlineImport:
         if message.expires:
             yield b"expires", b"%d" % message.expires
         if place.due:
-            yield from _timing(place)
+            yield b"AMQ_SCHEDULED_TIME", b"%d" % place.due
+            recurrence = place.recurrence
+            if recurrence and recurrence.repeat:
+                yield b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period
+                yield b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat
+            if recurrence and recurrence.cron is not None:
+                yield b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()
+                yield b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay
         pairs = header_pairs(traits.block)
         if not BROKERS_OWN.isdisjoint(name for name, _ in pairs):
             yield IMPORTED, b"true"
         own = (b"destination-type", self._types.get(place.queue, "").encode())
         yield from (pair for pair in pairs if pair[0] not in NOT_SENT and (pair[0] != own[0] or pair == own))
-
-
-def _timing(place: QueueEntry) -> Iterator[tuple[bytes, bytes]]:
-    yield b"AMQ_SCHEDULED_TIME", b"%d" % place.due
-    recurrence = place.recurrence
-    if recurrence is not None and recurrence.repeat:
-        yield b"AMQ_SCHEDULED_PERIOD", b"%d" % recurrence.period
-        yield b"AMQ_SCHEDULED_REPEAT", b"%d" % recurrence.repeat
-    if recurrence is not None and recurrence.cron is not None:
-        yield b"AMQ_SCHEDULED_CRON", recurrence.cron.encode()
-        yield b"AMQ_SCHEDULED_DELAY", b"%d" % recurrence.delay
 
 
 def online_import(
@@ -639,9 +630,9 @@ def online_import(
 
     Raises `click.UsageError`, `click.ClickException`.
     """
-    if not stomp:
-        plain = [each for each in configuration.stomp_acceptors if not each.websocket.only]
-        stomp = _first(plain, "", "ssl://")
+    stomp = stomp or _first(
+        (each for each in configuration.stomp_acceptors if not each.websocket.only), "", "ssl://"
+    )
     http = http or _first(configuration.http_acceptors, "http://", "https://")
     if stomp is None or http is None:
         option = "--stomp HOST:PORT" if stomp is None else "--http URL"
@@ -664,8 +655,9 @@ def online_import(
     except OSError as fault:
         raise click.ClickException(f"--ca-file {ca_file}: {fault}") from None
     endpoint = Endpoint(host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=ca_file)
-    login = Login(user, Context(), password=password)
-    return OnlineImport(Remote(parse_server(http), login, ca_file), endpoint)
+    return OnlineImport(
+        Remote(parse_server(http), Login(user, Context(), password=password), ca_file), endpoint
+    )
 
 
 def _first(acceptors: Iterable[StompAcceptor | HttpAcceptor], plain: str, secure: str) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import importlib.metadata
-import json
 import os
 import pwd
 import re
@@ -25,7 +24,6 @@ from statistics import median
 from typing import Any
 
 import click
-from click.exceptions import Exit
 
 from stompring import __version__, build
 from stompring.errors import ConfigurationError
@@ -55,8 +53,8 @@ from .check_config import (
     read_certificates,
     read_security_files,
 )
-from .options import DIRECTORY, JSON, command, option
-from .output import FAILED, bytes_text, counted, is_terminal, one_line, reachable
+from .options import JSON, command, option
+from .output import FAILED, bytes_text, counted, echo_json, is_terminal, one_line, reachable
 from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -85,11 +83,11 @@ EARLIEST = 1_704_067_200
 #: Seconds to wait for an answer of whoever listens on a port.
 PROBE = 2.0
 
-_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-_REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"})
+_IN_MEMORY = {"tmpfs", "ramfs"}
+_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """One line. ``action`` is what to do about a warning or an error."""
 
@@ -107,7 +105,7 @@ def doctor(
     config: str | None = option(
         "FILE", f"The broker.xml to check.  [default: {output.DEFAULT}, else the packaged configuration]"
     ),
-    data: str | None = option("DIR", "Data directory, as for stompring run.", type=DIRECTORY),
+    data: str | None = option("DIR", "Data directory, as for stompring run."),
     as_json: bool = JSON,
 ) -> None:
     """Check configuration, files, permissions and machine before or while a broker runs.
@@ -124,8 +122,7 @@ def doctor(
     findings = list(examine(config, data))
     counts = {level: sum(each.level == level for each in findings) for level in (OK, WARNING, ERROR)}
     if as_json:
-        report = {"findings": [asdict(each) for each in findings], **counts}
-        click.echo(json.dumps(report, indent=2))
+        echo_json({"findings": list(map(asdict, findings)), **counts}, ascii=True)
     else:
         for each in findings:
             label = each.level.ljust(7)
@@ -136,7 +133,7 @@ def doctor(
                 click.echo(f"{' ' * 24}{one_line(each.action)}")
         click.echo(f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[ERROR]} errors")
     if counts[ERROR]:
-        raise Exit(FAILED)
+        raise SystemExit(FAILED)
 
 
 def examine(config: str | None, data: str | None) -> Findings:
@@ -157,11 +154,11 @@ def examine(config: str | None, data: str | None) -> Findings:
     directories = data_directory(configuration, data) if configuration.persistence_enabled else None
     yield from configured(configuration, data)
     yield from secrets(configuration)
-    if configuration.replicated_log is not None:
+    if configuration.replicated_log:
         yield from replicated_log(configuration.replicated_log)
     yield from limits(configuration)
     yield from limits_off(configuration)
-    if directories is not None:
+    if directories:
         yield from disk(configuration, directories)
     yield from clock(directories)
     running = False
@@ -198,11 +195,9 @@ def software() -> Findings:
         yield Finding("libraries", OK, ", ".join(f"{name} {have[name]}" for name in sorted(own)))
     for optional in ("client", "ha", "plugins", "spark"):
         absent = [name for name in needed[optional] if have[name] is None]
-        text = (
-            f"not installed (missing: {', '.join(absent)}); pip install 'stompring[{optional}]'"
-            if absent
-            else "installed"
-        )
+        text = "installed"
+        if absent:
+            text = f"not installed (missing: {', '.join(absent)}); pip install 'stompring[{optional}]'"
         yield Finding("extras", OK, f"{optional}: {text}")
     yield from reactor()
 
@@ -214,11 +209,9 @@ def reactor() -> Findings:
     try:
         make_reactor().dispose()
     except NotAvailable as why:
-        action = (
-            "install a version of Twisted that this version of stompring knows"
-            if "lacks" in str(why)
-            else None
-        )
+        action = None
+        if "lacks" in str(why):
+            action = "install a version of Twisted that this version of stompring knows"
         yield Finding("reactor", WARNING, f"Twisted's stock one, which is slower: {why}", action)
     else:
         yield Finding("reactor", OK, f"{STOMPRING}; 'stompring run --reactor stock' chooses Twisted's")
@@ -257,7 +250,7 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
     for each in configuration.warnings:
         yield Finding("configuration", WARNING, str(each))
     ignored = describe_ignored(configuration.ignored)
-    if ignored is not None:
+    if ignored:
         yield Finding("configuration", OK, ignored)
     for name, shown, warning in certificates:
         if warning is None:
@@ -284,14 +277,15 @@ def secrets(configuration: BrokerConfiguration) -> Findings:
         ]
     files += [(file, True) for file in _key_files(configuration)]
     log = configuration.replicated_log
-    if log is not None:
+    if log:
         files += [(log.credentials, True), (log.key, True)]
     known = dict.fromkeys((Path(file), secret) for file, secret in files if file is not None)
     faults = [finding for file, secret in known for finding in _permissions(file, secret)]
     yield from faults
     if not faults:
-        text = f"{counted(len(known), 'file')} checked: only the owner reads secrets"
-        yield Finding("permissions", OK, text)
+        yield Finding(
+            "permissions", OK, f"{counted(len(known), 'file')} checked: only the owner reads secrets"
+        )
 
 
 def _key_files(configuration: BrokerConfiguration) -> Iterator[str]:
@@ -385,7 +379,7 @@ def replicated_log(settings: ReplicatedLogSettings) -> Findings:
         return
     for problem in view.problems:
         yield Finding(check, ERROR if view.unsafe else WARNING, f"{where}: {problem}")
-    if view.status is not None and not view.problems and view.active is not None:
+    if view.status and not view.problems and view.active:
         yield Finding(
             check, OK, f"{where}: {view.status.replicas} replicas, active broker {view.active.broker}"
         )
@@ -435,16 +429,14 @@ def limits(configuration: BrokerConfiguration) -> Findings:
 
 
 #: Settings with a type like "byteLimit" that limit no use of resources, or whose -1 leaves it to another limit.
-NO_LIMITS = frozenset(
-    {
-        "connections_allowed",
-        "web_socket_max_frame_payload_length",
-        "max_delivery_attempts",
-        "auto_delete_queues_message_count",
-        "default_max_consumers",
-        "max_read_page_messages",
-    }
-)
+NO_LIMITS = {
+    "connections_allowed",
+    "web_socket_max_frame_payload_length",
+    "max_delivery_attempts",
+    "auto_delete_queues_message_count",
+    "default_max_consumers",
+    "max_read_page_messages",
+}
 
 
 def limits_off(configuration: BrokerConfiguration) -> Findings:
@@ -455,9 +447,8 @@ def limits_off(configuration: BrokerConfiguration) -> Findings:
     ways = [("core", core)]
     for acceptor in configuration.stomp_acceptors:
         off = _off(acceptor, StompAcceptor, parameters=True)
-        ways.append(
-            (f"acceptor {acceptor.name}", off + ["handshake-timeout"] * (not acceptor.handshake_timeout))
-        )
+        off += ["handshake-timeout"] * (not acceptor.handshake_timeout)
+        ways.append((f"acceptor {acceptor.name}", off))
     ways.append(
         ("address-setting #", _off(SettingsRepository.of(configuration).lookup("#"), AddressSettings))
     )
@@ -480,7 +471,7 @@ def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Find
     """Space, kind and speed of the disks of journal and pages."""
     disks: dict[int, Path] = {}
     for directory in (directories.journal, directories.paging, directories.retention):
-        if directory is not None:
+        if directory:
             existing = next(each for each in (directory, *directory.parents) if each.is_dir())
             disks.setdefault(existing.stat().st_dev, existing)
     for existing in disks.values():
@@ -507,10 +498,13 @@ def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
     usage = shutil.disk_usage(directory)
     share, limit = 100 * (usage.total - usage.free) / usage.total, configuration.max_disk_usage
     text = f"{directory}: {bytes_text(usage.free)} free of {bytes_text(usage.total)}, {share:.0f} % used"
-    action = "free space, or use another disk; beyond max-disk-usage durable messages wait"
     if 0 <= limit <= share + DISK_MARGIN:
-        level = ERROR if limit <= share else WARNING
-        yield Finding("disk", level, f"{text}; max-disk-usage is {limit} %", action)
+        yield Finding(
+            "disk",
+            ERROR if limit <= share else WARNING,
+            f"{text}; max-disk-usage is {limit} %",
+            "free space, or use another disk; beyond max-disk-usage durable messages wait",
+        )
     else:
         yield Finding("disk", OK, text)
 
@@ -569,16 +563,8 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | No
 # ---- the clock
 
 
-class _Timex(ctypes.Structure):
-    """struct timex of adjtimex(2), with space for what follows."""
-
-    _fields_ = [
-        ("modes", ctypes.c_uint),
-        *((name, ctypes.c_long) for name in ("offset", "freq", "maxerror", "esterror")),
-        ("status", ctypes.c_int),
-        *((name, ctypes.c_long) for name in ("constant", "precision", "tolerance")),
-        ("rest", ctypes.c_char * 256),
-    ]
+#: Index of the status among the integers of struct timex: the modes, padded, and four longs stand before it.
+_STATUS = 5 * ctypes.sizeof(ctypes.c_long) // ctypes.sizeof(ctypes.c_int)
 
 
 def is_synchronized() -> bool | None:
@@ -587,10 +573,10 @@ def is_synchronized() -> bool | None:
         function = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
         return None
-    found = _Timex()
-    if function(ctypes.byref(found)) < 0:
+    found = (ctypes.c_int * 128)()  # more than struct timex of adjtimex(2)
+    if function(found) < 0:
         return None
-    return not found.status & 0x40  # STA_UNSYNC
+    return not found[_STATUS] & 0x40  # STA_UNSYNC
 
 
 def clock(directories: DataDirectory | None) -> Findings:
@@ -642,7 +628,7 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
             yield Finding("ports", OK, f"{name}: any free port")
             continue
         with ExitStack() as opened:
-            fault = listen_fault(acceptor.host, acceptor.port, opened)
+            fault = listen_fault(acceptor, opened)
         if fault is None:
             yield Finding("ports", OK, f"{name} is free")
         elif isinstance(fault, PermissionError):
@@ -656,8 +642,11 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
         else:
             who = who_answers(acceptor)
             if running:
-                text = f"{name} is in use, and a broker runs on the data directory; it answers {who}"
-                yield Finding("ports", OK, text)
+                yield Finding(
+                    "ports",
+                    OK,
+                    f"{name} is in use, and a broker runs on the data directory; it answers {who}",
+                )
             else:
                 yield Finding(
                     "ports",
@@ -671,16 +660,13 @@ def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
     """What a listener says to CONNECT or to GET: its own name for itself where it has one."""
     import ssl
 
-    stomp = isinstance(acceptor, StompAcceptor) and not acceptor.websocket.only
-    request = (
-        b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:localhost\n\n\0"
-        if stomp
-        else (b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    )
+    request = b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n"
+    if isinstance(acceptor, StompAcceptor) and not acceptor.websocket.only:
+        request = b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:localhost\n\n\0"
     try:
         with socket.create_connection((reachable(acceptor.host), acceptor.port), timeout=PROBE) as plain:
             connection: Any = plain
-            if acceptor.tls is not None:
+            if acceptor.tls:
                 context = ssl.create_default_context()
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
                 connection = context.wrap_socket(plain)

@@ -48,6 +48,10 @@ _LOGIN = re.compile(
 _ABSENT = re.compile(r"does not exist|not found|no queue|no exchange", re.IGNORECASE)
 
 
+#: How a conversation with a broker fails.
+FAILURES = BrokerError, ConnectionFailed
+
+
 class WaitInterrupted(Exception):
     """SIGINT came while the command was waiting."""
 
@@ -143,7 +147,7 @@ def _password(user: str, file: Path | None, context: Context, end: str | None) -
     variable, option = PASSWORD_VARIABLE, "--password-file"
     if end is not None:
         variable, option = f"STOMPRING_{end.upper()}_PASSWORD", f"--{end}-password-file"
-    if file is not None:
+    if file:
         try:
             return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
         except (OSError, UnicodeDecodeError) as fault:
@@ -257,7 +261,7 @@ def connected(
     """An open connection. Raises `CommandFailed` where there is none."""
     try:
         connection = kind(endpoint, interrupts, versions, on_receipt)
-    except (BrokerError, ConnectionFailed) as fault:
+    except FAILURES as fault:
         hint = ""
         if isinstance(fault, BrokerError) and endpoint.user is None and _LOGIN.search(str(fault)):
             hint = f"; log in with {getattr(endpoint, 'login_option', '--user NAME')}"

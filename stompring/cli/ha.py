@@ -10,39 +10,22 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from click.exceptions import Exit
 
-from stompring.replication import engines
-from stompring.replication.copy import copied_sequence
-from stompring.replication.log import (
-    BEATS,
-    Beat,
-    LogEntry,
-    LogFull,
-    LogMissing,
-    LogStatus,
-    LogUnavailable,
-    Operation,
-    ReplicatedLog,
-    UnsafeLog,
-    decode_beat,
-    this_process,
-)
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 from stompring.settings.value_types import byte_size
-from stompring.store.datadir import DataLock, is_locked
 
 from . import output
-from .options import DIRECTORY, JSON, command, option
+from .options import JSON, command, option
 from .output import (
     FAILED,
     UNREACHABLE,
     CommandFailed,
+    JsonObject,
     Parsed,
     age_text,
     bytes_text,
@@ -55,6 +38,11 @@ from .output import (
     progress,
     warn,
 )
+
+if TYPE_CHECKING:
+    from stompring.replication.log import Beat, LogEntry, LogStatus, ReplicatedLog
+
+# Imported in the functions: the log, which makes the help slow.
 
 #: Seconds in which an active broker appends at least one entry, with a margin for the engine: it beats every 0.5 s.
 BEAT_WAIT = 3.0
@@ -101,6 +89,8 @@ def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLo
 @contextmanager
 def reported() -> Iterator[None]:
     """Faults of the engine as faults of the command."""
+    from stompring.replication.log import LogFull, LogUnavailable, UnsafeLog
+
     try:
         yield
     except UnsafeLog as fault:
@@ -113,11 +103,15 @@ def reported() -> Iterator[None]:
 
 def opened(settings: ReplicatedLogSettings) -> closing[ReplicatedLog]:
     """The log, not connected yet."""
+    from stompring.replication import engines
+
     return closing(engines.open_log(settings))
 
 
 def connect(log: ReplicatedLog) -> LogStatus:
     """Connect, with patience for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
+    from stompring.replication.log import LogUnavailable
+
     end = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
@@ -157,9 +151,7 @@ def init(
     from_data: bool = option(
         "Upload the data directory of a broker that is stopped: its messages are in the log then."
     ),
-    data: str | None = option(
-        "DIR", "Data directory, as for stompring run; needs --from-data.", type=DIRECTORY
-    ),
+    data: str | None = option("DIR", "Data directory, as for stompring run; needs --from-data."),
     dry_run: bool = option("Show what would be created, and create nothing."),
 ) -> None:
     """Create the replicated log of broker.xml: the stream of NATS, or the tables of PostgreSQL.
@@ -173,6 +165,9 @@ def init(
       stompring ha init --max-bytes 50GB --dry-run
       stompring ha init --from-data --config /srv/orders/etc/broker.xml
     """
+    from stompring.replication import engines
+    from stompring.store.datadir import is_locked
+
     if data is not None and not from_data:
         raise click.UsageError("--data needs --from-data")
     configuration, settings = read_settings(config)
@@ -201,6 +196,8 @@ def init(
 
 def _refuse_existing(settings: ReplicatedLogSettings) -> None:
     """Raise `CommandFailed` if the log exists."""
+    from stompring.replication.log import LogMissing, UnsafeLog
+
     with opened(settings) as log:
         try:
             connect(log)
@@ -212,6 +209,10 @@ def _refuse_existing(settings: ReplicatedLogSettings) -> None:
 
 
 def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
+    from stompring.replication import engines
+    from stompring.replication.log import this_process
+    from stompring.store.datadir import DataLock
+
     beat = replace(this_process(settings.broker), reason="stopped")
     lock = DataLock(directory.root)
     complete = False
@@ -257,9 +258,9 @@ class LogView(NamedTuple):
         found, status, beat = [], self.status, self.active
         if self.unsafe is not None:
             found.append(f"not safe: {self.unsafe}")
-        if status is not None and not status.healthy:
+        if status and not status.healthy:
             found.append("too few nodes of the engine answer: one more that is lost stops the broker")
-        if status is not None and 0 < status.max_bytes <= status.bytes / FULL_SHARE:
+        if status and 0 < status.max_bytes <= status.bytes / FULL_SHARE:
             found.append(
                 f"the log is almost full: {bytes_text(status.bytes)} of {bytes_text(status.max_bytes)}"
             )
@@ -275,35 +276,35 @@ class LogView(NamedTuple):
             why = f"{beat.broker} has stepped down ({beat.reason or 'stopped'})"
         elif not self.alive:
             why = f"{beat.broker} is silent"
-        if why is not None:
+        if why:
             found.append(f"no broker is active: {why}")
         return found
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """For ``--json``."""
         status, active = self.status, self.active
         return {
             "healthy": not self.problems,
             "problems": self.problems,
-            "engine": None if status is None else status.engine,
+            "engine": status and status.engine,
             "url": self.settings.url,
             "stream": self.settings.stream,
-            "identity": None if status is None else status.identity,
-            "replicas": None if status is None else status.replicas,
-            "leader": None if status is None else status.leader,
-            "entries": None if status is None else status.entries,
-            "lastSequence": None if status is None else status.last,
-            "bytes": None if status is None else status.bytes,
-            "maxBytes": None if status is None else status.max_bytes,
+            "identity": status and status.identity,
+            "replicas": status and status.replicas,
+            "leader": status and status.leader,
+            "entries": status and status.entries,
+            "lastSequence": status and status.last,
+            "bytes": status and status.bytes,
+            "maxBytes": status and status.max_bytes,
             "copiedSequence": self.copied,
             "safe": self.unsafe is None,
-            "activeBroker": None if active is None or not self.alive else active.broker,
+            "activeBroker": active.broker if active and self.alive else None,
             "lastBeat": self.beat_time or None,
-            "lastBeatBroker": None if active is None else active.broker,
-            "host": None if active is None else active.host,
-            "pid": None if active is None else active.pid,
-            "started": None if active is None else active.started,
-            "version": None if active is None else active.version,
+            "lastBeatBroker": active and active.broker,
+            "host": active and active.host,
+            "pid": active and active.pid,
+            "started": active and active.started,
+            "version": active and active.version,
         }
 
 
@@ -313,6 +314,8 @@ FULL_SHARE = 0.9
 
 def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool = False) -> LogView:
     """The state of a log. Raises `LogUnavailable`, and `UnsafeLog` where there is no log."""
+    from stompring.replication.log import BEATS, LogMissing, LogUnavailable, Operation, UnsafeLog, decode_beat
+
     try:
         status = log.status() if connected else connect(log)
     except LogMissing:
@@ -327,16 +330,21 @@ def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool
     if entry is None:
         return LogView(settings, status)
     released = entry.change.operation is Operation.RELEASE
-    beat = decode_beat(entry.change.data)
-    return LogView(settings, status, None, beat, released, entry.time, alive and not released)
+    return LogView(
+        settings,
+        status,
+        None,
+        decode_beat(entry.change.data),
+        released,
+        entry.time,
+        alive and not released,
+    )
 
 
 @command(ha)
 def status(
     config: str | None = CONFIG,
-    data: str | None = option(
-        "DIR", "Data directory of the broker of this machine, as for stompring run.", type=DIRECTORY
-    ),
+    data: str | None = option("DIR", "Data directory of the broker of this machine, as for stompring run."),
     as_json: bool = JSON,
     watch: bool = option(f"Show it every {WATCH_INTERVAL:.0f} seconds, until Ctrl-C."),
 ) -> None:
@@ -352,13 +360,15 @@ def status(
       stompring ha status --watch
       stompring ha status --json | jq -r .activeBroker
     """
+    from stompring.replication.copy import copied_sequence
+
     configuration, settings = read_settings(config)
     root = data_directory(configuration, data).root
     with reported(), opened(settings) as log:
         connected = False
         while True:
             view = look(log, settings, connected=connected)
-            if view.status is not None:
+            if view.status:
                 view = view._replace(copied=copied_sequence(root, view.status))
             connected = view.unsafe is None
             _show(view, as_json, clear=watch)
@@ -366,7 +376,7 @@ def status(
                 break
             time.sleep(WATCH_INTERVAL)
     if view.problems:
-        raise Exit(FAILED)
+        raise SystemExit(FAILED)
 
 
 def _show(view: LogView, as_json: bool, clear: bool) -> None:
@@ -387,7 +397,7 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
 
 def _rows(view: LogView) -> Iterator[tuple[str, str]]:
     status, beat = view.status, view.active
-    if status is not None:
+    if status:
         limit = "no limit" if status.max_bytes < 0 else f"of {bytes_text(status.max_bytes)}"
         yield "engine", status.engine
         yield "replicas", count_text(status.replicas)
@@ -401,7 +411,7 @@ def _rows(view: LogView) -> Iterator[tuple[str, str]]:
                 f"up to entry {view.copied} of {last}, {100 * view.copied // last} %",
             )
     yield "safe", "no" if view.unsafe else "yes"
-    if beat is not None:
+    if beat:
         yield "active broker", beat.broker if view.alive else "none"
         yield "last beat", f"{beat.broker}, {age_text(view.beat_time)} ago"
         yield "process", f"{beat.pid} on {beat.host}, {beat.version}, up {age_text(beat.started)}"
@@ -432,11 +442,12 @@ def promote(
       stompring ha promote
       stompring ha promote orders@node2 --timeout 1m
     """
+    from stompring.replication.log import Operation, decode_beat
+
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:
         after = connect(log).last
-        view = look(log, settings, connected=True)
-        active = _active(view)
+        active = _active(look(log, settings, connected=True))
         if broker == active:
             done(f"{broker} is active already")
             return
@@ -470,6 +481,8 @@ def _active(view: LogView) -> str:
 
 def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntry]:
     """The entries behind a sequence as they come, for so many seconds."""
+    from stompring.replication.log import LogUnavailable
+
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:
@@ -497,9 +510,7 @@ def leave(broker: str | None, config: str | None = CONFIG) -> None:
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:
         connect(log)
-        name = broker
-        if name is None:
-            name = _active(look(log, settings, connected=True))
+        name = _active(look(log, settings, connected=True)) if broker is None else broker
         if not log.request("leave", broker or ""):
             raise CommandFailed(f"{name} did not receive the request: no broker of that name follows the log")
     done(f"{name} stops")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import re
 import secrets
 import shlex
@@ -25,7 +24,7 @@ from stompring.settings.machine import shipped_file
 
 from .context import check_name
 from .options import JSON, argument, command, option
-from .output import CommandFailed, bracketed, reachable
+from .output import CommandFailed, bracketed, echo_json, reachable
 
 TEMPLATE = Path(__file__).parent / "templates" / "instance.xml.txt"
 
@@ -124,12 +123,12 @@ def init(
       stompring init /srv/orders --tls --host 0.0.0.0
       stompring init /srv/orders --cert fullchain.pem --key privkey.pem --host 0.0.0.0
     """
-    if key is not None and cert is None:
+    if key and cert is None:
         raise click.UsageError("--key is the key of --cert: specify both")
-    if cert is not None and tls:
+    if cert and tls:
         raise click.UsageError("--tls makes a self-signed certificate: use it or --cert")
     for file in (cert, key):
-        if file is not None and re.search("[,\x00-\x1f]", str(file.absolute())):
+        if file and re.search("[,\x00-\x1f]", str(file.absolute())):
             raise click.UsageError(f"{str(file)!r}: a path with a comma cannot be written into an acceptor")
     path = directory.absolute()
     if re.search("[\x00-\x1f]", str(path)):
@@ -164,7 +163,7 @@ def init(
         raise CommandFailed(f"cannot create {fault.filename or path}: {fault.strerror}") from None
     shown = None if password_stdin else password
     if as_json:
-        report = {
+        document = {
             "directory": str(path),
             "configuration": str(path / "etc" / "broker.xml"),
             "user": user,
@@ -174,7 +173,7 @@ def init(
             "ca": instance.trusted and str(instance.trusted),
             "next": next_commands(instance, user),
         }
-        click.echo(json.dumps(report, indent=2))
+        echo_json(document, ascii=True)
         return
     click.echo(f"created the instance {instance.name} in {path}")
     for file in sorted(each for each in path.rglob("*") if each.is_file()):
@@ -194,7 +193,7 @@ def next_commands(instance: Instance, user: str) -> list[str]:
     config = shlex.quote(str(instance.directory / "etc" / "broker.xml"))
     context = ["stompring context add", instance.name, "--server", instance.server_url]
     context += ["--broker", instance.broker_url, "--user", shlex.quote(user), "--save-password --use"]
-    if instance.trusted is not None:
+    if instance.trusted:
         context += ["--ca", shlex.quote(str(instance.trusted))]
     return [f"stompring run --config {config}", " ".join(context), "stompring status"]
 
@@ -222,8 +221,7 @@ def create(instance: Instance, user: str, password: str) -> None:
                 users.put(user, password)
             with edit_roles(etc / "roles.properties") as roles:
                 roles.grant("admins", user)
-            unit = "".join(f"{line}\n" for line in _unit_lines(instance))
-            _write(building / "stompring.service", unit, 0o644)
+            _write(building / "stompring.service", "\n".join((*_unit_lines(instance), "")), 0o644)
             list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
             _check_absent(directory)
             building.replace(directory)  # which may be there, and empty
@@ -248,7 +246,7 @@ def _write(file: Path, text: str | bytes, mode: int) -> None:
 def _write_certificate(directory: Path, instance: Instance) -> None:
     from stompring.security.certificates import self_signed
 
-    names = [socket.gethostname(), instance.host, instance.http_host, "localhost", "127.0.0.1", "::1"]
+    names = socket.gethostname(), instance.host, instance.http_host, "localhost", "127.0.0.1", "::1"
     usable = [
         name
         for name in dict.fromkeys(names)
@@ -264,7 +262,7 @@ def _document(instance: Instance) -> str:
     tls = ""
     if instance.tls:
         files = f"keyStorePath={_parameter(instance.certificate or 'tls/broker.pem')}"
-        if instance.key is not None:
+        if instance.key:
             files += f";keyPath={_parameter(instance.key)}"
         tls = f"{files};sslAutoReload=true"
     stomp = f"{'ssl' if tls else 'tcp'}://{bracketed(instance.host)}:{instance.stomp_port}?{PREFIXES}"

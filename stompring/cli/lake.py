@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import click
 
 from .options import JSON_OBJECT, bad_value, command, option, provided
-from .output import Progress, aligned, echo_json
+from .output import JsonObject, Progress, aligned, echo_json, warn
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
@@ -159,7 +159,7 @@ def warm_in_background() -> None:
         start_new_session=True,
         preexec_fn=lambda: os.nice(19),
     )
-    click.echo(f"creating {archive.path} so that Spark starts faster (stompring lake warm --help)", err=True)
+    warn(f"creating {archive.path} so that Spark starts faster (stompring lake warm --help)")
 
 
 LAKE = option("PLACE", "Directory of the lake, or a URL such as s3://BUCKET/PATH.")
@@ -186,7 +186,7 @@ def lake_at(location: str) -> Lake:
 SHORT_COMMAND_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spark:
     """The options of a command that runs Spark."""
 
@@ -236,9 +236,12 @@ class Spark:
         if not buckets:
             return given
         jars = {} if is_submitted() else settings(given)
-        # to look up files takes requests there, which tasks make at the same time
-        lookup = {LOOKUP_THRESHOLD: "32"}
-        return {**S3Config.of().in_region(buckets[0]).for_hadoop(), **lookup, **jars, **given}
+        return {
+            **S3Config.of().in_region(buckets[0]).for_hadoop(),
+            LOOKUP_THRESHOLD: "32",  # to look up files takes requests there, which tasks make at the same time
+            **jars,
+            **given,
+        }
 
 
 spark_options = provided(Spark)
@@ -296,7 +299,7 @@ def broker_of(lake: Lake, name: str | None) -> str | None:
         return lake.broker(name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AsAt:
     """The version of a lake that a command reads."""
 
@@ -443,26 +446,25 @@ def ingest(
         raise click.UsageError("--metrics-port requires --follow")
     metrics = IngestMetrics()
     if metrics_port is not None:
-        _serve_metrics(metrics, metrics_host, metrics_port)
+        try:
+            metrics_port = metrics.serve(metrics_host, metrics_port)
+        except OSError as fault:
+            raise click.ClickException(
+                f"cannot serve metrics on {metrics_host}:{metrics_port}: {fault}"
+            ) from None
+        warn(f"serving metrics on http://{metrics_host}:{metrics_port}/metrics")
     target.create(buckets)
     with target.locked(lease):
         target.admit(name, files)  # a refusal need not wait for Spark
         with spark.session() as session:
-            work = Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
-            run = _Run(work, as_json)
+            run = _Run(
+                Ingest(session, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name), as_json
+            )
             if follow:
                 upkeep = Maintenance(target, compact_files or None, None if no_vacuum else vacuum_hours)
                 run.follow(upkeep, interval, attempts, metrics)
             else:
                 run.run()
-
-
-def _serve_metrics(metrics: IngestMetrics, host: str, port: int) -> None:
-    try:
-        port = metrics.serve(host, port)
-    except OSError as fault:
-        raise click.ClickException(f"cannot serve metrics on {host}:{port}: {fault}") from None
-    click.echo(f"serving metrics on http://{host}:{port}/metrics", err=True)
 
 
 class _Run:
@@ -515,8 +517,15 @@ class _Run:
         seconds, following = time.monotonic() - began, self.following
         if self._json:
             left = {} if following is None else {"left": following.left, "lag": following.lag}
-            document = {"rows": self._rows, "batches": self._batches, "bytes": self._bytes}
-            echo_json({**document, "seconds": round(seconds, 3), **left})
+            echo_json(
+                {
+                    "rows": self._rows,
+                    "batches": self._batches,
+                    "bytes": self._bytes,
+                    "seconds": round(seconds, 3),
+                    **left,
+                }
+            )
             return
         behind = "" if following is None else f"; {_lag(following)} left"
         click.echo(
@@ -534,7 +543,7 @@ class _Run:
         if batch is None:
             return None
         share = f"{batch.read / 1e6:,.1f} of {batch.bytes / 1e6:,.1f} MB, {batch.rows:,} rows"
-        behind = f", {_lag(following)} behind" if following is not None and following.left else ""
+        behind = f", {_lag(following)} behind" if following and following.left else ""
         return f"batch {batch.number}: {share}{behind}"
 
     def _done(self, batch: Batch, seconds: float) -> None:
@@ -544,12 +553,12 @@ class _Run:
         rate = batch.rows.get("messages", 0) / max(seconds, 1e-3)
         following = self.following
         left, lag = (self._work.left(), 0.0) if following is None else (following.left, following.lag)
-        more = f", {left / 1e6:,.1f} MB left" if left else ""
+        more = f", {len(batch.faults)} unreadable places" if batch.faults else ""
+        more += f", {left / 1e6:,.1f} MB left" if left else ""
         more += f", {lag:,.0f} s behind" if lag else ""
-        faults = f", {len(batch.faults)} unreadable places" if batch.faults else ""
         text = (
             f"batch {batch.number}: {batch.bytes / 1e6:,.1f} MB, {_counts(batch.rows) or 'no rows'} in "
-            f"{seconds:.1f} s ({rate:,.0f} messages/s){faults}{more}"
+            f"{seconds:.1f} s ({rate:,.0f} messages/s){more}"
         )
         self._line.show(text)
         notify_systemd(f"STATUS={text}")
@@ -594,7 +603,7 @@ def compact(
     Examples:
       stompring lake compact --lake lake
     """
-    done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
+    done: dict[str, JsonObject] = {"tables": {}, "views": {}}
 
     def compacted(kind: str, name: str, made: int, gone: int) -> None:
         done[kind][name] = {"removed": gone, "added": made}
@@ -630,7 +639,7 @@ def vacuum(
     Examples:
       stompring lake vacuum --lake lake --dry-run
     """
-    done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
+    done: dict[str, JsonObject] = {"tables": {}, "views": {}}
 
     def deleted(kind: str, name: str, gone: list[str]) -> None:
         done[kind][name] = gone
@@ -657,7 +666,7 @@ def history(
     found: Lake = existing_lake,
     table: str = option(
         "Table; the versions of 'messages' are the versions of the lake.",
-        type=click.Choice(["messages", "events", "samples", "all"]),
+        exact=["messages", "events", "samples", "all"],
         default="messages",
     ),
     limit: int | None = option("Maximum number of versions.", min=1),
@@ -674,7 +683,7 @@ def history(
     """
     from stompring.pipeline.lake.delta import commits, iso_time
 
-    selected = list(found.tables.values()) if table == "all" else [found.tables[table]]
+    selected = found.tables.values() if table == "all" else [found.tables[table]]
     every = [commit for each in selected for commit in commits(each).values()]
     for one in sorted(every, key=lambda one: (one.time, one.table, one.version), reverse=True)[:limit]:
         document = {**one._asdict(), "time": iso_time(one.time)}
@@ -717,7 +726,7 @@ def restore(
         click.echo(f"{name}: restored to version {each}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ViewColumns:
     """The columns of a view."""
 
@@ -751,12 +760,12 @@ class ViewColumns:
                     param_hint="--header",
                 )
             headers.append((key, type_))
-        fields: list[dict[str, Any]] = []
+        fields: list[JsonObject] = []
         schema = None
         try:
-            if self.json_schema is not None:
+            if self.json_schema:
                 fields = from_json_schema(self.json_schema.read_bytes())
-            elif self.avro is not None:
+            elif self.avro:
                 text = self.avro.read_bytes()
                 fields, schema = from_avro(text), text.decode()
         except InvalidSchema as reason:
@@ -767,8 +776,6 @@ class ViewColumns:
 
 
 view_columns = provided(ViewColumns)
-
-NO_COLUMNS = ViewColumns((), None, False, None)
 
 
 @command(lake)
@@ -798,7 +805,7 @@ def view(
 
     known = found.views
     if refresh or drop:
-        if (refresh and drop) or address or where or columns != NO_COLUMNS or materialize:
+        if (refresh and drop) or address or where or any(astuple(columns)) or materialize:
             raise click.UsageError("--refresh and --drop take no other option than --lake")
         if drop:
             known.drop(name)
@@ -827,7 +834,7 @@ def view(
         click.echo(f"{name}: {rows:,} rows, {bad:,} of them not decoded (column _bad)")
 
 
-def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
+def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[JsonObject]:
     from stompring.pipeline.lake.views import Inference, bodies
 
     seen = Inference()
@@ -837,7 +844,7 @@ def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[dict[str, Any]]:
     for note in notes:
         click.echo(f"mixed types: {note}", err=True)
     if seen.bad:
-        click.echo(f"{seen.bad:,} of {seen.bodies:,} bodies are not JSON objects", err=True)
+        warn(f"{seen.bad:,} of {seen.bodies:,} bodies are not JSON objects")
     return fields
 
 
@@ -849,7 +856,7 @@ def views(found: Lake = existing_lake, as_json: bool = JSON_OBJECT, ignored: Non
     Examples:
       stompring lake views --lake lake
     """
-    document: dict[str, Any] = {}
+    document: JsonObject = {}
     for each in found.views.every():
         one = each.definition
         document[each.name] = {
@@ -862,7 +869,7 @@ def views(found: Lake = existing_lake, as_json: bool = JSON_OBJECT, ignored: Non
             rows, bad = each.counts()
             document[each.name] |= {"rows": rows, "bad": bad}
     if as_json:
-        click.echo(json.dumps(document, indent=2))
+        echo_json(document, ascii=True)
         return
     for name, about in document.items():
         counts = f": {about['rows']:,} rows, {about['bad']:,} not decoded" if about["materialized"] else ""
@@ -879,13 +886,13 @@ def sql(
     format_: str = option(
         "--format",
         "Output format; json prints one object per line.",
-        type=click.Choice(["table", "json", "csv"]),
+        exact=["table", "json", "csv"],
         default="table",
     ),
     limit: int | None = option("Maximum number of rows.", min=1),
     engine: str = option(
         "Query engine and its SQL dialect; duckdb starts at once and needs no Java.",
-        type=click.Choice(["spark", "duckdb"]),
+        exact=["spark", "duckdb"],
         default="spark",
     ),
     as_at: AsAt = version_options,
@@ -925,8 +932,8 @@ def sql(
             for text in json_rows(frame):
                 click.echo(text)
         else:
-            rows = (list(map(plain_value, row)) for row in as_utc(frame).toLocalIterator())
-            _show(frame.columns, rows, format_)
+            rows = as_utc(frame).toLocalIterator()
+            _show(frame.columns, (list(map(plain_value, row)) for row in rows), format_)
 
 
 def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
@@ -940,7 +947,7 @@ def _show(columns: list[str], rows: Iterator[list[Any]], format_: str) -> None:
     lines = ["-" * max(map(len, column)) for column in zip(columns, *shown, strict=True)]
     for line in aligned([columns, lines, *shown]):
         click.echo(line)
-    click.echo(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})", err=True)
+    warn(f"({len(shown)} {'row' if len(shown) == 1 else 'rows'})")
 
 
 def _plain_value(value: Any) -> Any:
@@ -979,7 +986,7 @@ def tables(
         name: {"identity": broker.identity, "data": broker.data} for name, broker in found.brokers().items()
     }
     if as_json:
-        click.echo(json.dumps({"tables": about, "brokers": brokers, "losses": losses}, indent=2))
+        echo_json({"tables": about, "brokers": brokers, "losses": losses}, ascii=True)
         return
     for name, document in about.items():
         click.echo(
@@ -1063,7 +1070,7 @@ def replay(
         raise click.UsageError("--to HOST:PORT is required: the target broker")
     with bad_value("--to", ValueError):
         host, port, tls = ("", 0, False) if to is None else parse_address(to)
-    if ca_file is not None and not tls:
+    if ca_file and not tls:
         raise click.UsageError("--ca-file requires TLS: --to ssl://HOST:PORT")
     name_of_broker = broker_of(found, broker)
     versions = as_at.versions(found)
@@ -1090,7 +1097,7 @@ def replay(
                 )
             return
         if work.resumed:
-            click.echo(f"resuming after {work.sent():,} messages already sent", err=True)
+            warn(f"resuming after {work.sent():,} messages already sent")
         began = time.monotonic()
         with Progress(terminal=False, pause=PROGRESS_INTERVAL).watching(_sent(work)):
             sent, before = work.run(
@@ -1179,7 +1186,7 @@ def report(
     ),
     plots: str = option(
         "Kind of plots: interactive plots add 5 MB and need scripts, static plots need none.",
-        type=click.Choice(["static", "interactive", "both"]),
+        exact=["static", "interactive", "both"],
         default="static",
     ),
     spark: Spark = spark_options,
@@ -1210,8 +1217,8 @@ def report(
             brokers=() if broker is None else (broker,),
             compare=compare,
             plots=plots,
-            progress=lambda part: click.echo(f"{part} …", err=True),
+            progress=lambda part: warn(f"{part} …"),
         )
     if not something:
-        click.echo("the lake has no data for this selection", err=True)
+        warn("the lake has no data for this selection")
     click.echo(f"wrote {out}")

@@ -133,7 +133,7 @@ class _Main(click.Group):
         while isinstance(command, click.Group):
             at = len(path) - 1
             found = command.get_command(ctx, rest[at]) if at < len(rest) else None
-            if found is not None:
+            if found:
                 path.append(rest[at])
             elif default := getattr(command, "default_command", None):
                 found = command.get_command(ctx, default)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
@@ -35,6 +35,7 @@ from .output import (
     Column,
     CommandFailed,
     Interrupted,
+    JsonObject,
     age_text,
     bytes_text,
     columns,
@@ -72,9 +73,9 @@ COLUMNS = columns(
     state=1,
     timestamp=(2, "AGE", age_text),
     priority=(6, "PRIORITY", count_text),
-    deliveryCount=(5, "DELIVERIES", count_text),
-    bodySize=(3, "SIZE", bytes_text),
-    dueTime=(4, "DUE", time_text),
+    deliveryCount=(5, "DELIVERIES"),
+    bodySize=(3, "SIZE"),
+    dueTime=(4, "DUE"),
     expires=(7, "EXPIRES", time_text),
     user=7,
     reason=5,
@@ -133,23 +134,23 @@ def browse(
     else:
         print_table(answer["data"], COLUMNS, columns, f"queue {human_text(name)} has no such messages")
     if (left := answer["count"] - len(answer["data"])) > 0:
-        click.echo(f"{count_text(left)} more (--limit)", err=True)
+        warn(f"{count_text(left)} more (--limit)")
 
 
 _FIELDS = fields(
     timestamp=("sent", time_text),
     expires=("expires", time_text),
-    dueTime=("due", time_text),
+    dueTime="due",
     size=("memory", bytes_text),
-    bodySize=("body size", bytes_text),
+    bodySize="body size",
 )
 
 
-def _print_message(record: dict[str, Any]) -> None:
+def _print_message(record: JsonObject) -> None:
     """Fields, headers and body of a message."""
     body, encoding, truncated = record["body"], record["encoding"], record["bodyTruncated"]
     hidden = ("headers", "body", "encoding", "bodyTruncated")
-    shown = {name: value for name, value in record.items() if name not in hidden and value is not None}
+    shown = {name: value for name, value in without_none(record).items() if name not in hidden}
     headers = {f"header.{name}": value for name, value in record["headers"].items()}
     sections = {
         "Message": every(shown, _FIELDS),
@@ -168,7 +169,7 @@ def _print_message(record: dict[str, Any]) -> None:
     click.echo(printable(body))
     if truncated:
         size = bytes_text(record["bodySize"])
-        click.echo(f"(the beginning of {size}; the whole body: --output FILE)", err=True)
+        warn(f"(the beginning of {size}; the whole body: --output FILE)")
 
 
 @command(message)
@@ -190,7 +191,7 @@ def show(
       stompring message show orders 7-1201 --output body.bin
     """
     path = ("queues", name, "messages", message_id)
-    if only_body or output is not None:
+    if only_body or output:
         if output is None and is_terminal():
             raise click.UsageError("--body writes bytes as they are: redirect it, or use --output FILE")
         answer = remote.open("GET", (*path, "body"))
@@ -261,11 +262,11 @@ def send(
         sent.setdefault("persistent", "true")
     if expires is not None:
         sent["expires"] = str(int((time.time() + expires) * 1000))
-    if body is not None and file is not None:
+    if body is not None and file:
         raise click.UsageError("BODY and --file are mutually exclusive")
     if body is not None:
         raw = os.fsencode(body)
-    elif file is not None:
+    elif file:
         raw = file.read_bytes()
     elif sys.stdin.isatty():
         raise click.UsageError("no body: give BODY, --file FILE, or standard input; '' is an empty body")
@@ -281,7 +282,7 @@ def send(
         "headers": sent,
         "count": count,
         "queue": queue or None,
-        "routingType": None if routing_type is None else routing_type.upper(),
+        "routingType": routing_type,
         "body": text,
         "encoding": encoding,
     }
@@ -319,8 +320,13 @@ class Chosen:
         else:
             which = "all messages" if self.everything else f"all messages that match {selector}"
         confirm(f"{operation.capitalize()} {which} of queue {name}?", self.yes)
-        chosen = Selection(selector, ids, self.limit, self.detach)
-        bulk(remote, name, operation, f"{verb} queue {name}", chosen)
+        bulk(
+            remote,
+            name,
+            operation,
+            f"{verb} queue {name}",
+            Selection(selector, ids, self.limit, self.detach),
+        )
 
 
 chosen_messages = provided(Chosen)
@@ -363,8 +369,10 @@ def deliver(name: str = QUEUE, message_id: str = ID, remote: Remote = running) -
     Examples:
       stompring message deliver orders 7-1201
     """
-    answer = remote.post("queues", name, "scheduled", message_id, "deliver")
-    remote.report(answer, f"message {message_id} of queue {name} is due")
+    remote.report(
+        remote.post("queues", name, "scheduled", message_id, "deliver"),
+        f"message {message_id} of queue {name} is due",
+    )
 
 
 # ---- files

@@ -12,7 +12,7 @@ gets its result.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from operator import itemgetter
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from .output import DURATION, FiniteRange
+from .output import DURATION, FiniteRange, Values
 
 
 class Declared(NamedTuple):
@@ -29,7 +29,7 @@ class Declared(NamedTuple):
 
     kind: type[click.Parameter]
     texts: tuple[str, ...]
-    settings: Mapping[str, Any]
+    settings: Values
 
 
 class Provided(NamedTuple):
@@ -41,8 +41,9 @@ class Provided(NamedTuple):
 def option(*texts: str, **settings: Any) -> Any:
     """An option: its names if they differ from that of the parameter, its metavar if it has one, and its help.
 
-    ``min``, ``max``, ``min_open`` are the range of a number, ``exists`` and ``dir_okay`` are for a path. ``choices``
-    are the values, in any case. ``check`` raises ValueError for a wrong value. Other settings are those of click.
+    ``min``, ``max``, ``min_open`` are the range of a number, ``exists`` and ``dir_okay`` are for a path, which with
+    the metavar DIR is a directory. ``choices`` are the values, in any case, ``exact`` those that must be written so.
+    ``check`` raises ValueError for a wrong value. Other settings are those of click.
     """
     return Declared(click.Option, texts, settings)
 
@@ -74,10 +75,10 @@ def command(
     return decorate
 
 
-def _bound(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[Mapping[str, Any]], Any]]:
+def _bound(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[Values], Any]]:
     """The options and arguments of a function, and a function that calls it with their values."""
     parameters: list[click.Parameter] = []
-    readers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
+    readers: dict[str, Callable[[Values], Any]] = {}
     for name, each in inspect.signature(function).parameters.items():
         if isinstance(each.default, Provided):
             more, readers[name] = _bound(each.default.function)
@@ -88,7 +89,7 @@ def _bound(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callabl
             parameters.append(made)
             readers[name] = itemgetter(made.name)
 
-    def call(values: Mapping[str, Any]) -> Any:
+    def call(values: Values) -> Any:
         given = {name: read(values) for name, read in readers.items()}
         if inspect.isgeneratorfunction(function):
             return click.get_current_context().with_resource(contextmanager(function)(**given))
@@ -140,8 +141,8 @@ def _checking(check: Callable[[Any], None]) -> Callable[[click.Context, click.Pa
 def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the type of click for an annotation."""
     limits = {name: settings.pop(name) for name in ("min", "max", "min_open") if name in settings}
-    if "choices" in settings:
-        settings["type"] = click.Choice(settings.pop("choices"), case_sensitive=False)
+    for name in settings.keys() & {"choices", "exact"}:
+        settings["type"] = click.Choice(settings.pop(name), case_sensitive=name == "exact")
     if "type" in settings or kind == "bool":
         return settings
     if kind == "Path":
@@ -154,6 +155,8 @@ def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
         settings["type"] = DURATION if metavar == "DURATION" else FiniteRange(**limits)
     elif kind == "int":
         settings["type"] = click.IntRange(**limits) if limits else int
+    elif metavar == "DIR":
+        settings["type"] = click.Path(file_okay=False)
     return settings
 
 
@@ -168,9 +171,6 @@ HEADERS = option("-H", "--header", "NAME=VALUE", "A header. Repeatable.")
 YES = option("Do not ask for confirmation.")
 
 ROUTING_TYPES = ("ANYCAST", "MULTICAST")
-
-#: A path of a directory that is text for the command.
-DIRECTORY = click.Path(file_okay=False)
 
 
 @contextmanager

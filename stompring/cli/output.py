@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+#: An object of JSON to fill or to print, and values by name that are only read.
+JsonObject = dict[str, Any]
+Values = Mapping[str, Any]
+
 # C0 but tab and line feed, DEL, C1, line separators, marks that turn the direction of text, tags, and what is not text
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
@@ -168,9 +172,9 @@ def to_json(value: Any, indent: int | None = 2) -> str:
     )
 
 
-def echo_json(value: Any) -> None:
-    """Print a value as JSON."""
-    click.echo(to_json(value))
+def echo_json(value: Any, ascii: bool = False) -> None:
+    """Print a value as JSON. ``ascii``: all other characters are escaped."""
+    click.echo(json.dumps(value, indent=2) if ascii else to_json(value))
 
 
 def is_terminal() -> bool:
@@ -204,9 +208,9 @@ def bytes_text(value: float) -> str:
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+            break
         value /= 1024
-    raise AssertionError("unreachable")
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
 def count_text(value: float) -> str:
@@ -259,14 +263,14 @@ def age_text(milliseconds: float) -> str:
     return "-" if milliseconds <= 0 else duration_text(max(0, time.time() * 1000 - milliseconds))
 
 
-def plain_text(value: Any) -> str:
+def plain_text(value: Any, comma: str = ",") -> str:
     """A value in full, for a pipe: as in JSON, text without quotes, nothing for null."""
     if value is None:
         return ""
     if isinstance(value, str):
         return one_line(value)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return one_line(",".join(value))
+        return one_line(comma.join(value))
     return one_line(json.dumps(value, ensure_ascii=False))
 
 
@@ -278,9 +282,7 @@ def human_text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
         return count_text(value)
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return one_line(", ".join(value))
-    return plain_text(value)
+    return plain_text(value, ", ")
 
 
 def limit_text(value: Any) -> str:
@@ -328,12 +330,27 @@ class Column(NamedTuple):
         return self.show in _NUMBERS
 
 
+#: How values are shown, by the last word of the name of their field.
+_SHOWN = {
+    "Age": duration_text,
+    "Bytes": bytes_text,
+    "Count": count_text,
+    "Rate": rate_text,
+    "Size": bytes_text,
+    "Time": time_text,
+}
+
+
+def _column(name: str, title: str | None = None, show: Any = None) -> Column:
+    return Column(name, title, show or _SHOWN.get(re.sub(".*(?=[A-Z])", "", name), human_text))
+
+
 def columns(**shown: Any) -> tuple[Column, ...]:
     """The columns of a list. Each field has its rank, or a tuple: rank, title and how a value is shown."""
     made = []
     for name, each in shown.items():
         rank, *more = each if isinstance(each, tuple) else (each,)
-        made.append(Column(name, *more)._replace(rank=rank, style=_STYLES.get(name, ("", ""))))
+        made.append(_column(name, *more)._replace(rank=rank, style=_STYLES.get(name, ("", ""))))
     return tuple(made)
 
 
@@ -344,12 +361,12 @@ def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
 
 
 def fields(**titles: str | tuple[str, Callable[[Any], str]]) -> list[Column]:
-    """Fields of one record with their titles, and how they are shown if they are more than text or a number."""
-    return [Column(name, *((title,) if isinstance(title, str) else title)) for name, title in titles.items()]
+    """Fields of one record with their titles, and how they are shown if their names do not say it."""
+    return [_column(name, *((title,) if isinstance(title, str) else title)) for name, title in titles.items()]
 
 
 def print_table(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Values],
     columns: Sequence[Column],
     selected: str | None = None,
     empty: str = "nothing found",
@@ -374,11 +391,11 @@ def print_table(
         screen.print(table)
         if hidden:
             names = ", ".join(column.field for column in hidden)
-            click.echo(f"not shown for lack of space: {names} (--columns, --json)", err=True)
+            warn(f"not shown for lack of space: {names} (--columns, --json)")
 
 
 def fitted_table(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], width: int, fixed: bool = False
+    rows: Sequence[Values], columns: Sequence[Column], width: int, fixed: bool = False
 ) -> tuple[RenderableType, list[Column]]:
     """A table of at most this width, and the columns that did not fit."""
     from rich.table import Table
@@ -414,7 +431,7 @@ def fitted_table(
 _LONGEST = 60
 
 
-def _cell(column: Column, row: Mapping[str, Any]) -> Text:
+def _cell(column: Column, row: Values) -> Text:
     from rich.text import Text
 
     value = row.get(column.field)
@@ -422,7 +439,7 @@ def _cell(column: Column, row: Mapping[str, Any]) -> Text:
     return Text(one_line(text), style=column.style[value is True])
 
 
-def print_fields(record: Mapping[str, Any], sections: Mapping[str, Iterable[Column]]) -> None:
+def print_fields(record: Values, sections: Mapping[str, Iterable[Column]]) -> None:
     """One thing: on a terminal its fields by section, others at the end; in a pipe a line with tab per field."""
     if not is_terminal():
         for name, value in record.items():
@@ -514,8 +531,14 @@ def progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bar:
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console(stderr=True),
+        transient=True,
+    ) as bar:
         task = bar.add_task(one_line(title), total=None)
 
         def step(done: int, total: int | None) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import keyword
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -19,8 +19,8 @@ from stompring.settings.model import FullPolicy
 from stompring.settings.value_types import plugin_name
 
 from . import output
-from .options import DIRECTORY, JSON_FOR_TEXT, argument, command, option
-from .output import echo_json
+from .options import JSON_FOR_TEXT, argument, command, option
+from .output import JsonObject, echo_json
 
 if TYPE_CHECKING:
     from stompring.policy.api import Parameter
@@ -48,7 +48,7 @@ class Listing(NamedTuple):
 
     def plugins_of(self, entry: Entry) -> list[PluginConfiguration]:
         """The broker-plugins that this policy is for."""
-        if entry.shadowed_by is not None:
+        if entry.shadowed_by:
             return []
         return [plugin for plugin in self.plugins or () if _policy_name(plugin) == entry.name]
 
@@ -102,7 +102,7 @@ def list_plugins(
             err=True,
         )
     if as_json:
-        click.echo(json.dumps(fields(listing), indent=2))
+        echo_json(fields(listing), ascii=True)
     else:
         for line in lines(listing):
             click.echo(line)
@@ -175,7 +175,7 @@ def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
     if entry.parameters is not None:
         rows = [(one.key, one.takes, one.shown_default, one.help) for one in entry.parameters.values()]
         yield from (f"    {line}" for line in output.aligned(rows))
-    if entry.shadowed_by is not None:
+    if entry.shadowed_by:
         yield f"  not used: {entry.shadowed_by.origin} has the same name and comes first"
         return
     named = listing.plugins_of(entry)
@@ -198,7 +198,7 @@ def _used(listing: Listing, plugin: PluginConfiguration) -> Iterator[str]:
 # ---- JSON
 
 
-def fields(listing: Listing) -> dict[str, Any]:
+def fields(listing: Listing) -> JsonObject:
     """The listing as an object of JSON."""
     return {
         "config": None if listing.plugins is None else listing.file,
@@ -208,7 +208,7 @@ def fields(listing: Listing) -> dict[str, Any]:
     }
 
 
-def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
+def _entry_fields(listing: Listing, entry: Entry) -> JsonObject:
     parameters = entry.parameters
     return {
         "name": entry.name,
@@ -226,7 +226,7 @@ def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _parameter_fields(one: Parameter) -> dict[str, Any]:
+def _parameter_fields(one: Parameter) -> JsonObject:
     return {
         "key": one.key,
         "takes": one.kind,
@@ -238,9 +238,13 @@ def _parameter_fields(one: Parameter) -> dict[str, Any]:
     }
 
 
-def _plugin_fields(listing: Listing, plugin: PluginConfiguration) -> dict[str, Any]:
-    uses = [use._asdict() for use in listing.uses[plugin.name]]
-    return {"name": plugin.name, "policy": plugin.policy, "line": plugin.line, "uses": uses}
+def _plugin_fields(listing: Listing, plugin: PluginConfiguration) -> JsonObject:
+    return {
+        "name": plugin.name,
+        "policy": plugin.policy,
+        "line": plugin.line,
+        "uses": [use._asdict() for use in listing.uses[plugin.name]],
+    }
 
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -266,7 +270,6 @@ def new(
     folder: str | None = option(
         "DIR",
         "Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
-        type=DIRECTORY,
     ),
     config: str | None = option(
         "FILE", f"The broker.xml beside which the directory plugins is.  [default: {output.DEFAULT}]"
@@ -302,8 +305,15 @@ def new(
     _write(target, texts, as_json)
     xml = _filled("broker.xml", {"name": name})
     if as_json:
-        commands = {"install": install or None, "test": f"python -m pytest {tested}"}
-        echo_json({"name": name, "files": [str(target / each) for each in texts], "xml": xml, **commands})
+        echo_json(
+            {
+                "name": name,
+                "files": [str(target / each) for each in texts],
+                "xml": xml,
+                "install": install or None,
+                "test": f"python -m pytest {tested}",
+            }
+        )
         return
     click.echo("\nTo use it, add to <core> of broker.xml:\n")
     for line in xml.splitlines():
@@ -336,7 +346,7 @@ def _refuse_known_module(module: str, target: Path) -> None:
         spec = find_spec(module)
     except (ImportError, ValueError):
         return
-    if spec is not None and spec.origin is not None and Path(spec.origin).parent != target.absolute():
+    if spec and spec.origin is not None and Path(spec.origin).parent != target.absolute():
         raise click.ClickException(f"a module {module} exists already, at {spec.origin}; choose another name")
 
 
@@ -368,8 +378,7 @@ def _class_name(name: str) -> str:
     """RateLimit for rate-limit, and RefusePolicy for refuse, which the template imports."""
     from stompring import policy
 
-    words = name.replace("_", "-").split("-")
-    kind = "".join(word[:1].upper() + word[1:] for word in words)
+    kind = "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", name))
     taken = keyword.iskeyword(kind) or kind in (*policy.__all__, "PolicyHarness")
     return f"{kind}Policy" if taken else kind
 

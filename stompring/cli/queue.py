@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,8 @@ from stompring.settings.value_types import VALUE_TYPES
 from .options import ROUTING_TYPES, argument, command, option, provided
 from .output import (
     CommandFailed,
-    bytes_text,
+    JsonObject,
+    Values,
     columns,
     count_text,
     counted,
@@ -25,7 +25,6 @@ from .output import (
     human_text,
     limit_text,
     plain_text,
-    rate_text,
 )
 from .remote import (
     ADDRESS_NAMES,
@@ -41,14 +40,14 @@ from .remote import (
 
 COLUMNS = columns(
     name=0,
-    messageCount=(0, "MESSAGES", count_text),
-    consumerCount=(1, "CONSUMERS", count_text),
-    deliveringCount=(3, "DELIVERING", count_text),
-    scheduledCount=(4, "SCHEDULED", count_text),
-    pagedCount=(6, "PAGED", count_text),
-    addedRate=(2, "IN", rate_text),
-    deliveredRate=(2, "OUT", rate_text),
-    acknowledgedRate=(5, "ACKED", rate_text),
+    messageCount=(0, "MESSAGES"),
+    consumerCount=(1, "CONSUMERS"),
+    deliveringCount=(3, "DELIVERING"),
+    scheduledCount=(4, "SCHEDULED"),
+    pagedCount=(6, "PAGED"),
+    addedRate=(2, "IN"),
+    deliveredRate=(2, "OUT"),
+    acknowledgedRate=(5, "ACKED"),
     ringSize=(4, "RING", limit_text),
     paused=5,
     address=7,
@@ -63,11 +62,11 @@ CONSUMERS = columns(
     user=2,
     clientID=(5, "CLIENT ID"),
     ack=3,
-    deliveringCount=(1, "DELIVERING", count_text),
+    deliveringCount=(1, "DELIVERING"),
     credit=(3, "CREDIT", count_text),
     oldestDelivering=(4, "OLDEST", duration_text),
-    deliveredRate=(2, "OUT", rate_text),
-    acknowledgedRate=(4, "ACKED", rate_text),
+    deliveredRate=(2, "OUT"),
+    acknowledgedRate=(4, "ACKED"),
     slow=4,
     filter=5,
     protocol=6,
@@ -92,9 +91,9 @@ SECTIONS = {
         deliveringCount="delivering",
         scheduledCount="scheduled",
         pagedCount="paged",
-        persistentSize=("memory", bytes_text),
-        oldestMessageAge=("age of the head", duration_text),
-        oldestAge=("age of the oldest", duration_text),
+        persistentSize="memory",
+        oldestMessageAge="age of the head",
+        oldestAge="age of the oldest",
     ),
     "Since the start of the broker": fields(
         messagesAdded="added",
@@ -104,13 +103,13 @@ SECTIONS = {
         messagesReplaced="evicted by the ring",
     ),
     "Rates": fields(
-        addedRate=("in", rate_text),
-        deliveredRate=("out", rate_text),
-        acknowledgedRate=("acknowledged", rate_text),
-        redeliveredRate=("redelivered", rate_text),
-        expiredRate=("expired", rate_text),
-        evictedRate=("evicted", rate_text),
-        pagedRate=("paged", rate_text),
+        addedRate="in",
+        deliveredRate="out",
+        acknowledgedRate="acknowledged",
+        redeliveredRate="redelivered",
+        expiredRate="expired",
+        evictedRate="evicted",
+        pagedRate="paged",
     ),
     "Ring": fields(
         ringSize=("ring size", limit_text), ringPolicy="ring policy", ringCountsPaged="counts paged messages"
@@ -175,8 +174,9 @@ def consumers(name: str = QUEUE, remote: Remote = running) -> None:
       stompring queue consumers orders
       stompring queue consumers orders --json
     """
-    answer = remote.pages("queues", name, "consumers")
-    remote.print_table(answer, CONSUMERS, f"queue {human_text(name)} has no consumers")
+    remote.print_table(
+        remote.pages("queues", name, "consumers"), CONSUMERS, f"queue {human_text(name)} has no consumers"
+    )
 
 
 SETTINGS = columns(
@@ -223,7 +223,7 @@ def _attribute(row: Option) -> inspect.Parameter:
 def attribute_options(*kinds: str) -> Any:
     """The options for all attributes that the API takes, as its fields; an empty text unsets one."""
 
-    def attributes(**given: Any) -> dict[str, Any]:
+    def attributes(**given: Any) -> JsonObject:
         return {name: None if value == "" else value for name, value in without_none(given).items()}
 
     rows = [row for row in setting_options.options_of(QueueConfiguration) if row.http in kinds]
@@ -239,7 +239,7 @@ def create(
     ),
     routing_type: str | None = option("Routing type.  [default: that of the address]", choices=ROUTING_TYPES),
     paused: bool = option("Create it paused."),
-    attributes: dict[str, Any] = attribute_options(setting_options.CREATE_ONLY, setting_options.CHANGEABLE),
+    attributes: JsonObject = attribute_options(setting_options.CREATE_ONLY, setting_options.CHANGEABLE),
     remote: Remote = running,
 ) -> None:
     """Create a queue, and its address if it does not exist. Options that are not given come from address-settings.
@@ -258,7 +258,7 @@ def create(
 @command(queue)
 def update(
     name: str = QUEUE,
-    attributes: dict[str, Any] = attribute_options(setting_options.CHANGEABLE),
+    attributes: JsonObject = attribute_options(setting_options.CHANGEABLE),
     remote: Remote = running,
 ) -> None:
     """Change attributes of a queue: all of them or none. An empty text removes a filter or an owner.
@@ -415,18 +415,20 @@ def bulk(
     operation: str,
     verb: str,
     selection: Selection,
-    body: Mapping[str, Any] | None = None,
+    body: Values | None = None,
 ) -> None:
     """Run a bulk operation on the selected messages of a queue, with progress, and report it."""
     if selection.messages and selection.selector is not None:
         raise click.UsageError("--message and --filter are mutually exclusive")
     chosen = {
+        **(body or {}),
         "messages": list(selection.messages) or None,
         "filter": selection.selector,
         "limit": selection.limit,
     }
-    body = {**(body or {}), **without_none(chosen)}
-    task = remote.run_task(f"{operation} {name}", ("queues", name, operation), body, selection.detach)
+    task = remote.run_task(
+        f"{operation} {name}", ("queues", name, operation), without_none(chosen), selection.detach
+    )
     if selection.detach:
         remote.report(task, f"task {task['taskID']} started; see: stompring task show {task['taskID']}")
         return

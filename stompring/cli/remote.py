@@ -45,6 +45,8 @@ from .output import (
     Column,
     CommandFailed,
     Interrupted,
+    JsonObject,
+    Values,
     confirm,
     counted,
     echo_json,
@@ -53,6 +55,7 @@ from .output import (
     print_table,
     progress,
     report,
+    warn,
 )
 
 #: Fetches the list at a path of the API and prints it. Further texts are conditions as of ``--where``.
@@ -79,7 +82,7 @@ def list_options(key: str) -> Any:
         def listing(
             remote: Remote, path: Sequence[str], known: Sequence[Column], empty: str, *more: str
         ) -> None:
-            filters: dict[str, Any] = {}
+            filters: JsonObject = {}
             for each in (*where, *more):
                 field, equals, value = each.partition("=")
                 if not equals or field in ("page", "size", "search", "sort"):
@@ -96,7 +99,7 @@ def list_options(key: str) -> Any:
             else:
                 print_table(answer["data"], known, columns, empty)
                 if (left := answer["count"] - len(answer["data"])) > 0:
-                    click.echo(f"{left} more (--limit)", err=True)
+                    warn(f"{left} more (--limit)")
 
         return listing
 
@@ -128,7 +131,7 @@ def for_each(
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        def own(**given: Any) -> dict[str, Any]:
+        def own(**given: Any) -> JsonObject:
             return given
 
         _, _, *options = inspect.signature(function).parameters.values()
@@ -136,11 +139,11 @@ def for_each(
 
         def called(
             names: tuple[str, ...] = names,
-            given: dict[str, Any] = provided(own),
+            given: JsonObject = provided(own),
             yes: bool = provided(lambda: True) if question is None else YES,
             remote: Remote = running,
         ) -> None:
-            if question is not None:
+            if question:
                 for text in [question(remote, name, **given) for name in names]:
                     confirm(text, yes)
             for index, name in enumerate(names, 1):
@@ -173,7 +176,7 @@ TASK_INTERVAL = 0.2
 class ApiError(CommandFailed):
     """The API answered with an error. ``http`` is its status, ``problem`` its problem+json."""
 
-    def __init__(self, message: str, status: int, http: int, problem: Mapping[str, Any]) -> None:
+    def __init__(self, message: str, status: int, http: int, problem: Values) -> None:
         super().__init__(message, status)
         self.http = http
         self.problem = problem
@@ -196,7 +199,7 @@ class Login:
         if ":" in self.user:
             raise click.UsageError("--user must not contain a colon")
         password = self.password
-        if self.password_file is not None:
+        if self.password_file:
             password = read_password(self.password_file)
         elif password is None:
             password = password_for(self.user, self.context, self.prompt)
@@ -206,11 +209,10 @@ class Login:
                 "with a password file",
                 DENIED,
             )
-        secret = base64.b64encode(f"{self.user}:{password}".encode()).decode()
-        return f"Basic {secret}"
+        return f"Basic {base64.b64encode(f'{self.user}:{password}'.encode()).decode()}"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Remote:
     """One broker. ``json``: the command prints the JSON of the API."""
 
@@ -232,11 +234,11 @@ class Remote:
         """GET below /api/v1; parameters that are None are left out."""
         return self.call("GET", path, query=query)
 
-    def post(self, *path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> Any:
+    def post(self, *path: str, body: Values | None = None, timeout: float | None = None) -> Any:
         """POST."""
         return self.call("POST", path, body or {}, timeout=timeout)
 
-    def patch(self, *path: str, body: Mapping[str, Any]) -> Any:
+    def patch(self, *path: str, body: Values) -> Any:
         """PATCH."""
         return self.call("PATCH", path, body)
 
@@ -248,7 +250,7 @@ class Remote:
         self,
         method: str,
         path: tuple[str, ...],
-        body: Mapping[str, Any] | None = None,
+        body: Values | None = None,
         query: Mapping[str, object] | None = None,
         timeout: float | None = None,
     ) -> Any:
@@ -308,19 +310,12 @@ class Remote:
             sent.setdefault("Content-Type", "application/json")
         if self._authorization is not None:
             sent["Authorization"] = self._authorization
-        answer = self._exchange(method, where, body, sent, timeout or self.timeout)
-        if answer.status >= 400 and answer.status not in accepted:
-            raise self._error(answer, method, where)
-        return answer
-
-    def _exchange(
-        self, method: str, where: str, body: bytes | None, headers: Mapping[str, str], timeout: float
-    ) -> HTTPResponse:
+        timeout = timeout or self.timeout
         connection = self._connected()
-        assert connection.sock is not None
+        assert connection.sock
         connection.sock.settimeout(timeout)
         try:
-            connection.request(method, where, body, dict(headers))
+            connection.request(method, where, body, sent)
             answer = connection.getresponse()
         except BaseException as fault:
             self.close()
@@ -341,12 +336,14 @@ class Remote:
                     raise
             raise CommandFailed(text, UNREACHABLE) from None
         self._used = time.monotonic()
+        if answer.status >= 400 and answer.status not in accepted:
+            raise self._error(answer, method, where)
         return answer
 
     def _connected(self) -> HTTPConnection:
-        if self._connection is not None and time.monotonic() - self._used > REUSE:
+        if self._connection and time.monotonic() - self._used > REUSE:
             self.close()
-        if self._connection is not None and self._connection.sock is not None:
+        if self._connection and self._connection.sock:
             return self._connection
         server = self.server
         parts = urlsplit(server)
@@ -389,7 +386,7 @@ class Remote:
     def close(self) -> None:
         """Close the connection. The next request opens another one."""
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection:
             connection.close()
 
     def _read(self, answer: HTTPResponse) -> bytes:
@@ -447,7 +444,7 @@ class Remote:
 
     def print_record(
         self,
-        record: dict[str, Any],
+        record: JsonObject,
         sections: Mapping[str, Iterable[Column]],
         inner: str = "",
         columns: Sequence[Column] = (),
@@ -462,7 +459,7 @@ class Remote:
             click.echo()
             print_table(rows, columns)
 
-    def run_task(self, title: str, path: tuple[str, ...], body: Mapping[str, Any], detach: bool) -> Any:
+    def run_task(self, title: str, path: tuple[str, ...], body: Values, detach: bool) -> Any:
         """Start a task, show its progress until it ends, and return it; with ``detach`` return it at once.
 
         Ctrl-C cancels the task: what is done stays done.
@@ -559,7 +556,7 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, previous)
 
 
-def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(fields: Values) -> JsonObject:
     """The fields that are given."""
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -594,11 +591,11 @@ class ServerOptions:
         """The broker of options, environment and contexts, in this order."""
         server = self.server or os.environ.get("STOMPRING_SERVER") or None
         found = selected(self.context or os.environ.get("STOMPRING_CONTEXT") or None, "server", server)
-        user = self.user or os.environ.get("STOMPRING_USER") or found.user
-        login = Login(user, found, prompt, self.password_file)
+        login = Login(
+            self.user or os.environ.get("STOMPRING_USER") or found.user, found, prompt, self.password_file
+        )
         address = parse_server(server or found.server or DEFAULT_SERVER)
-        ca = self.ca or os.environ.get("STOMPRING_CA") or found.ca
-        return Remote(address, login, ca, timeout, as_json)
+        return Remote(address, login, self.ca or os.environ.get("STOMPRING_CA") or found.ca, timeout, as_json)
 
 
 server_options = provided(ServerOptions)

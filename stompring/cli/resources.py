@@ -21,7 +21,6 @@ from .output import (
     Column,
     CommandFailed,
     age_text,
-    bytes_text,
     columns,
     confirm,
     count_text,
@@ -33,7 +32,6 @@ from .output import (
     human_text,
     plain_text,
     print_fields,
-    rate_text,
     time_text,
 )
 from .queue import CONSUMERS, SETTINGS
@@ -51,18 +49,18 @@ from .remote import (
 
 ADDRESS_COLUMNS = columns(
     name=0,
-    messageCount=(0, "MESSAGES", count_text),
-    queueCount=(1, "QUEUES", count_text),
-    addedRate=(2, "IN", rate_text),
-    addressSize=(2, "MEMORY", bytes_text),
+    messageCount=(0, "MESSAGES"),
+    queueCount=(1, "QUEUES"),
+    addedRate=(2, "IN"),
+    addressSize=(2, "MEMORY"),
     paging=3,
     numberOfPages=(5, "PAGES", count_text),
     limitPercent=(4, "LIMIT %", count_text),
     blockedProducers=(4, "BLOCKED", count_text),
     paused=5,
     routingTypes=(6, "TYPES"),
-    unRoutedMessageCount=(7, "UNROUTED", count_text),
-    droppedMessageCount=(7, "DROPPED", count_text),
+    unRoutedMessageCount=(7, "UNROUTED"),
+    droppedMessageCount=(7, "DROPPED"),
     policies=8,
 )
 
@@ -72,11 +70,11 @@ SECTIONS = {
     ),
     "Messages": fields(
         messageCount="messages",
-        addressSize=("memory", bytes_text),
+        addressSize="memory",
         limitPercent="limit used, %",
         paging="paging",
         numberOfPages="pages",
-        pagesSize=("size of pages", bytes_text),
+        pagesSize="size of pages",
         blockedProducers="blocked producers",
     ),
 }
@@ -245,25 +243,25 @@ CONNECTION_COLUMNS = columns(
     user=2,
     clientID=(4, "CLIENT ID"),
     creationTime=(3, "AGE", age_text),
-    subscriptionCount=(5, "SUBSCRIPTIONS", count_text),
-    deliveringCount=(3, "DELIVERING", count_text),
-    sentRate=(4, "IN", rate_text),
-    deliveredRate=(4, "OUT", rate_text),
+    subscriptionCount=(5, "SUBSCRIPTIONS"),
+    deliveringCount=(3, "DELIVERING"),
+    sentRate=(4, "IN"),
+    deliveredRate=(4, "OUT"),
     messagesSent=(6, "SENT", count_text),
     messagesDelivered=(6, "DELIVERED", count_text),
     slow=3,
     blocked=3,
-    outgoingBytes=(7, "OUTGOING", bytes_text),
+    outgoingBytes=(7, "OUTGOING"),
     protocol=7,
     acceptor=8,
     queues=8,
 )
 
 CONNECTION_FIELDS = fields(
-    creationTime=("connected", time_text),
-    outgoingBytes=("outgoing", bytes_text),
-    sentRate=("in", rate_text),
-    deliveredRate=("out", rate_text),
+    creationTime="connected",
+    outgoingBytes="outgoing",
+    sentRate="in",
+    deliveredRate="out",
 )
 
 
@@ -626,8 +624,8 @@ def retry(
     results = []
     for group in groups:
         name, source = group["queue"], group["originQueue"] or group["originAddress"]
-        body = {"filter": group["filter"]}
-        task = remote.run_task(f"retry {source}", ("queues", name, "retry"), body, False)
+        path = ("queues", name, "retry")
+        task = remote.run_task(f"retry {source}", path, {"filter": group["filter"]}, False)
         results.append(task)
         if not remote.json:
             done(f"{counted(task['done'], 'message')} sent from {name} back to {source}")

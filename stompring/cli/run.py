@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import click
-from click.exceptions import Exit
-
 from stompring.server.reactor import REACTORS, STOMPRING, use_reactor
 from stompring.settings.machine import shipped_file
 
 from . import output
-from .options import DIRECTORY, command, option
+from .options import command, option
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 
@@ -25,7 +22,6 @@ def run(
     data: str | None = option(
         "DIR",
         "The directory for what the broker keeps on disk, in place of the one that the broker.xml implies.",
-        type=DIRECTORY,
     ),
     log_level: str = option("Log nothing that is less severe than this.", choices=LOG_LEVELS, default="info"),
     log_format: str = option(
@@ -42,7 +38,7 @@ def run(
     ),
     reactor: str = option(
         "The event loop: the broker's own, or Twisted's stock one. Without epoll (Linux) it is always the stock one.",
-        type=click.Choice(REACTORS),
+        exact=REACTORS,
         default=STOMPRING,
     ),
     wait: bool = option(
@@ -83,7 +79,7 @@ def run(
             f"no --config and no {output.DEFAULT} in {Path.cwd()}: using the packaged configuration {file} "
             f"with the data directory {data}"
         )
-    raise Exit(
+    raise SystemExit(
         service.run(
             file,
             data,

@@ -16,12 +16,20 @@ from typing import NamedTuple
 
 import click
 
-from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed, Endpoint
+from stompring.pipeline.stomp.connection import Endpoint
 from stompring.stomp.client import frame
 
-from .endpoint import CommandConnection, Interrupts, WaitInterrupted, connected, failure, stomp_broker
+from .endpoint import (
+    FAILURES,
+    CommandConnection,
+    Interrupts,
+    WaitInterrupted,
+    connected,
+    failure,
+    stomp_broker,
+)
 from .options import HEADERS, argument, command, header_pair, message_headers, option
-from .output import INTERRUPTED, CommandFailed, Interrupted, RateLine
+from .output import INTERRUPTED, CommandFailed, Interrupted, RateLine, warn
 
 #: Headers that the command sets itself.
 RESERVED = ("destination", "receipt", "content-length", "transaction")
@@ -147,7 +155,7 @@ class _Source:
         for file in self.files if self.body is None else ():
             if str(file) == "-":
                 if sys.stdin.isatty():
-                    click.echo("reading from the terminal; Ctrl-D ends the input", err=True)
+                    warn("reading from the terminal; Ctrl-D ends the input")
             elif file.is_dir() or not os.access(file, os.R_OK):
                 why = (
                     "is a directory"
@@ -236,12 +244,10 @@ def _chunks(file: Path, idle: Idle) -> Iterator[bytes]:
 
 
 #: Headers of a received message that a SEND must not have: the broker writes them, or they belong to its delivery.
-NOT_SENT = frozenset(
-    {
-        *("ack", "content-length", "destination", "expires", "message-id", "receipt", "redelivered"),
-        *("subscription", "timestamp", "transaction"),
-    }
-)
+NOT_SENT = {
+    *("ack", "content-length", "destination", "expires", "message-id", "receipt", "redelivered"),
+    *("subscription", "timestamp", "transaction"),
+}
 
 
 def parse_json_line(text: bytes) -> Item:
@@ -313,7 +319,7 @@ class Sender:
         except WaitInterrupted:
             self._drain()
             return INTERRUPTED
-        except (BrokerError, ConnectionFailed) as fault:
+        except FAILURES as fault:
             self._count()
             raise failure(fault, self._state()) from None
         finally:
@@ -372,13 +378,13 @@ class Sender:
         self.progress.clear()
         if self._outstanding:
             waiting = self.sent - self.confirmed
-            click.echo(f"interrupted: waiting for {waiting:,} receipts; Ctrl-C again stops at once", err=True)
+            warn(f"interrupted: waiting for {waiting:,} receipts; Ctrl-C again stops at once")
         deadline = time.monotonic() + INTERRUPT_GRACE
         try:
             while self._outstanding and time.monotonic() < deadline:
                 self.connection.receive(0.05)
                 self._count()
-        except (WaitInterrupted, BrokerError, ConnectionFailed):
+        except (WaitInterrupted, *FAILURES):
             self._count()
 
     def _count(self) -> None:

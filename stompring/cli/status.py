@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 import click
-from click.exceptions import Exit
 
 from .options import YES, command, option
 from .output import (
@@ -18,6 +16,8 @@ from .output import (
     UNREACHABLE,
     CommandFailed,
     Interrupted,
+    JsonObject,
+    Values,
     bytes_text,
     confirm,
     count_text,
@@ -37,7 +37,7 @@ from .remote import Remote, running
 DRAIN_INTERVAL = 0.5
 
 
-def readiness(remote: Remote) -> tuple[bool, dict[str, Any]]:
+def readiness(remote: Remote) -> tuple[bool, JsonObject]:
     """Whether the broker is ready, and the answer of /health/ready, which needs no login."""
     answer = remote.open("GET", ("ready",), root="/health/", accepted=(503,))
     found = remote.json_of(answer)
@@ -46,7 +46,7 @@ def readiness(remote: Remote) -> tuple[bool, dict[str, Any]]:
     return answer.status == 200, found
 
 
-def reasons(health: Mapping[str, Any]) -> list[str]:
+def reasons(health: Values) -> list[str]:
     """Why a broker is not ready."""
     found = []
     if health.get("stopping"):
@@ -95,34 +95,22 @@ def status(
     if remote.json:
         echo_json({"server": remote.server, "ready": up, "health": health, "broker": broker, "ha": log})
     elif not quiet:
-        _print_status(remote, up, health, broker, log)
+        name = "" if broker is None else f" {broker['name']} {broker['version']}"
+        state = click.style("ready" if up else "NOT READY", fg="green" if up else "red", bold=True)
+        click.echo(f"broker{one_line(name)} at {one_line(remote.server)}: {state}")
+        for reason in reasons(health) if broker is None else ():
+            click.echo(f"  {one_line(reason)}")
+        for each in () if broker is None else broker["problems"]:
+            text, severity = one_line(str(each["text"])), each["severity"]
+            click.echo(f"  {click.style(one_line(severity), fg=_COLOURS.get(severity))}: {text}")
+        print_rows([*_broker_rows(broker), *_log_rows(log)])
         if hint is not None:
             warn(f"no details: {hint}")
     if not up:
-        raise Exit(FAILED)
+        raise SystemExit(FAILED)
 
 
-def _print_status(
-    remote: Remote,
-    up: bool,
-    health: Mapping[str, Any],
-    broker: Mapping[str, Any] | None,
-    log: Mapping[str, Any] | None,
-) -> None:
-    name = "" if broker is None else f" {broker['name']} {broker['version']}"
-    state = click.style("ready" if up else "NOT READY", fg="green" if up else "red", bold=True)
-    click.echo(f"broker{one_line(name)} at {one_line(remote.server)}: {state}")
-    if broker is None:
-        for reason in reasons(health):
-            click.echo(f"  {one_line(reason)}")
-    else:
-        for each in broker["problems"]:
-            text, severity = one_line(str(each["text"])), each["severity"]
-            click.echo(f"  {click.style(one_line(severity), fg=_COLOURS.get(severity))}: {text}")
-    print_rows([*_broker_rows(broker), *_log_rows(log)])
-
-
-def _broker_rows(broker: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _broker_rows(broker: Values | None) -> Iterator[tuple[str, str]]:
     if broker is None:
         return
     yield "uptime", duration_text(broker["uptime"])
@@ -146,7 +134,7 @@ def _broker_rows(broker: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
         yield f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"
 
 
-def _log_rows(log: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _log_rows(log: Values | None) -> Iterator[tuple[str, str]]:
     if log is None:
         return
     yield "replicated log", f"{log['stream']}: this broker is {log['broker']}, {log['role']}"
@@ -196,7 +184,7 @@ def reload(
     verb = "would reload" if dry_run else "reloaded"
     report(remote.json, answer, f"{verb} {answer['configurationFile']}", *(lines or ["  no changes"]))
     if answer.get("failed"):
-        raise Exit(FAILED)
+        raise SystemExit(FAILED)
 
 
 # ---- drain
@@ -351,7 +339,7 @@ def _follow(remote: Remote, types: tuple[str, ...], last: str | None) -> None:
         pause = min(pause * 2, LONGEST_RETRY)
 
 
-def server_sent_events(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+def server_sent_events(lines: Iterator[bytes]) -> Iterator[JsonObject]:
     """The JSON data of events; comments and invalid events are left out."""
     data: list[str] = []
     for raw in lines:
@@ -366,7 +354,7 @@ def server_sent_events(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
             data = []
 
 
-def _print(remote: Remote, event: dict[str, Any]) -> None:
+def _print(remote: Remote, event: JsonObject) -> None:
     if remote.json:
         click.echo(to_json(event, indent=None))
         return

@@ -21,26 +21,32 @@ from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed, E
 from stompring.stomp.client import Pairs, ack
 from stompring.stomp.frames import Head
 
-from .endpoint import CommandConnection, Interrupts, WaitInterrupted, connected, failure, stomp_broker
+from .endpoint import (
+    FAILURES,
+    CommandConnection,
+    Interrupts,
+    WaitInterrupted,
+    connected,
+    failure,
+    stomp_broker,
+)
 from .options import argument, command, header_pair, option
-from .output import FAILED, INTERRUPTED, CommandFailed, indented, is_terminal, one_line, printable
+from .output import FAILED, INTERRUPTED, CommandFailed, JsonObject, indented, is_terminal, one_line, printable
 
 #: Seconds of one wait for messages.
 WAIT = 0.5
 
 #: Headers that the first line of a message shows, or that only programs need.
-_SHOWN_ELSEWHERE = frozenset(
-    {
-        "ack",
-        "content-length",
-        "content-type",
-        "destination",
-        "message-id",
-        "redelivered",
-        "subscription",
-        "timestamp",
-    }
-)
+_SHOWN_ELSEWHERE = {
+    "ack",
+    "content-length",
+    "content-type",
+    "destination",
+    "message-id",
+    "redelivered",
+    "subscription",
+    "timestamp",
+}
 
 #: Values that say nothing.
 _DEFAULTS = {"expires": "0", "priority": "4", "persistent": "false"}
@@ -54,7 +60,7 @@ def subscribe(
     ack_mode: str = option(
         "--ack",
         "auto: a message is gone when the broker has sent it. Otherwise when it has been printed or written.",
-        type=click.Choice(("auto", "client", "client-individual")),
+        exact=("auto", "client", "client-individual"),
         default="client-individual",
     ),
     selector: str | None = option("TEXT", "Receive only messages that match, as \"type = 'order'\"."),
@@ -115,18 +121,20 @@ def subscribe(
     if count is not None and ack_mode != "auto" and not browse:
         fields.append(("prefetch-count", str(min(count, 1000))))
     fields += map(header_pair, headers)
-    show = _display(as_json, raw or (not pretty and not is_terminal()))
-    if output is not None:
+    show: Show = _print_raw if raw or not (pretty or is_terminal()) else _print_pretty
+    if as_json:
+        show = _print_json
+    if output:
         show = _to_files(output, show if as_json else None)
     interrupts = Interrupts()
-    subscriber = Subscriber(interrupts, ack_mode if not browse else "auto", show, count, timeout)
-    point = replace(endpoint, client_id=client_id)
-    with interrupts.handled(), connected(point, interrupts) as connection:
+    subscriber = Subscriber(interrupts, "auto" if browse else ack_mode, show, count, timeout)
+    endpoint = replace(endpoint, client_id=client_id)
+    with interrupts.handled(), connected(endpoint, interrupts) as connection:
         code = subscriber.run(connection, fields, names if unsubscribe else [])
-    if output is not None:
+    if output:
         click.echo(f"wrote {subscriber.received:,} messages to {output}", err=True)
     if code == INTERRUPTED:
-        raise click.exceptions.Exit(INTERRUPTED)
+        raise SystemExit(INTERRUPTED)
     if code:
         raise CommandFailed(f"{subscriber.received} of {count} messages came before --timeout", code)
 
@@ -142,7 +150,7 @@ class Message:
             for name, value in head.headers.items()
         }
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """As ``stompring send --json-lines`` reads it."""
         try:
             body, encoding = self.body.decode(), "text"
@@ -154,15 +162,13 @@ class Message:
 Show = Callable[[Message], None]
 
 
-def _display(as_json: bool, raw: bool) -> Show:
-    if as_json:
-        return lambda message: _print(json.dumps(message.as_json()))
-    return _print_raw if raw else _print_pretty
-
-
 def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _print_json(message: Message) -> None:
+    _print(json.dumps(message.as_json()))
 
 
 def _print_raw(message: Message) -> None:
@@ -250,7 +256,7 @@ def _to_files(directory: Path, also: Show | None) -> Show:
             index.flush()
         except OSError as fault:
             raise CommandFailed(f"cannot write {directory / name}: {fault.strerror}") from None
-        if also is not None:
+        if also:
             also(message)
 
     return write
@@ -291,7 +297,7 @@ class Subscriber:
             code = self._receive(connection)
         except WaitInterrupted:
             code = INTERRUPTED
-        except (BrokerError, ConnectionFailed) as fault:
+        except FAILURES as fault:
             raise failure(fault, self._state()) from None
         except BrokenPipeError:
             # the reader of the pipe has seen enough; Python shall not complain at its end that the pipe is closed

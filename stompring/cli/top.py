@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -24,6 +24,8 @@ from .output import (
     UNREACHABLE,
     Column,
     CommandFailed,
+    JsonObject,
+    Values,
     bytes_text,
     console,
     count_text,
@@ -123,19 +125,18 @@ def columns_of(view: View) -> tuple[Column, ...]:
     return (*columns[:2], Column("trend", "TREND", str, rank=2), *columns[2:])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """What one look at the broker found."""
 
     ready: bool
-    reasons: list[str]
-    broker: Mapping[str, Any]
-    rows: list[dict[str, Any]]
+    broker: Values
+    rows: list[JsonObject]
     count: int
     history: Mapping[str, Sequence[float | None]]
 
 
-@dataclass(slots=True)
+@dataclass
 class Screen:
     """The selection of the user, and what is known of the broker."""
 
@@ -162,10 +163,10 @@ class Screen:
         return self.reading
 
     def _read(self, size: int) -> Reading:
-        from .status import readiness, reasons
+        from .status import readiness
 
         remote = self.remote
-        up, health = readiness(remote)
+        up, _ = readiness(remote)
         broker = remote.get("broker")
         history = remote.get("broker", "history")["series"]
         found = remote.get(self.view.path, page=self.page, size=size, sort=self.sort, search=self.search)
@@ -177,7 +178,7 @@ class Screen:
             trend.append(value if isinstance(value, (int, float)) else None)
             row["trend"] = sparkline(list(trend), ROW_POINTS, self.symbols)
         self.trends = trends
-        return Reading(up, reasons(health), broker, found["data"], found["count"], history)
+        return Reading(up, broker, found["data"], found["count"], history)
 
     def press(self, key: str) -> bool:
         """Handle a key. False: the user wants to leave."""
@@ -203,7 +204,7 @@ class Screen:
         from rich.console import Group
         from rich.text import Text
 
-        assert self.reading is not None
+        assert self.reading
         reading, broker = self.reading, self.reading.broker
         name = f"{broker['name']} {broker['version']}"
         head = Text.assemble(
@@ -221,16 +222,15 @@ class Screen:
             f"in memory {count_text(broker['heldMessageCount'])} messages,"
             f" {bytes_text(broker['addressMemoryUsage'])} of {bytes_text(broker['globalMaxSize'])}",
         ]
-        if broker.get("diskUsage") is not None:
+        if broker["diskUsage"] is not None:
             totals.append(f"disk {broker['diskUsage']:.0%}")
         lines = [head, Text("  ".join(totals), no_wrap=True, overflow="ellipsis")]
-        found = broker.get("problems")
-        problems = reading.reasons if found is None else [str(each["text"]) for each in found]
+        problems = [str(each["text"]) for each in broker["problems"]]
         text = "; ".join(problems[:3]) + (f"; {len(problems) - 3} more" if len(problems) > 3 else "")
         lines.append(Text(printable(text), style="yellow", no_wrap=True, overflow="ellipsis"))
         points = max(10, min(HEAD_POINTS, width - 30))
         for title, series, style, show in _SPARKS:
-            values = list(reading.history.get(series) or [])
+            values = list(reading.history[series])
             known = [value for value in values if value is not None]
             now = show(known[-1]) if known else "-"
             lines.append(
@@ -271,7 +271,7 @@ _SPARKS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
 def top(
     interval: float = option("DURATION", "Time between two looks.", default="2s"),
     view: str = option(
-        "What the table shows.", type=click.Choice([view.path for view in VIEWS.values()]), default="queues"
+        "What the table shows.", exact=[view.path for view in VIEWS.values()], default="queues"
     ),
     sort: str | None = option("FIELD", "Sort by this field of the API; -FIELD: descending."),
     search: str | None = option("TEXT", "Only items whose name contains this text, ignoring case."),
@@ -292,13 +292,23 @@ def top(
     """
     selected = next(each for each in VIEWS.values() if each.path == view)
     remote.timeout = REQUEST_TIMEOUT
-    order = sort or next(iter(selected.sorts.values()))
-    screen = Screen(remote, selected, order, search, symbols_of(getattr(sys.stdout, "encoding", None)))
+    sort = sort or next(iter(selected.sorts.values()))
+    screen = Screen(remote, selected, sort, search, symbols_of(getattr(sys.stdout, "encoding", None)))
     interval = max(interval, 0.1)
     try:
         if remote.json:
             while True:
-                click.echo(to_json(_as_json(screen), None))
+                reading = screen.look(1000)
+                rows = [
+                    {name: value for name, value in row.items() if name != "trend"} for row in reading.rows
+                ]
+                document = {
+                    "time": int(time.time() * 1000),
+                    "ready": reading.ready,
+                    "broker": reading.broker,
+                    screen.view.path: rows,
+                }
+                click.echo(to_json(document, None))
                 if once:
                     return
                 time.sleep(interval)
@@ -312,17 +322,6 @@ def top(
             _run(screen, interval)
     except KeyboardInterrupt:
         return  # the usual end
-
-
-def _as_json(screen: Screen) -> dict[str, Any]:
-    reading = screen.look(1000)
-    rows = [{name: value for name, value in row.items() if name != "trend"} for row in reading.rows]
-    return {
-        "time": int(time.time() * 1000),
-        "ready": reading.ready,
-        "broker": reading.broker,
-        screen.view.path: rows,
-    }
 
 
 def _run(screen: Screen, interval: float) -> None:

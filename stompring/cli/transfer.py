@@ -20,7 +20,16 @@ from stompring.stomp.client import ack
 from stompring.stomp.frames import Head, encode_frame
 
 from .context import Contexts
-from .endpoint import ANY_VERSION, CommandConnection, Interrupts, WaitInterrupted, connected, failure, resolve
+from .endpoint import (
+    ANY_VERSION,
+    FAILURES,
+    CommandConnection,
+    Interrupts,
+    WaitInterrupted,
+    connected,
+    failure,
+    resolve,
+)
 from .options import argument, command, header_pair, option, provided
 from .output import INTERRUPTED, Interrupted, RateLine, counted
 from .send import INTERRUPT_GRACE, NOT_SENT, RESERVED
@@ -35,19 +44,18 @@ DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
 #: Headers of a MESSAGE that its SEND does not have: those of its delivery, those that the target writes, those of its
 #: routing at the source, and those of a schedule, which is over when the message comes.
-NOT_FORWARDED = frozenset(
-    {
-        *(name.encode() for name in NOT_SENT if name != "expires"),
-        *(b"JMSXDeliveryCount", b"JMSXRcvTimestamp", b"destination-type", b"_AMQ_ROUTING_TYPE", DUPLICATE_ID),
-        *(b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT"),
-        *(b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"),
-    }
-)
+NOT_FORWARDED = {
+    *(name.encode() for name in NOT_SENT if name != "expires"),
+    *(b"JMSXDeliveryCount", b"JMSXRcvTimestamp", b"destination-type", b"_AMQ_ROUTING_TYPE", DUPLICATE_ID),
+    *(b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT"),
+    *(b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"),
+}
 
 #: Destinations in ``reply-to`` that belong to a connection with the source. A target would make one for ours.
 TEMPORARY = (b"/temp-queue/", b"/temp-topic/")
 
-Pairs = list[tuple[bytes, bytes]]
+Pair = tuple[bytes, bytes]
+Pairs = list[Pair]
 
 
 def end_options(end: str, what: str) -> Any:
@@ -146,7 +154,7 @@ def transfer(
         click.echo(text + work.progress.rate(work.transferred), err=True)
 
 
-def _header(text: str) -> tuple[bytes, bytes]:
+def _header(text: str) -> Pair:
     try:
         name, value = map(str.encode, header_pair(text, (*RESERVED, "_AMQ_DUPL_ID")))
     except UnicodeEncodeError:
@@ -164,7 +172,7 @@ class Plan:
     count: int | None
     timeout: float | None
     window: int
-    fixed: Iterable[tuple[bytes, bytes]] = ()
+    fixed: Iterable[Pair] = ()
 
 
 class _Source(CommandConnection):
@@ -204,10 +212,9 @@ class Transfer:
     def run(self, from_end: Endpoint, to_end: Endpoint, keep: bool = False) -> int:
         """Transfer. Returns 0, or 130 after SIGINT; raises `CommandFailed` with the number of messages."""
         plan = self._plan
-        on_receipt = self._on_receipt
         with (
             connected(from_end, self._interrupts, ANY_VERSION, kind=_Source) as source,
-            connected(to_end, self._interrupts, ANY_VERSION, on_receipt, _Target) as target,
+            connected(to_end, self._interrupts, ANY_VERSION, self._on_receipt, _Target) as target,
         ):
             same = source.peer == target.peer
             if same and plan.source == plan.target:
@@ -230,9 +237,9 @@ class Transfer:
                 self.progress.clear()
                 self._drain(source, target)
                 return INTERRUPTED
-            except (BrokerError, ConnectionFailed) as fault:
+            except FAILURES as fault:
                 state = self._state(fault)
-                with suppress(WaitInterrupted, BrokerError, ConnectionFailed):
+                with suppress(WaitInterrupted, *FAILURES):
                     self._leave(source)
                 raise failure(fault, state) from None
             finally:
@@ -318,10 +325,10 @@ class Transfer:
     def _drain(self, source: CommandConnection, target: _Target) -> None:
         """After SIGINT: what is in flight may still be confirmed, until the next SIGINT."""
         deadline = time.monotonic() + INTERRUPT_GRACE
-        with suppress(WaitInterrupted, BrokerError, ConnectionFailed):
+        with suppress(WaitInterrupted, *FAILURES):
             while self._flying and time.monotonic() < deadline:
                 target.listen(PAUSE)
-        with suppress(WaitInterrupted, BrokerError, ConnectionFailed):
+        with suppress(WaitInterrupted, *FAILURES):
             self._leave(source)
 
     def _leave(self, source: CommandConnection) -> None:
@@ -330,7 +337,7 @@ class Transfer:
         source.ask("UNSUBSCRIBE", [("id", "0"), ("destination", self._plan.source)])
         source.close()
 
-    def _state(self, fault: BrokerError | ConnectionFailed) -> str:
+    def _state(self, fault: Exception) -> str:
         refused = self._flying.get(getattr(fault, "receipt", None) or "")
         name = "" if refused is None else refused.headers.get(b"message-id", b"").decode("utf-8", "replace")
         which = f"message {name} was refused; " if name else ""
@@ -367,9 +374,7 @@ class DuplicateIds:
         return b"transfer-" + found.hexdigest().encode()
 
 
-def send_frame(
-    headers: Pairs, fixed: Iterable[tuple[bytes, bytes]], head: Head, body: bytes, version: bytes
-) -> bytes:
+def send_frame(headers: Pairs, fixed: Iterable[Pair], head: Head, body: bytes, version: bytes) -> bytes:
     """The SEND of a MESSAGE: ``headers``, ``fixed`` in place of those of the message, and the rest of the message's."""
     written = [*headers, *fixed]
     names = {name for name, _ in written} | NOT_FORWARDED

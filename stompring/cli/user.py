@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -28,7 +27,7 @@ from stompring.settings.broker_xml import read_broker_xml
 
 from . import output
 from .options import JSON, argument, command, option, provided
-from .output import NOT_FOUND, CommandFailed, columns, echo_json, print_table, report
+from .output import NOT_FOUND, CommandFailed, JsonObject, columns, echo_json, print_table, report
 from .remote import ApiError, Remote, ServerOptions, server_options
 
 
@@ -91,7 +90,7 @@ class FileAccounts:
         """Remove a user; returns the roles that it had. Raises `CommandFailed`."""
         Users(self._users)  # a missing file is an error; only add creates one
         revoked = []
-        if self._roles is not None and self._roles.exists():
+        if self._roles and self._roles.exists():
             with edit_roles(self._roles) as roles:
                 revoked = list(roles.revoke_all(name))
         with edit_users(self._users) as users:
@@ -158,7 +157,7 @@ class RemoteAccounts:
     def save(self, name: str, password: str, roles: Sequence[str], replace: bool) -> None:
         """Add a user, or replace the password of one."""
         found = self._find(name)
-        body: dict[str, Any] = {"password": password}
+        body: JsonObject = {"password": password}
         if roles or found is None:
             body["roles"] = sorted({*(found or ()), *roles})
         if found is None:
@@ -273,12 +272,15 @@ def add(
     if password_stdin:
         password = password_from_stdin()
     else:
-        text = f"Password of {name}"
-        password = str(click.prompt(text, hide_input=True, confirmation_prompt=True, value_proc=_checked))
+        password = str(
+            click.prompt(
+                f"Password of {name}", hide_input=True, confirmation_prompt=True, value_proc=_checked
+            )
+        )
     accounts.save(name, password, granted, replace)
     record = {"name": name, "saved": accounts.place, "rolesGranted": list(granted)}
-    lines = (f"user {name!r} saved {accounts.where}", *_role_lines(name, "granted to", granted))
-    report(as_json, record, *lines)
+    saved = f"user {name!r} saved {accounts.where}"
+    report(as_json, record, saved, *_role_lines(name, "granted to", granted))
 
 
 @command(user)
@@ -291,8 +293,9 @@ def rm(name: str = NAME, accounts: Accounts = the_accounts, as_json: bool = JSON
       stompring user rm ada --server https://broker.example.com:8161 --user root
     """
     revoked = accounts.remove(name)
-    lines = [*_role_lines(name, "revoked from", revoked), f"user {name!r} removed from {accounts.place}"]
-    report(as_json, {"name": name, "removed": accounts.place}, *lines)
+    removed = f"user {name!r} removed from {accounts.place}"
+    record = {"name": name, "removed": accounts.place}
+    report(as_json, record, *_role_lines(name, "revoked from", revoked), removed)
 
 
 @command(user)
@@ -310,8 +313,8 @@ def grant(
       stompring user grant ada viewers --context prod
     """
     accounts.grant(name, granted)
-    record = {"name": name, "rolesGranted": list(granted)}
-    report(as_json, record, *_role_lines(name, "granted to", granted))
+    lines = _role_lines(name, "granted to", granted)
+    report(as_json, {"name": name, "rolesGranted": list(granted)}, *lines)
 
 
 @command(user)
