@@ -67,7 +67,6 @@ from .address import (
 )
 from .clock import Call, Due, Recurrence, Schedule
 from .directory import PermissionCheck, Services, allow_all, check_not_internal, services_of
-from .lifetime import expiry_time
 from .limits import ByteQuota, MemoryLimit, MemoryLimits
 from .message import (
     DIVERT,
@@ -80,6 +79,7 @@ from .message import (
     MESSAGE_OVERHEAD,
     NO_CHANGES,
     NO_ROUTE,
+    NOTIFICATION_PROPERTIES,
     ORIGIN_HEADERS,
     POLICY,
     REFERENCE_OVERHEAD,
@@ -98,17 +98,16 @@ from .message import (
     copy_for,
     header_lines,
     make_tail,
-    notification,
     origin_headers,
     reply_traits,
     sent_headers,
     without_headers,
 )
 from .notifications import Event, message_headers
-from .ports import FullAnswer, Offer, Pages, Reason
+from .ports import FullAnswer, Offer, Reason
 from .queue import Consumer, Queue, as_queue
-from .queue_browser import OnDisk, PageRead, seek
-from .reference import PENDING, SCHEDULED, QueueBase, Reference
+from .queue_browser import OnDisk, PageRead, loaded_reference, seek
+from .reference import PENDING, SCHEDULED, QueueBase, Reference, expiry_time
 
 
 class Rejection(NamedTuple):
@@ -398,7 +397,7 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
         bytes_suffice = not expires and traits.group is None
         message: Message | None = None  # made with the first queue that needs one
         for queue in queues:
-            if bytes_suffice and queue.deliver_tail(traits, tail, body_at):
+            if bytes_suffice and queue.ready and queue.deliver_tail(traits, tail, body_at):
                 continue
             if message is None:
                 message = Message(number, address, traits, body, now, expires, tail)
@@ -413,17 +412,26 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
 def _publish_checked(broker: Services, publication: Publication, body: bytes) -> Rejection | None:
     """As `publish`, where something may be full, or the message needs more than routing."""
     address, identifier = publication.address, publication.identifier
-    pages = address.pages
+    pages, disk, writes = address.pages, broker.disk, broker.storage.write_limit
     if (
         publication.direct
         and pages is not None
         and address.memory_limit.unbounded
-        and not (address.copied or pages.empty)
-    ):
-        disk, writes = broker.disk, broker.storage.write_limit
-        if not (disk.full or writes.full):
-            _publish_paged(broker, publication, body, pages)
-            return None
+        and not (address.copied or pages.empty or disk.full or writes.full)
+    ):  # it needs nothing but routing, while its address pages without a limit
+        traits, now = publication.traits, broker.clock.now
+        expires = 0
+        if traits.requested_expiry or address.changes_expiry:
+            expires = expiry_time(address.settings, now, traits.requested_expiry)
+        message = Message(broker.numbers.next(), address, traits, body, now, expires)
+        queues = address.choose(message)
+        if queues:
+            distribute(pages, message, queues)
+            address.routed_messages += 1
+        else:
+            address.unrouted_messages += 1
+            unrouted(message)
+        return None
     if identifier is not None and is_known(address, identifier):
         return _discard_duplicate(address, identifier)
     if address.memory_limit.slow_path or publication.limits.full:
@@ -438,23 +446,6 @@ def _publish_checked(broker: Services, publication: Publication, body: bytes) ->
                 return rejection
     publish_admitted(broker, publication, body)
     return None
-
-
-def _publish_paged(broker: Services, publication: Publication, body: bytes, pages: Pages) -> None:
-    """Route a message that needs nothing but routing, while its address pages without a limit."""
-    address, traits = publication.address, publication.traits
-    now = broker.clock.now
-    expires = 0
-    if traits.requested_expiry or address.changes_expiry:
-        expires = expiry_time(address.settings, now, traits.requested_expiry)
-    message = Message(broker.next_message_number(), address, traits, body, now, expires)
-    queues = address.choose(message)
-    if queues:
-        distribute(pages, message, queues)
-        address.routed_messages += 1
-    else:
-        address.unrouted_messages += 1
-        unrouted(message)
 
 
 def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
@@ -485,37 +476,30 @@ def publish_committed(
 def publish_admitted(broker: Services, publication: Publication, body: bytes) -> None:
     """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
+    schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
-    if not persisted and (identifier is not None or not address.copied):
-        _send_one(broker, publication, body)
-        if identifier is not None:
-            add_id(address, identifier, persisted=False)
-        return
-    broker.write_gathered()  # what came before is no part of what follows: the message, and its copies or its id
-    broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
+    as_one = persisted or (identifier is None and address.copied)  # the message, and its copies or its id
+    if as_one:
+        broker.write_gathered()  # what came before is no part of what follows
+        broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
     try:
-        _send_one(broker, publication, body)
+        now = broker.clock.now
+        if address.settings.enable_ingress_timestamp:
+            traits = with_ingress_timestamp(traits, now)
+        expires = expiry_time(address.settings, now, traits.requested_expiry)
+        message = Message(broker.next_message_number(), address, traits, body, now, expires)
+        due: Due = 0
+        recurrence = None
+        if schedule is not None:  # else at once
+            due, recurrence = schedule.due_at(now), schedule.recurrence
+            if due and schedule.is_delay:
+                due = broker.clock.from_now(due - now)
+        send(message, due, recurrence, publication.queue)
         if identifier is not None:
-            add_id(address, identifier, persisted=True)
+            add_id(address, identifier, persisted=persisted)
     finally:
-        broker.storage.commit()
-
-
-def _send_one(broker: Services, publication: Publication, body: bytes) -> None:
-    """Send at once or at the scheduled time, to the address or to the one queue that is named."""
-    address, traits, schedule = publication.address, publication.traits, publication.schedule
-    now = broker.clock.now
-    if address.settings.enable_ingress_timestamp:
-        traits = with_ingress_timestamp(traits, now)
-    expires = expiry_time(address.settings, now, traits.requested_expiry)
-    message = Message(broker.next_message_number(), address, traits, body, now, expires)
-    due: Due = 0
-    recurrence = None
-    if schedule is not None:
-        due, recurrence = schedule.due_at(now), schedule.recurrence
-        if due and schedule.is_delay:
-            due = broker.clock.from_now(due - now)
-    send(message, due, recurrence, publication.queue)
+        if as_one:
+            broker.storage.commit()
 
 
 def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
@@ -657,8 +641,16 @@ def send_notification(broker: Services, event: Event) -> bool:
     address = broker.directory.addresses.get(broker.notifications.address)
     if address is None or not address.queues or address.full is not None:
         return False
-    number, headers = broker.next_message_number(), message_headers(event)
-    return route(notification(address, number, event.time, event.type, event.text, headers)) > 0
+    headers = {
+        "_AMQ_NotifType": event.type,
+        "_AMQ_NotifTimestamp": str(event.time),
+        **message_headers(event),
+    }
+    assert all(name in NOTIFICATION_PROPERTIES for name in headers)
+    encoded = {name.encode(): value.encode() for name, value in headers.items()}
+    traits = address.mark(reply_traits(address.name.encode(), RoutingType.MULTICAST, encoded))
+    body = event.text.encode(errors="replace")
+    return route(Message(broker.next_message_number(), address, traits, body, event.time)) > 0
 
 
 class ReplyTo(NamedTuple):
@@ -892,22 +884,19 @@ class ForwardingAddress:
         if cached is not None and cached[0] is traits and cached[1] is changes:
             shared = cached[2]
         else:
-            shared = self._make_traits(traits, message.address.name, routing_type, changes)
+            changed = copied_traits(traits, self.name.encode(), routing_type, changes)
+            kind = self._divert.configuration.routing_type
+            names = (
+                ORIGIN_HEADERS
+                if kind is ComponentRoutingType.PASS
+                else (*ORIGIN_HEADERS, b"destination-type")
+            )
+            added = origin_headers(message.address.name, self._divert.name, DIVERT, traits.routing_type)
+            if kind in _COMPONENT_ROUTING_TYPES:
+                added.append((b"destination-type", kind.encode()))
+            shared = copied(changed, without_headers(changed.block, names) + header_lines(added))
             self._cached = traits, changes, address.mark(shared)
         return shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
-
-    def _make_traits(
-        self, traits: Traits, origin: str, routing_type: RoutingType | None, changes: HeaderChanges
-    ) -> Traits:
-        changed = copied_traits(traits, self.name.encode(), routing_type, changes)
-        kind = self._divert.configuration.routing_type
-        names = (
-            ORIGIN_HEADERS if kind is ComponentRoutingType.PASS else (*ORIGIN_HEADERS, b"destination-type")
-        )
-        added = origin_headers(origin, self._divert.name, DIVERT, traits.routing_type)
-        if kind in _COMPONENT_ROUTING_TYPES:
-            added.append((b"destination-type", kind.encode()))
-        return copied(changed, without_headers(changed.block, names) + header_lines(added))
 
 
 def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:
@@ -1094,17 +1083,14 @@ def _gets(queue: Queue, address: str) -> bool:
     return name == address or name in wildcards.matching(address)
 
 
+@dataclass(eq=False)
 class Mover:
-    """Sends messages of one queue to targets. ``remove``: they leave the queue; else they are copied.
+    """Sends messages of one queue to targets."""
 
-    ``keep_origin``: what is retried keeps the headers of its origin.
-    """
-
-    def __init__(self, source: Queue, *, remove: bool, keep_origin: bool = False) -> None:
-        self._traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
-        self.source = source
-        self.remove = remove
-        self.keep_origin = keep_origin
+    source: Queue
+    remove: bool  # they leave the queue; else they are copied
+    keep_origin: bool = False  # what is retried keeps the headers of its origin
+    _traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
         """Move or copy one message that is pending or scheduled; with its ``origin`` it is retried.
@@ -1248,13 +1234,6 @@ def dead_letter(ref: Reference) -> bool:
             queue.hooks.dead_lettered(loaded)
         queue.drop(loaded, Reason.KILLED)
     return True
-
-
-def loaded_reference(ref: Reference) -> Reference | None:
-    """The reference of a pending or scheduled message, loaded where it is on disk; None where it has left."""
-    if isinstance(ref, OnDisk):
-        return ref.load()
-    return ref if ref.state in (PENDING, SCHEDULED) else None
 
 
 def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:

@@ -34,11 +34,10 @@ from typing import TYPE_CHECKING, Protocol
 from stompring.broker.address import leave_if_empty
 from stompring.broker.clock import Clock, Seconds, Timer, cancel
 from stompring.broker.last_value import LastValueQueue
-from stompring.broker.lifetime import is_expired
 from stompring.broker.message import AddressBase, Message, Traits
 from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on_disk, state_at
 from stompring.broker.queue import Consumer, DueBatch, Queue, as_queue
-from stompring.broker.reference import PENDING, Page, Position, Reference
+from stompring.broker.reference import PENDING, Page, Position, Reference, is_expired
 
 from .target_list import (
     LEVELS,
@@ -85,7 +84,10 @@ class DeliveredRun:
         first, stop = self.first, self.stop
         if first < stop:
             self.first = stop
-            self._area.acknowledged(self._cursor, self._page, first, stop, self.durable)
+            self._cursor.acknowledge(self._page, first, stop, self.durable)
+            self._area.version += 1
+            if not self._cursor.remaining:
+                leave_if_empty(self._cursor.pages.address)
 
 
 #: Milliseconds between two checks, each of which visits all queues.
@@ -139,11 +141,6 @@ class Work(Protocol):
         """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
 
 
-def no_work() -> int:
-    """No queue keeps up."""
-    return 0
-
-
 class Loader:
     """A line of work; each gets its turn.
 
@@ -155,7 +152,7 @@ class Loader:
     def __init__(
         self,
         clock: Clock,
-        others: Callable[[], int] = no_work,
+        others: Callable[[], int],
         now: Seconds = time.perf_counter,
     ) -> None:
         self._called = False
@@ -345,7 +342,7 @@ class PageTimes:
                 batch = self._batches.get(area)
                 if batch is None:
                     batch = self._batches[area] = area.queue.due_batch()
-                area.due_on_disk.add(cursor, keys, batch)
+                area.due_on_disk.append(DueMessages(cursor, keys, batch))
                 self._areas.loader.request(area)
         if self._stopped or self._fetching:
             return
@@ -454,42 +451,12 @@ class PageTimes:
 
 @dataclass
 class DueMessages:
-    """Positions of messages that fell due, in the order of their times; more of the same batch may follow."""
+    """Positions on disk that fell due, in the order of their times; more of the same batch may follow."""
 
     cursor: Cursor
     keys: array[int]
     batch: DueBatch
     at: int = 0
-
-
-class DueOnDisk:
-    """What was found, in the order it fell due."""
-
-    def __init__(self) -> None:
-        self._found: deque[DueMessages] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def add(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
-        """The time of some has come."""
-        self._found.append(DueMessages(cursor, keys, batch))
-
-    def next(self) -> tuple[Cursor, Position, DueBatch] | None:
-        """The first that still waits for its time, and with what it fell due."""
-        while self._found:
-            found = self._found[0]
-            while found.at < len(found.keys):
-                position = position_of(found.cursor, found.keys[found.at])
-                if position is not None and state_at(found.cursor, *position) == TIMED:
-                    return found.cursor, position, found.batch
-                found.at += 1
-            self._found.popleft()
-        return None
-
-    def forget(self, cursor: Cursor) -> None:
-        """An address pages no more."""
-        self._found = deque(found for found in self._found if found.cursor is not cursor)
 
 
 log = logging.getLogger(__name__)
@@ -524,7 +491,7 @@ class PageCredit:
         self.freed = False  # somebody who was refused more may have some now
         self._queue = queue
         self._free_memory = free_memory
-        self._of: dict[Consumer, ConsumerCredit] = {}
+        self.shares: defaultdict[Consumer, ConsumerCredit] = defaultdict(ConsumerCredit)
         self._out: dict[Reference, ConsumerCredit] = {}
 
     def __len__(self) -> int:
@@ -532,9 +499,7 @@ class PageCredit:
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """A message was handed over."""
-        share = self._of.get(consumer)
-        if share is None:
-            share = self._of[consumer] = ConsumerCredit()
+        share = self.shares[consumer]
         size = ref.message.size
         share.messages += 1
         share.size += size
@@ -555,7 +520,7 @@ class PageCredit:
 
     def exhausted(self, consumer: Consumer) -> bool:
         """Whether a consumer must settle something first."""
-        share = self._of.get(consumer)
+        share = self.shares.get(consumer)
         if share is None or not share.messages:
             return False
         settings = self._queue.address.settings
@@ -581,10 +546,6 @@ class PageCredit:
                 share.size,
                 extra={"queue": self._queue.name, "address": self._queue.address.name},
             )
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """A consumer has left; its unsettled messages are requeued later."""
-        self._of.pop(consumer, None)
 
 
 #: Messages of groups in the backlog of one owner; further ones are spilled.
@@ -679,6 +640,9 @@ class GroupSpill:
                 del self._of[owner]
 
 
+#: Who requests the blocks of what fell due: see `TargetArea._block`.
+DUE = "due"
+
 #: Selectors without consumers whose matches a queue remembers, so that a returning consumer needs no second scan.
 REMEMBERED_SELECTORS = 16
 
@@ -704,11 +668,14 @@ class TargetArea:
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
         self.page_credit = PageCredit(queue, areas.free_memory)
         self.group_spill = GroupSpill()
-        self.due_on_disk = DueOnDisk()
+        self.due_on_disk: deque[DueMessages] = deque()  # in the order it fell due
         self._by_address: dict[AddressBase, Cursor] = {}
         self._oldest: tuple[int, int] | None = None  # key and timestamp of what was on disk first
         self._reading_oldest = False
         self._returned = False  # something came back since the last demand
+        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
+        self._fetching: set[object] = set()
+        self._turn = 0  # index of the list that is filled next
 
     # ---- cursors
 
@@ -726,7 +693,7 @@ class TargetArea:
         for one in (self.unfiltered, *self.lists.values()):
             one.tracks.pop(cursor, None)
         self.group_spill.forget(cursor)
-        self.due_on_disk.forget(cursor)
+        self.due_on_disk = deque(found for found in self.due_on_disk if found.cursor is not cursor)
         self.version += 1
         if not self.cursors:
             self._end()
@@ -955,13 +922,6 @@ class TargetArea:
             leave_if_empty(cursor.pages.address)
         self._continue()
 
-    def acknowledged(self, cursor: Cursor, page: Page, first: int, stop: int, durable: bool) -> None:
-        """Positions that no reference was made of were delivered and acknowledged."""
-        cursor.acknowledge(page, first, stop, durable)
-        self.version += 1
-        if not cursor.remaining:
-            leave_if_empty(cursor.pages.address)
-
     def _subtract(self, ref: Reference) -> None:
         self.messages -= 1
         self.size -= ref.message.size
@@ -1005,7 +965,8 @@ class TargetArea:
         self.demand()
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
-        self.page_credit.remove_consumer(consumer)
+        self.page_credit.shares.pop(consumer, None)  # its unsettled messages are requeued later
+        self._last_blocks.pop(consumer, None)
         key, targets = consumer.matches_key, self.queue.dispatcher.selector_lists
         if key in self.lists:
             self.lists.move_to_end(key)
@@ -1013,16 +974,6 @@ class TargetArea:
             self.lists.pop(other).forget_answers()
 
     # ---- reading
-
-    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        raise AssertionError("a derived class has it")
-
-    def demand(self) -> None:
-        raise AssertionError("a derived class has it")
-
-    def work(self, in_time: InTime) -> None:
-        """See `Work.work`."""
-        raise AssertionError("a derived class has it")
 
     def block(self, page: Page, index: int) -> Block | None:
         return self.areas.cache.get(page, index)
@@ -1064,16 +1015,6 @@ class TargetArea:
         else:
             call(block)
 
-
-class PrefetchingArea(TargetArea):
-    """Fills the lists of one queue."""
-
-    def __init__(self, queue: Queue, areas: TargetAreas) -> None:
-        super().__init__(queue, areas)
-        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
-        self._fetching: set[object] = set()
-        self._turn = 0  # index of the list that is filled next
-
     # ---- messages that were just paged
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
@@ -1091,16 +1032,17 @@ class PrefetchingArea(TargetArea):
     def _keep_in_memory(self, cursor: Cursor, message: Message, position: Position) -> None:
         """Keep the message in memory where nothing on disk precedes it and memory allows."""
         level = message.traits.priority
-        if cursor.levels[level] == 1 and not self.due_on_disk and self._is_first(cursor, level):
-            if self._may_serve_from_memory(message):
+        if cursor.levels[level] == 1 and not self.due_on_disk:
+            first = all(other is cursor or not other.levels[level] for other in self.cursors)
+            if first and self._may_serve_from_memory(message):
                 self._serve_from_memory(cursor, position, message)
                 return
         if not self.lists or not self.active:
             return
         for one in self.ready_lists():
-            if one.matches is None or not self._caught_up(one, cursor, level, position):
-                continue
             track = one.track(cursor)
+            if one.matches is None or track.next(level) != (position, False):
+                continue
             track.skip(level, *position)
             if not one.matches(message):
                 continue
@@ -1108,14 +1050,6 @@ class PrefetchingArea(TargetArea):
                 self._serve_from_memory(cursor, position, message)
                 return
             track.refer(level, key_of(*position))
-
-    def _is_first(self, cursor: Cursor, level: int) -> bool:
-        return all(other is cursor or not other.levels[level] for other in self.cursors)
-
-    @staticmethod
-    def _caught_up(one: TargetList, cursor: Cursor, level: int, position: Position) -> bool:
-        found = one.track(cursor).next(level)
-        return found is not None and not found[1] and found[0] == position
 
     def _serve_from_memory(self, cursor: Cursor, position: Position, message: Message) -> None:
         queue = self.queue
@@ -1188,7 +1122,7 @@ class PrefetchingArea(TargetArea):
 
     def _needed(self) -> bool:
         """Whether there is anything to load now."""
-        due = bool(self.due_on_disk) and self.due_on_disk not in self._fetching
+        due = bool(self.due_on_disk) and DUE not in self._fetching
         if not self.active:
             if self.ready_messages:
                 self.areas.idle(self)
@@ -1357,18 +1291,30 @@ class PrefetchingArea(TargetArea):
                     queue.dispatcher.enlist(ref)
         return taken
 
+    def _next_due(self) -> tuple[Cursor, Position, DueBatch] | None:
+        """The first that still waits for its time, and with what it fell due."""
+        while self.due_on_disk:
+            found = self.due_on_disk[0]
+            while found.at < len(found.keys):
+                position = position_of(found.cursor, found.keys[found.at])
+                if position is not None and state_at(found.cursor, *position) == TIMED:
+                    return found.cursor, position, found.batch
+                found.at += 1
+            self.due_on_disk.popleft()
+        return None
+
     def _load_due(self, in_time: InTime) -> None:
         """Move scheduled messages that fall due to the head, in order.
 
         Those that memory has no space for stay in their pages, as ordinary messages.
         """
         queue = self.queue
-        while not self.closed and self.due_on_disk not in self._fetching:
-            found = self.due_on_disk.next()
+        while not self.closed and DUE not in self._fetching:
+            found = self._next_due()
             if found is None:
                 return
             cursor, (page, index), due = found
-            block = self._block(self.due_on_disk, cursor, page, index)
+            block = self._block(DUE, cursor, page, index)
             if block is None:
                 return
             ref = self.load_reference(cursor, page, index, block.message(index))
@@ -1429,13 +1375,15 @@ class PrefetchingArea(TargetArea):
 
     def _read_ahead(self, cursor: Cursor, block: Block) -> None:
         """Read the next block while this one is processed."""
-        page = block.page
-        if block.stop < page.count and self.block(page, block.stop) is None and self.areas.has_spare_memory:
-            self.areas.read_ahead(cursor.pages, page, block.stop)
-
-    def on_consumer_removed(self, consumer: Consumer) -> None:
-        super().on_consumer_removed(consumer)
-        self._last_blocks.pop(consumer, None)
+        page, stop, areas = block.page, block.stop, self.areas
+        spare = areas.budget.used * 2 <= areas.budget.limit
+        if (
+            stop < page.count
+            and self.block(page, stop) is None
+            and spare
+            and not areas.cache.is_reading(page)
+        ):
+            areas.cache.fetch(cursor.pages, page, stop, lambda came: None)
 
 
 #: Messages evicted unread before the index is searched for their keys, at least.
@@ -1445,39 +1393,67 @@ MOST_EVICTED = 1000
 BATCH = 32
 
 
-class LastValueArea(PrefetchingArea):
+class LastValueArea(TargetArea):
     """See `LastValueQueue`."""
 
     def __init__(self, queue: LastValueQueue, areas: TargetAreas) -> None:
         super().__init__(queue, areas)
         self._evicted = 0  # whose keys may still be in the index
-        self._rebuild: IndexRebuild | None = None
+        self._rebuild: Iterator[bool] | None = None
+        self._rebuild_begun = 0
+        self._unread: list[Cursor] = []  # what the rebuild reads
         self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:
         """Pages were found at the start: deliver nothing until all messages in them are in the index."""
+        self._unread.append(cursor)
         if self._rebuild is None:
-            self._rebuild = IndexRebuild(self)
+            self._rebuild = self._read_all()
+            self._rebuild_begun = self.queue.broker.clock.steady.now
             self.queue.dispatcher.suspend()
-            self.areas.loader.request(self._rebuild)
-        self._rebuild.add(cursor)
+            self.areas.loader.request(self)
 
-    def rebuilt(self) -> None:
-        """The index is complete."""
+    def _end_rebuild(self) -> None:
+        """The index is complete, or the pages are empty, or the queue is deleted."""
         if self._rebuild is not None:
             self._rebuild = None
+            self._unread = []
+            self._last_blocks.clear()
             self.queue.dispatcher.resume()
             self.demand()
+
+    def _read_all(self) -> Iterator[bool]:
+        """Add what waits in the pages to the index; yields whether a block has to be read first."""
+        queue = self.last_values
+        # with one address the order of positions is that of the messages
+        numbers: dict[int, int] | None = {} if len(self._unread) > 1 else None
+        last: Block | None = None
+        done = 0
+        for cursor in self._unread:
+            for page in list(cursor.pages.in_order()):
+                for index in cursor.waiting_of(page):
+                    while cursor.is_waiting(page, index):
+                        block = self._block(cursor, cursor, page, index)
+                        if block is not None:
+                            if block is not last:
+                                last = block
+                                self._read_ahead(cursor, block)
+                            queue.find_on_disk(cursor, page, index, block.message(index), numbers)
+                            break
+                        yield True
+                    done += 1
+                    if done % BATCH == 0:
+                        yield False
 
     # ---- messages enter, and leave unread
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        self.last_values.become_last_on_disk(cursor.pages, message, position)
+        self.last_values.become_last(message, self.last_values.encode(cursor.pages, position))
         super().on_paged(cursor, message, position)
 
     def unload(self, ref: Reference) -> None:
         # what fell due and finds no memory goes back as a pending message
-        if self.last_values.is_last(ref) or self.last_values.fall_due(ref):
+        if self.last_values.fall_due(ref):
             super().unload(ref)
 
     def evict(self, position: Position) -> None:
@@ -1506,92 +1482,28 @@ class LastValueArea(PrefetchingArea):
     def work(self, in_time: InTime) -> None:
         if self._rebuild is None:
             super().work(in_time)
-
-    def _end(self) -> None:
-        super()._end()
-        if self._rebuild is not None:
-            self._rebuild.stop()
-
-
-class IndexRebuild:
-    """Reads what waits in the pages of a queue, in slices (`Work`)."""
-
-    def __init__(self, area: LastValueArea) -> None:
-        self._steps: Iterator[None] | None = None
-        self._block: Block | None = None
-        self._reading = False
-        self._stopped = False
-        self.requested = False
-        self._area = area
-        self._cursors: list[Cursor] = []
-        self._begun = area.queue.broker.clock.steady.now
-
-    def add(self, cursor: Cursor) -> None:
-        """One more address has pages with messages of the queue."""
-        self._cursors.append(cursor)
-
-    def stop(self) -> None:
-        """The pages are empty, or the queue is deleted."""
-        self._stopped = True
-        self._area.rebuilt()
-
-    def work(self, in_time: InTime) -> None:
-        """Read on, until time is up or a block has to be read from disk."""
-        if self._steps is None:
-            self._steps = self._read_all()
-        for _ in self._steps:
-            if self._stopped or self._reading:
+            return
+        for reads in self._rebuild:
+            if self.closed or reads:
                 return
             if not in_time():
-                self._area.areas.loader.request(self)
+                self.areas.loader.request(self)
                 return
-        if self._stopped:
+        if self.closed:
             return
-        queue = self._area.last_values
+        queue = self.last_values
         log.info(
             "last-value queue %s: index of %d keys rebuilt from pages in %d ms",
             queue.name,
             queue.keys,
-            queue.broker.clock.steady.now - self._begun,
+            queue.broker.clock.steady.now - self._rebuild_begun,
             extra={"queue": queue.name, "address": queue.address.name},
         )
-        self._area.rebuilt()
+        self._end_rebuild()
 
-    def _read_all(self) -> Iterator[None]:
-        queue = self._area.last_values
-        # with one address the order of positions is that of the messages
-        numbers: dict[int, int] | None = {} if len(self._cursors) > 1 else None
-        done = 0
-        for cursor in self._cursors:
-            for page in list(cursor.pages.in_order()):
-                for index in cursor.waiting_of(page):
-                    block = self._block
-                    if block is None or block.page is not page or not block.first <= index < block.stop:
-                        self._read(cursor, page, index)
-                        while self._reading:
-                            yield
-                        block = self._block
-                    if block is not None and cursor.is_waiting(page, index):
-                        queue.find_on_disk(cursor, page, index, block.message(index), numbers)
-                    done += 1
-                    if done % BATCH == 0:
-                        yield
-
-    def _read(self, cursor: Cursor, page: Page, index: int) -> None:
-        area = self._area
-        self._block = area.block(page, index)
-        if self._block is None:
-            self._reading = True
-            area.fetch(cursor, page, index, self._on_block)
-            return
-        following = self._block.stop
-        if following < page.count and area.block(page, following) is None and area.areas.has_spare_memory:
-            area.areas.read_ahead(cursor.pages, page, following)
-
-    def _on_block(self, block: Block | None) -> None:
-        self._block, self._reading = block, False
-        if not self._stopped:
-            self._area.areas.loader.request(self)
+    def _end(self) -> None:
+        super()._end()
+        self._end_rebuild()
 
 
 #: Fraction of the budget (one part in so many) that is freed beyond what is needed.
@@ -1612,31 +1524,23 @@ class HeadCache:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._areas: OrderedDict[TargetArea, None] = OrderedDict()
-
-    def add(self, area: TargetArea) -> None:
-        """Nobody takes messages from an area."""
-        self._areas[area] = None
-
-    def forget(self, area: TargetArea) -> None:
-        """An area is closed."""
-        self._areas.pop(area, None)
+        self.areas: OrderedDict[TargetArea, None] = OrderedDict()
 
     def shrink(self, size: int) -> None:
         """Send messages of together ``size`` bytes back to disk, or as many as there are."""
         end = self._budget.messages - size
-        for area in list(self._areas):
+        for area in list(self.areas):
             if self._budget.messages <= end:
                 return
             if not area.active:
                 area.unload_until(lambda: self._budget.messages <= end)
             if self._budget.messages > end:
-                del self._areas[area]  # it comes again when it has something again
+                del self.areas[area]  # it comes again when it has something again
 
     @property
     def bytes(self) -> int:
         """Bytes of messages that could be given up."""
-        return sum(area.ready_size for area in self._areas if not area.active)
+        return sum(area.ready_size for area in self.areas if not area.active)
 
 
 class TargetAreas:
@@ -1657,9 +1561,7 @@ class TargetAreas:
     # ---- PagedQueues, for the broker
 
     def open(self, queue: Queue) -> TargetArea:
-        area = (
-            LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else PrefetchingArea(queue, self)
-        )
+        area = LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else TargetArea(queue, self)
         self.areas.add(area)
         queue.set_pages(area)
         return area
@@ -1703,11 +1605,11 @@ class TargetAreas:
     def forget(self, area: TargetArea) -> None:
         """An area is closed."""
         self.areas.discard(area)
-        self.head_cache.forget(area)
+        self.head_cache.areas.pop(area, None)
 
     def idle(self, area: TargetArea) -> None:
         """An area without consumers has messages in memory, which may be unloaded."""
-        self.head_cache.add(area)
+        self.head_cache.areas[area] = None
         if self.budget.used > self.budget.limit:
             self._full_until = 0
             self.free_memory(0)
@@ -1742,16 +1644,6 @@ class TargetAreas:
         """Whether a queue without consumers that has ``size`` bytes in memory may read more of its head."""
         budget = self.budget
         return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
-
-    @property
-    def has_spare_memory(self) -> bool:
-        """Whether there is memory to read ahead into."""
-        return self.budget.used * 2 <= self.budget.limit
-
-    def read_ahead(self, pages: Pages, page: Page, index: int) -> None:
-        """Have a block in the pending cache before it is asked for."""
-        if not self.cache.is_reading(page):
-            self.cache.fetch(pages, page, index, lambda block: None)
 
     def _times_of(self, pages: Pages) -> PageTimes:
         times = self._times.get(pages)
