@@ -355,8 +355,9 @@ class AutoCreate:
         address = self._address(name, routing_type, user)
         if not address.settings.auto_create_queues:
             self._broker.auto_delete.watch_unread(address)
-            where = "it" if queue is None else name
-            raise NotFound(f"Queue {queue or name} does not exist, and auto-create-queues is off for {where}")
+            if queue is None:
+                raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
+            raise NotFound(f"Queue {queue} does not exist, and auto-create-queues is off for {name}")
         return self._create_queue(address, queue or name, routing_type, user)
 
     def _create_queue(

@@ -744,7 +744,6 @@ class Divert:
     def configure(self, configuration: DivertConfiguration) -> None:
         """Set or change what it does."""
         self.configuration = configuration
-        self.exclusive = configuration.exclusive
         self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
         text = configuration.filter
         self.accepts: Matches | None = None if text is None else compile_selector(text).matches_lines
@@ -769,11 +768,11 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
-        self.exclusive = divert.exclusive
+        self.exclusive = divert.configuration.exclusive
         self.transformer: Transformer | None = transformer_for(
             divert.broker.policies, divert.configuration.transformer, address
         )
-        self.targets = [ForwardingAddress(self, name) for name in divert.configuration.forwarding_address]
+        self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
     def accepts(self, message: Message) -> bool:
         """Whether the message matches its filter."""
@@ -805,17 +804,16 @@ class BoundDivert(Copier):
             self.transformer.stop()
 
 
+@dataclass(eq=False)
 class ForwardingAddress:
     """One of the addresses that a divert copies messages to."""
 
-    def __init__(self, bound: BoundDivert, name: str) -> None:
-        self._address: Address | None = None
-        self._stamp = -1
-        self.name = name
-        self._divert = bound.divert
-        self._cached: tuple[Traits, HeaderChanges, Traits] | None = (
-            None  # the last ones: mostly the next as well
-        )
+    _divert: Divert
+    name: str
+    _address: Address | None = None
+    _stamp: int = -1
+    #: the last ones: mostly the next as well
+    _cached: tuple[Traits, HeaderChanges, Traits] | None = None
 
     def address(self, routing_type: RoutingType | None) -> Address | None:
         """The address, created as for a SEND; None where it cannot be, which is logged."""

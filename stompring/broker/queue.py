@@ -1237,10 +1237,10 @@ class PagedQueue(Protocol):
     def fetch(self, cursor: Cursor, page: Page, index: int, done: Done) -> None:
         """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
 
-    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
+    def load_reference(self, cursor: Cursor, position: Position, message: Message) -> Reference:
         """The reference of a message on disk: in no list, with state GONE."""
 
-    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+    def deliver_now(self, cursor: Cursor, position: Position, message: Message) -> None:
         """A scheduled message on disk falls due at once."""
 
 

@@ -70,7 +70,7 @@ class OnDisk(Reference):
         area = as_queue(self.queue).paged
         if area is None or self.position is None or not self.present:
             return None
-        return area.load_reference(self.cursor, *self.position, self.message)
+        return area.load_reference(self.cursor, self.position, self.message)
 
 
 def loaded_reference(ref: Reference) -> Reference | None:
@@ -292,7 +292,7 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     ref, broker = (yield from _scheduled(queue, number)), queue.broker
     if isinstance(ref, OnDisk):
         assert queue.paged is not None and ref.position is not None
-        queue.paged.deliver_now(ref.cursor, *ref.position, ref.message)
+        queue.paged.deliver_now(ref.cursor, ref.position, ref.message)
         return
     if ref.recurrence is not None:
         copy = repeated(ref.message, broker.next_message_number(), broker.clock.now)

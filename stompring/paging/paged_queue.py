@@ -29,10 +29,11 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stompring.broker.address import leave_if_empty
 from stompring.broker.clock import Clock, Seconds, Timer, cancel
+from stompring.broker.directory import Services
 from stompring.broker.last_value import LastValueQueue
 from stompring.broker.message import AddressBase, Message, Traits
 from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on_disk, state_at
@@ -51,12 +52,6 @@ from .target_list import (
     position_of,
     waiting_at,
 )
-
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
-
-    Due = dict["TargetArea", tuple[Cursor, array[int]]]
-
 
 #: Messages that a list has in memory at most.
 WINDOW = 1000
@@ -97,7 +92,7 @@ CHECK_INTERVAL = 1000
 class ActiveQueues:
     """Number of queues that keep up: messages arrived between two checks, and none is on disk."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Services) -> None:
         self._checked_at = 0
         self._count = 0
         self._broker = broker
@@ -280,6 +275,7 @@ class PageTimes:
         self._soonest: dict[Page, int] = {}
         self._times_of_page: dict[Page, TimesOfPage] = {}
         self._batches: dict[TargetArea, DueBatch] = {}  # what falls due in this sweep
+        self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}  # found, and not handed over
 
     def paged(self, position: Position, expires: int, due: int) -> None:
         """A message with an expiry or a due time is in a page."""
@@ -333,10 +329,10 @@ class PageTimes:
         """See `Work.work`: what is over expires, what is due falls due; both in the order of their times."""
         if not self._sweep:
             self._sweep, self._batches = self._clock.now, {}
-        due: Due = {}
         unfinished = True
         while unfinished and in_time() and not self._stopped and not self._fetching:
-            unfinished = self._sweep_on(in_time, due)
+            unfinished = self._sweep_on(in_time)
+        due, self._due = self._due, {}
         for area, (cursor, keys) in due.items():
             if not area.closed:
                 batch = self._batches.get(area)
@@ -354,7 +350,7 @@ class PageTimes:
             soonest, now = min(self._soonest.values()), self._clock.now
             self._arm(soonest if soonest > now else now + PAUSE)
 
-    def _sweep_on(self, in_time: InTime, due: Due) -> bool:
+    def _sweep_on(self, in_time: InTime) -> bool:
         """Deal with the page whose time is first, while it is; False when no time up to that of the sweep is left."""
         soonest = self._soonest
         page = min(soonest, key=lambda one: (soonest[one], one.number), default=None)
@@ -365,7 +361,7 @@ class PageTimes:
             return True
         others = [when for one, when in soonest.items() if one is not page]
         until = min(self._sweep, min(others, default=self._sweep))
-        while soonest.get(page, until + 1) <= until and self._step(page, due) and in_time():
+        while soonest.get(page, until + 1) <= until and self._step(page) and in_time():
             if soonest.get(page) == until:
                 break  # the page with the smaller number comes first
         return True
@@ -374,7 +370,7 @@ class PageTimes:
         self._soonest.pop(page, None)
         self._times_of_page.pop(page, None)
 
-    def _step(self, page: Page, due: Due) -> bool:
+    def _step(self, page: Page) -> bool:
         """Read on in a page whose times are not known, or deal with one position; False while a block is read."""
         times = self._times_of_page.get(page)
         if times is None or (times.whole and not times.pending_times):
@@ -387,7 +383,7 @@ class PageTimes:
                 return False
             index = times.index
             times.at += 1
-            self._handle_due(page, index, block, due)
+            self._handle_due(page, index, block)
         self._complete_page(page, times)
         return True
 
@@ -418,7 +414,7 @@ class PageTimes:
             self._complete_page(page, times)
         return True
 
-    def _handle_due(self, page: Page, index: int, block: Block, due: Due) -> None:
+    def _handle_due(self, page: Page, index: int, block: Block) -> None:
         expires = block.expires(index)
         for queue, cursor in list(self._pages.cursors.items()):
             area: TargetArea | None = as_queue(queue).paged  # type: ignore[assignment]
@@ -426,9 +422,9 @@ class PageTimes:
             if area is None or not on_disk(state):
                 continue
             if expires and expires <= self._sweep:
-                area.expire(cursor, page, index, block.message(index))
+                area.queue.expire(area.load_reference(cursor, (page, index), block.message(index)))
             elif state == TIMED and cursor.due(block, index) <= self._sweep:
-                due.setdefault(area, (cursor, array("Q")))[1].append(key_of(page, index))
+                self._due.setdefault(area, (cursor, array("Q")))[1].append(key_of(page, index))
 
     def _block(self, page: Page, index: int) -> Block | None:
         block = self._last_blocks
@@ -802,29 +798,23 @@ class TargetArea:
         if self.queue.ready:
             self.demand()
 
-    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
-        counts = cursor.take(page, index)
+    def load_reference(self, cursor: Cursor, position: Position, message: Message) -> Reference:
+        counts = cursor.take(*position)
         self.version += 1
         self.messages += 1
         self.size += message.size
-        return self.queue.load(message, (page, index), counts)
+        return self.queue.load(message, position, counts)
 
-    def load(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference | None:
+    def load(self, cursor: Cursor, position: Position, message: Message) -> Reference | None:
         """Load a message; None if it has expired."""
-        ref = self.load_reference(cursor, page, index, message)
-        if not message.expires:
-            ref.state = PENDING
-            return ref
-        if is_expired(message, self.queue.broker.clock.now):
+        ref = self.load_reference(cursor, position, message)
+        if message.expires and is_expired(message, self.queue.broker.clock.now):
             self.queue.expire(ref)
             return None
         ref.state = PENDING
-        self.queue.broker.expiry.watch(ref)
+        if message.expires:
+            self.queue.broker.expiry.watch(ref)
         return ref
-
-    def expire(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
-        """Expire a message on disk."""
-        self.queue.expire(self.load_reference(cursor, page, index, message))
 
     def evict(self, position: Position) -> None:
         """Evict the message at a position, unread unless a policy is notified of evictions."""
@@ -858,8 +848,8 @@ class TargetArea:
         self.version += 1
         cursor.settle_waiting(*position, Reason.REPLACED)
 
-    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
-        ref = self.load_reference(cursor, page, index, message)
+    def deliver_now(self, cursor: Cursor, position: Position, message: Message) -> None:
+        ref = self.load_reference(cursor, position, message)
         self.queue.broker.expiry.watch(ref)
         self.queue.on_due([ref], self.queue.due_batch())
 
@@ -1053,7 +1043,7 @@ class TargetArea:
 
     def _serve_from_memory(self, cursor: Cursor, position: Position, message: Message) -> None:
         queue = self.queue
-        ref = self.load(cursor, *position, message)
+        ref = self.load(cursor, position, message)
         if ref is not None:
             queue.dispatcher.enlist(ref)
             if queue.ready:
@@ -1263,7 +1253,7 @@ class TargetArea:
                 message = block.message(at)
                 if message.traits.group is not None:
                     break
-                ref = self.load(cursor, page, at, message)
+                ref = self.load(cursor, (page, at), message)
                 passed += 1
                 if ref is not None:
                     queue.deliver(ref, consumer)
@@ -1283,7 +1273,7 @@ class TargetArea:
         taken = 0
         for at, state in enumerate(states, index):
             if state == wanted:
-                ref = self.load(track.cursor, page, at, block.message(at))
+                ref = self.load(track.cursor, (page, at), block.message(at))
                 taken += 1
                 if self.closed:
                     break
@@ -1317,7 +1307,7 @@ class TargetArea:
             block = self._block(DUE, cursor, page, index)
             if block is None:
                 return
-            ref = self.load_reference(cursor, page, index, block.message(index))
+            ref = self.load_reference(cursor, (page, index), block.message(index))
             queue.broker.expiry.watch(ref)
             # a ring decides about each, and finds those of the same batch in memory only
             if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
@@ -1338,7 +1328,7 @@ class TargetArea:
             block = self._block(consumer, cursor, page, index)
             if block is None:
                 return
-            ref = self.load(cursor, page, index, block.message(index))
+            ref = self.load(cursor, (page, index), block.message(index))
             if ref is not None:
                 queue.dispatcher.enlist_for_group(ref, consumer)
 
@@ -1546,7 +1536,7 @@ class HeadCache:
 class TargetAreas:
     """All target areas and what they share (`PagedQueues`). Gauges are plain attributes and properties."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Services) -> None:
         self._full_until = 0
         self._broker = broker
         self.budget = MemoryBudget(broker.configuration.dispatch_memory)
