@@ -65,26 +65,7 @@ log = logging.getLogger(__name__)
 
 
 class Copier:
-    """What copies the messages of an address to other addresses: a divert."""
-
-    exclusive: bool  # a message that it copies goes nowhere else
-
-    def accepts(self, message: Message) -> bool:
-        """Whether it copies a message."""
-        raise AssertionError("a derived class has it")
-
-    def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """Send the copies of a message, scheduled as the message is."""
-        raise AssertionError("a derived class has it")
-
-    def forwarding_addresses(self) -> list[Address]:
-        """The existing addresses that get its copies."""
-        raise AssertionError("a derived class has it")
-
-    @property
-    def depends_on_message(self) -> bool:
-        """Whether it copies some messages and not others, or stops others from being copied."""
-        raise AssertionError("a derived class has it")
+    """What copies the messages of an address to other addresses: a divert. `publish` knows what it does."""
 
     def stop(self) -> None:
         """It does not apply to the address any more, or the address is deleted."""

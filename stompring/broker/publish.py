@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from stompring.errors import Refused
 from stompring.selector import compile_selector
@@ -768,7 +768,7 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
-        self.exclusive = divert.configuration.exclusive
+        self.exclusive = divert.configuration.exclusive  # a message that it copies goes nowhere else
         self.transformer: Transformer | None = transformer_for(
             divert.broker.policies, divert.configuration.transformer, address
         )
@@ -780,7 +780,7 @@ class BoundDivert(Copier):
         return matches is None or matches(message)
 
     def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """See `Copier.copy`."""
+        """Send the copies of a message, scheduled as the message is."""
         changes = NO_CHANGES if self.transformer is None else self.transformer.changes(message)
         if changes is None:
             self.divert.dropped_messages += len(self.targets)
@@ -789,13 +789,13 @@ class BoundDivert(Copier):
             target.send(message, changes, due, recurrence)
 
     def forwarding_addresses(self) -> list[Address]:
-        """See `Copier.forwarding_addresses`."""
+        """The existing addresses that get its copies."""
         addresses = self.divert.broker.directory.addresses
         return [addresses[target.name] for target in self.targets if target.name in addresses]
 
     @property
     def depends_on_message(self) -> bool:
-        """See `Copier.depends_on_message`."""
+        """Whether it copies some messages and not others, or stops others from being copied."""
         return self.exclusive or self.divert.accepts is not None
 
     def stop(self) -> None:
@@ -902,9 +902,14 @@ def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None
     return None if address.hooks.full is None else Offer(address.name, traits, sent_headers(message))
 
 
-def matching(diverts: Iterable[Copier], message: Message) -> list[Copier]:
+def diverts_of(address: Address) -> tuple[BoundDivert, ...]:
+    """The diverts of an address, which knows their base only."""
+    return cast("tuple[BoundDivert, ...]", address.diverts)
+
+
+def matching(address: Address, message: Message) -> list[BoundDivert]:
     """The diverts that copy a message: exclusive ones before all others, which copy nothing then."""
-    found = [bound for bound in diverts if bound.accepts(message)]
+    found = [bound for bound in diverts_of(address) if bound.accepts(message)]
     exclusive = [bound for bound in found if bound.exclusive]
     return exclusive or found
 
@@ -914,7 +919,7 @@ def divert(address: Address, message: Message, due: Due, recurrence: Recurrence 
 
     Returns True where an exclusive divert has taken the message, else whether there was a copy (False or None).
     """
-    bound = matching(address.diverts, message)
+    bound = matching(address, message)
     exclusive = bool(bound) and bound[0].exclusive
     if address.retroactive is not None and not exclusive:
         address.retroactive.add(message, due, recurrence)
@@ -951,7 +956,7 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
     waiting = [address]
     while waiting:
         source = waiting.pop()
-        for bound in source.diverts if message is None else matching(source.diverts, message):
+        for bound in diverts_of(source) if message is None else matching(source, message):
             for found in bound.forwarding_addresses():
                 if found not in seen:
                     seen.add(found)
@@ -964,7 +969,7 @@ def depends_on_message(address: Address) -> bool:
     return any(
         bound.depends_on_message
         for source in (address, *forwarding_addresses(address, None))
-        for bound in source.diverts
+        for bound in diverts_of(source)
     )
 
 
@@ -992,7 +997,7 @@ class Diverts:
 
     def bind(self, address: Address) -> None:
         """Give an address the diverts that apply to it. Those that have not changed are as before."""
-        before = {bound.divert: bound for bound in address.diverts if isinstance(bound, BoundDivert)}
+        before = {bound.divert: bound for bound in diverts_of(address)}
         found: list[BoundDivert] = []
         for one in self.by_name.values():
             if one.applies_to(address.name):
@@ -1432,10 +1437,10 @@ class Transaction:
 
     def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
         """Hand what was refused back to its queues; done when it is there, as the commit is one fact for the store."""
-        waiting = {ref.queue.number: ref.queue for ref in refs}
+        waiting = {ref.queue for ref in refs}
         requeue(refs, consumer, failed=True)
-        for number, queue in list(waiting.items()):
-            self._broker.background.after(queue, partial(waiting.pop, number))
+        for queue in list(waiting):
+            self._broker.background.after(queue, partial(waiting.discard, queue))
         while waiting:
             yield
 
@@ -1472,5 +1477,5 @@ def settling(refs: list[Reference]) -> Iterator[None]:
 
 def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
     """Hand references of any queues back to them."""
-    for number, queue in {ref.queue.number: as_queue(ref.queue) for ref in refs}.items():
-        queue.requeue([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)
+    for queue in dict.fromkeys([as_queue(ref.queue) for ref in refs]):
+        queue.requeue([ref for ref in refs if ref.queue is queue], consumer, failed=failed)

@@ -2147,9 +2147,6 @@ class Expiry(TimerQueue):
     `stompring.paging.paged_queue` does it for pages.
     """
 
-    def __init__(self, work: Work) -> None:
-        super().__init__(work.clock, work.background, _still_watched, lambda: _expire)
-
     def watch(self, ref: Reference) -> None:
         """Expire a message that is kept in memory when its time comes. One that never expires is not watched."""
         if ref.message.expires and not ref.watched:
@@ -2204,7 +2201,7 @@ class QueueServices(Work):
         self.delays = (
             self.schedule if one else TimerQueue(steady, self.background, _still_delayed, self._fall_due)
         )
-        self.expiry = Expiry(self)
+        self.expiry = Expiry(self.clock, self.background, _still_watched, lambda: _expire)
         self.random = random.Random().random  # nosec B311
         self.numbers = Numbers(1)  # of messages
         self.next_queue_number = count(1).__next__
