@@ -103,20 +103,25 @@ class References:
     def __len__(self) -> int:
         return len(self._keys) - self._start
 
-    def add(self, key: int) -> None:
-        """Add a position; nothing happens where it is known."""
+    def add(self, key: int) -> int | None:
+        """Add a position. Returns its index, None where it is known."""
         keys = self._keys
-        if not len(self) or keys[-1] < key:
-            keys.append(key)
-            return
-        at = bisect_left(keys, key, self._start)
-        if keys[at] != key:
-            keys.insert(at, key)
+        at = len(keys)
+        if len(self) and keys[-1] >= key:
+            at = bisect_left(keys, key, self._start)
+            if keys[at] == key:
+                return None
+        keys.insert(at, key)
+        return at
 
-    @property
-    def first(self) -> int:
-        """The first position. Raises `IndexError` where there is none."""
-        return self._keys[self._start]
+    def first(self, cursor: Cursor) -> Position | None:
+        """The first position that waits; those that are no longer on disk only are forgotten."""
+        while len(self):
+            position = waiting_at(cursor, self._keys[self._start])
+            if position is not None:
+                return position
+            self.drop_first()
+        return None
 
     def drop_first(self) -> None:
         """Forget the first position."""
@@ -124,6 +129,36 @@ class References:
         if self._start > SLACK and self._start * 2 > len(self._keys):
             del self._keys[: self._start]
             self._start = 0
+
+
+class SpilledMessages(References):
+    """Positions of one priority in the pages of one address, with their messages' numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = array("Q")
+
+    def add_message(self, key: int, number: int) -> None:
+        """Add a position; nothing happens where it is known."""
+        at = self.add(key)
+        if at is not None:
+            self._numbers.insert(at, number)
+
+    @property
+    def number(self) -> int:
+        """The number of the first message."""
+        return self._numbers[self._start]
+
+    def drop_first(self) -> None:
+        start = self._start + 1
+        super().drop_first()
+        if not self._start:
+            del self._numbers[:start]
+
+    def waiting(self, cursor: Cursor) -> list[Position]:
+        """The positions that are on disk only."""
+        found = [waiting_at(cursor, key) for key in self._keys[self._start :]]
+        return [position for position in found if position is not None]
 
 
 #: Answers that one test remembers.
@@ -285,12 +320,7 @@ class Track:
     def next_reference(self, level: int) -> Position | None:
         """The first position that is known to match; those that are no longer on disk only are forgotten."""
         references = self.references[level]
-        while references is not None and len(references):  # mypyc takes no length for a truth value here
-            position = waiting_at(self.cursor, references.first)
-            if position is not None:
-                return position
-            references.drop_first()
-        return None
+        return None if references is None else references.first(self.cursor)
 
     def next_unscanned(self, level: int) -> Position | None:
         """The first waiting position that was not looked at."""
@@ -1071,39 +1101,6 @@ class PageCredit:
 HELD = 100
 
 
-class SpilledMessages:
-    """Positions of one priority in the pages of one address, ascending, each once, with their messages' numbers."""
-
-    def __init__(self) -> None:
-        self._keys = array("Q")
-        self._numbers = array("Q")
-        self._start = 0
-
-    def add(self, key: int, number: int) -> None:
-        """Add a position; nothing happens where it is known."""
-        at = bisect_left(self._keys, key, self._start)
-        if at == len(self._keys) or self._keys[at] != key:
-            self._keys.insert(at, key)
-            self._numbers.insert(at, number)
-
-    def first(self, cursor: Cursor) -> tuple[int, Position] | None:
-        """Number and position of the first message; those that are no longer on disk only are forgotten."""
-        while self._start < len(self._keys):
-            position = waiting_at(cursor, self._keys[self._start])
-            if position is not None:
-                return self._numbers[self._start], position
-            self._start += 1
-            if self._start > SLACK and self._start * 2 > len(self._keys):
-                del self._keys[: self._start], self._numbers[: self._start]
-                self._start = 0
-        return None
-
-    def waiting(self, cursor: Cursor) -> list[Position]:
-        """The positions that are on disk only."""
-        found = [waiting_at(cursor, key) for key in self._keys[self._start :]]
-        return [position for position in found if position is not None]
-
-
 class GroupSpill:
     """Positions that belong to one consumer, the owner of their groups. They are waiting on disk."""
 
@@ -1122,7 +1119,7 @@ class GroupSpill:
         """Park a message."""
         assert ref.position is not None
         kinds = self._of.setdefault(owner, defaultdict(SpilledMessages))
-        kinds[ref.message.traits.priority, cursor].add(key_of(*ref.position), ref.message.number)
+        kinds[ref.message.traits.priority, cursor].add_message(key_of(*ref.position), ref.message.number)
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
         """The first message that is parked for a consumer: its place in the queue's order, cursor and position."""
@@ -1130,9 +1127,9 @@ class GroupSpill:
         for (level, cursor), parked in self._of.get(owner, {}).items():
             if first is not None and -level > first[0][0]:
                 continue
-            found = parked.first(cursor)
-            if found is not None and (first is None or (-level, found[0]) < first[0]):
-                first = (-level, found[0]), cursor, found[1]
+            position = parked.first(cursor)
+            if position is not None and (first is None or (-level, parked.number) < first[0]):
+                first = (-level, parked.number), cursor, position
         if first is None:
             self._of.pop(owner, None)
         return first
