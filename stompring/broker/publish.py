@@ -744,6 +744,7 @@ class Divert:
     def configure(self, configuration: DivertConfiguration) -> None:
         """Set or change what it does."""
         self.configuration = configuration
+        self.exclusive = configuration.exclusive
         self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
         text = configuration.filter
         self.accepts: Matches | None = None if text is None else compile_selector(text).matches_lines
@@ -768,7 +769,7 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
-        self.exclusive = divert.configuration.exclusive  # a message that it copies goes nowhere else
+        self.exclusive = divert.exclusive  # a message that it copies goes nowhere else
         self.transformer: Transformer | None = transformer_for(
             divert.broker.policies, divert.configuration.transformer, address
         )
