@@ -10,6 +10,14 @@ Page mode: a full address writes new messages to pages, until all of its pages a
 While an address pages, every new message is written once for all of its queues. A queue that keeps up is served from
 memory all the same: a non-durable message goes directly to a ready consumer, and a written one is delivered at once
 where no message on disk comes before it.
+
+Retroactive addresses: the last messages of an address are kept for queues that are created later (Artemis,
+"Retroactive Addresses").
+
+An address with ``retroactive-message-count`` has an internal address with two rings: one for messages that multicast
+queues receive, one for those of anycast queues. A message enters them as a copy, which is written with the message. A
+queue that is created gets copies of what is in the ring of its routing type, in the order they were sent; the ring
+keeps them. Names of internal addresses and queues are those of Artemis; clients cannot use them.
 """
 
 from __future__ import annotations
@@ -17,9 +25,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Protocol
 
+from stompring.settings.match import INTERNAL_PREFIX
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
@@ -32,53 +42,133 @@ from stompring.settings.model import (
 
 from .clock import Due, Reactor, Recurrence, Seconds
 from .history import History
-from .lifetime import changes_expiry, is_expired
 from .limits import GlobalMemoryLimit, MemoryLimit
 from .message import (
     EVERYWHERE,
     NOWHERE,
+    RETROACTIVE,
     Account,
     AddressBase,
     HeaderTransformer,
     Message,
+    Traits,
     Transformer,
+    copied,
+    header_lines,
 )
 from .notifications import Notifications
 from .ports import Cursor, Hooks, Listener, Pages, Storage
-from .queue import PERHAPS, PagedQueue, Queue, QueueServices, as_queue
-from .reference import Position
-from .retroactive import RetroactiveMessages
+from .queue import PERHAPS, DueBatch, PagedQueue, Queue, QueueServices, as_queue
+from .reference import PENDING, Position, Reference, changes_expiry, is_expired
 
 log = logging.getLogger(__name__)
 
 
 class Copier:
-    """What copies the messages of an address to other addresses: a divert."""
-
-    __slots__ = ()
-
-    exclusive: bool  # a message that it copies goes nowhere else
-
-    def accepts(self, message: Message) -> bool:
-        """Whether it copies a message."""
-        raise AssertionError("a derived class has it")
-
-    def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """Send the copies of a message, scheduled as the message is."""
-        raise AssertionError("a derived class has it")
-
-    def forwarding_addresses(self) -> list[Address]:
-        """The existing addresses that get its copies."""
-        raise AssertionError("a derived class has it")
-
-    @property
-    def depends_on_message(self) -> bool:
-        """Whether it copies some messages and not others, or stops others from being copied."""
-        raise AssertionError("a derived class has it")
+    """What copies the messages of an address to other addresses: a divert. `publish` knows what it does."""
 
     def stop(self) -> None:
         """It does not apply to the address any more, or the address is deleted."""
         raise AssertionError("a derived class has it")
+
+
+def internal_address(name: str) -> str:
+    """The name of the internal address for an address."""
+    return f"{INTERNAL_PREFIX}{name}.address.retro"
+
+
+def internal_queue(name: str, routing_type: RoutingType) -> str:
+    """The name of the ring for an address."""
+    return f"{INTERNAL_PREFIX}{name}.queue.{routing_type.lower()}.retro"
+
+
+def address_behind(internal: str) -> str:
+    """The name of the address that an internal address is for."""
+    return internal.removeprefix(INTERNAL_PREFIX).removesuffix(".address.retro")
+
+
+class RetroactiveQueue(Queue):
+    """A ring with the last messages of an address, whatever their priorities. It has no consumers and never pages."""
+
+    __slots__ = ()
+
+    def evict(self, requeued: bool = False) -> None:
+        """Evict the oldest message."""
+        oldest = min(self.dispatcher.pending.heads(), key=attrgetter("sequence"), default=None)
+        if oldest is not None:
+            self.evict_message(oldest)
+
+    def on_due(self, refs: Iterable[Reference], batch: DueBatch) -> None:
+        """A scheduled message is the newest when it falls due."""
+        for ref in refs:
+            self.scheduled.pop(ref.message.number, None)
+            ref.sequence = self.broker.next_message_number()
+            ref.state = PENDING
+            self.dispatcher.enlist(ref)
+            if self.ring_size < self.ring_count:
+                self.evict()
+
+    def references(self) -> list[Reference]:
+        """What is in the ring, the oldest first."""
+        return sorted(self.dispatcher.pending.snapshot(), key=attrgetter("sequence"))
+
+
+@dataclass(eq=False)
+class RetroactiveMessages:
+    """The last messages of one address."""
+
+    _broker: QueueServices
+    _address: AddressBase
+    internal: AddressBase
+    _rings: dict[RoutingType, RetroactiveQueue]
+    _cached: tuple[Traits, Traits] | None = None  # the last ones: mostly the next as well
+
+    @property
+    def count(self) -> int:
+        """Messages that are kept; one without a routing type is in both rings and counts once."""
+        return self.internal.memory_limit.messages
+
+    def resize(self, count: int) -> None:
+        """Keep so many messages of each routing type from now on."""
+        for queue in self._rings.values():
+            if queue.ring_size != count:
+                queue.attributes = replace(queue.attributes, ring_size=count)
+                queue.ring_size = count
+                self._broker.bind(queue)
+            if queue.ring_count > count:
+                self._broker.background.run(queue.trim(), queue)
+
+    def add(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
+        """Keep a copy of a message, from ``due`` on where it is scheduled."""
+        wanted = message.traits.routing_type
+        shared = self._shared_traits(message.traits)
+        traits = shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
+        number = self._broker.next_message_number()
+        copy = Message(number, self.internal, traits, message.body, message.timestamp, message.expires)
+        for kind, queue in self._rings.items():
+            if wanted is None or wanted is kind:
+                if due:
+                    queue.schedule(copy, due, None if recurrence is None else replace(recurrence))
+                else:
+                    queue.enqueue(copy)
+
+    def _shared_traits(self, traits: Traits) -> Traits:
+        """What copies of messages with the same traits share."""
+        cached = self._cached
+        if cached is None or cached[0] is not traits:
+            block = traits.block
+            # a message that is a copy itself keeps its origin, which is more to its receivers
+            if b"\n_AMQ_ORIG_ADDRESS:" not in block:
+                address = (b"_AMQ_ORIG_ADDRESS", self._address.name.encode())
+                block += header_lines((address, (b"_AMQ_ORIG_REASON", RETROACTIVE.encode())))
+            made = copied(traits, block)
+            made.retained = NOWHERE
+            cached = self._cached = traits, made
+        return cached[1]
+
+    def references(self, routing_type: RoutingType) -> list[Reference]:
+        """What a new queue of that type gets, the oldest first."""
+        return self._rings[routing_type].references()
 
 
 #: Milliseconds for which the duplicates of one address are logged once.
@@ -126,11 +216,13 @@ class DuplicateIds:
         while len(self._order) > size:
             self._forget()
 
-    def clear(self) -> None:
-        """None is known from now on."""
+    def clear(self) -> int:
+        """None is known from now on. Returns how many were."""
+        count = len(self._order)
         self.forgotten += sum(self._known.values())
         self._known.clear()
         self._order.clear()
+        return count
 
     def restore(self, identifiers: Iterable[bytes]) -> None:
         """What a store has kept, the oldest first, none twice and no more than fit."""
@@ -184,9 +276,7 @@ def apply_cache_size(address: Address) -> None:
 def forget_all(address: Address) -> int:
     """Forget all ids of an address, those in the store included. Returns how many were known."""
     known = address.duplicates
-    count = 0 if known is None else len(known)
-    if known is not None:
-        known.clear()
+    count = 0 if known is None else known.clear()
     address.broker.store.forgot_all(address)
     return count
 
@@ -655,7 +745,7 @@ def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: Due
     if not members:
         return
     if len(members) > 1 or due or durable or not pages.gather(message, members[0]):
-        _page(pages, message, members, due)
+        _page(areas, pages, message, members, due)
 
 
 def _keep(queue: Queue, message: Message, due: Due) -> None:
@@ -667,9 +757,7 @@ def _keep(queue: Queue, message: Message, due: Due) -> None:
         queue.enqueue(message)
 
 
-def _page(pages: Pages, message: Message, members: Sequence[Queue], due: Due) -> None:
-    areas = as_address(message.address).broker.areas
-    assert areas is not None
+def _page(areas: PagedQueues, pages: Pages, message: Message, members: Sequence[Queue], due: Due) -> None:
     position = pages.append(message, members, due)
     if due or message.expires:
         areas.paged(pages, position, message.expires, due)

@@ -158,8 +158,6 @@ def _forwarded(stored: bytes, routing_type: str | None, version: bytes) -> tuple
 class BridgeConsumer(Consumer):
     """The consumer of a worker while it is connected."""
 
-    __slots__ = ("worker",)
-
     def __init__(self, worker: BridgeWorker, matches: Matches | None, matches_key: object) -> None:
         super().__init__(matches, matches_key)
         self.worker = worker
@@ -194,7 +192,7 @@ class BridgeConsumer(Consumer):
     @property
     def identifier(self) -> str:
         """See `Consumer.identifier`."""
-        return f"bridge {self.worker.bridge.name}"
+        return self.consumer_name
 
 
 class BridgeWorker:

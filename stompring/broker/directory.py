@@ -36,22 +36,24 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 
-from .address import Address, AddressServices, Policies, Store
-from .clock import Reactor, Seconds, Timer, cancel
-from .last_value import LastValueQueue
-from .lifetime import expiry_time
-from .limits import ByteQuota
-from .message import Message, copied
-from .ports import NoStorage
-from .queue import Queue
-from .reference import QueueAttributes
-from .retroactive import (
+from .address import (
+    Address,
+    AddressServices,
+    Policies,
     RetroactiveMessages,
     RetroactiveQueue,
+    Store,
     address_behind,
     internal_address,
     internal_queue,
 )
+from .clock import Reactor, Seconds, Timer, cancel
+from .last_value import LastValueQueue
+from .limits import ByteQuota
+from .message import Message, copied
+from .ports import NoStorage
+from .queue import Queue
+from .reference import QueueAttributes, expiry_time
 
 #: Characters of a name in an error.
 SHOWN = 200
@@ -261,17 +263,7 @@ class AutoCreate:
             return queue
         if not address_name:
             raise NotFound(f"Queue {queue_name} does not exist")
-        routing_type = self.type_for(address_name, requested)
-        self._check_address(address_name, routing_type, check)
-        if self._directory.settings.lookup(address_name).auto_create_queues:
-            check(PermissionType.CREATE_DURABLE_QUEUE, address_name, queue_name)
-        address = self._address(address_name, routing_type, user)
-        if not address.settings.auto_create_queues:
-            self._broker.auto_delete.watch_unread(address)
-            raise NotFound(
-                f"Queue {queue_name} does not exist, and auto-create-queues is off for {address_name}"
-            )
-        return self._create_queue(address, queue_name, routing_type, user)
+        return self._new_queue(address_name, queue_name, self.type_for(address_name, requested), check, user)
 
     def anycast_queue(self, name: str) -> Queue | None:
         """The queue that a subscriber to address ``name`` reads: of several the one with the fewest consumers."""
@@ -286,17 +278,12 @@ class AutoCreate:
 
     def queue_to_consume(self, name: str, check: PermissionCheck, user: str | None = None) -> Queue:
         """The anycast queue that a subscriber to address ``name`` reads."""
-        self._check_address(name, ANYCAST, check)
         queue = self.anycast_queue(name)
-        if queue is None and self._directory.settings.lookup(name).auto_create_queues:
-            check(PermissionType.CREATE_DURABLE_QUEUE, name)
-        address = self._address(name, ANYCAST, user)
-        if queue is not None:
-            return queue
-        if not address.settings.auto_create_queues:
-            self._broker.auto_delete.watch_unread(address)
-            raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
-        return self._create_queue(address, name, ANYCAST, user)
+        if queue is None:
+            return self._new_queue(name, None, ANYCAST, check, user)
+        self._check_address(name, ANYCAST, check)
+        self._address(name, ANYCAST, user)
+        return queue
 
     def subscription_queue(
         self, configuration: QueueConfiguration, check: PermissionCheck, no_local: object = None
@@ -352,6 +339,26 @@ class AutoCreate:
                 )
             self._directory.update_address(address, address.routing_types | {routing_type})
         return address
+
+    def _new_queue(
+        self,
+        name: str,
+        queue: str | None,
+        routing_type: RoutingType,
+        check: PermissionCheck,
+        user: str | None,
+    ) -> Queue:
+        """A queue that does not exist, on the address ``name``. None: it has the name of its address."""
+        self._check_address(name, routing_type, check)
+        if self._directory.settings.lookup(name).auto_create_queues:
+            check(PermissionType.CREATE_DURABLE_QUEUE, name, queue)
+        address = self._address(name, routing_type, user)
+        if not address.settings.auto_create_queues:
+            self._broker.auto_delete.watch_unread(address)
+            if queue is None:
+                raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
+            raise NotFound(f"Queue {queue} does not exist, and auto-create-queues is off for {name}")
+        return self._create_queue(address, queue or name, routing_type, user)
 
     def _create_queue(
         self, address: Address, name: str, routing_type: RoutingType, user: str | None
@@ -558,10 +565,7 @@ class WildcardAddresses:
         self.words_after += self.growth(name)
         node = self._root
         for word in name.split(self.syntax.delimiter):
-            child = node.children.get(word)
-            if child is None:
-                child = node.children[word] = _Node()
-            node = child
+            node = node.children.setdefault(word, _Node())
         node.name = name
         self._size += 1
 
@@ -619,14 +623,10 @@ class WildcardAddresses:
                 child = children.get(word) if word in places else None
                 if child is not None:
                     waiting.append((child, at << 1))
-            elif len(children) <= len(places):
-                for word, child in children.items():
-                    here = at & places.get(word, 0)
-                    if here:
-                        waiting.append((child, here << 1))
             else:
-                for word, where in places.items():
-                    here = at & where
+                fewer: Collection[str] = children if len(children) <= len(places) else places
+                for word in fewer:
+                    here = at & places.get(word, 0)
                     child = children.get(word) if here else None
                     if child is not None:
                         waiting.append((child, here << 1))
@@ -674,10 +674,7 @@ class Directory:
         address = Address(name, routing_types, self.settings.lookup(name), self.broker)
         address.auto_created, address.configured = auto_created, configured
         self.broker.effort.steps += CREATION
-        self.addresses[name] = address
-        if self.wildcards.is_wildcard(name):
-            self.wildcards.add(name)
-        self.broker.bind_diverts(address)
+        self.add_address(address)
         self.broker.store.bind_address(address)
         kinds = ", ".join(sorted(routing_types))
         self.broker.notifications.notify(
@@ -690,21 +687,13 @@ class Directory:
             self.broker.retroactive.update(address)
         return address
 
-    def create_internal_address(self, name: str) -> Address:
-        """Make an address for the broker's own use."""
-        address = self.addresses[name] = Address(
-            name, frozenset(RoutingType), self.settings.lookup(name), self.broker
-        )
-        self.broker.store.bind_address(address)
-        return address
-
-    def restore_address(self, address: Address) -> None:
-        """List an address that a store has made for messages it has kept."""
+    def add_address(self, address: Address) -> None:
+        """List an address that is new, or that a store has made for messages it has kept."""
         self.addresses[address.name] = address
         address.deleted = False
-        self.broker.bind_diverts(address)
         if self.wildcards.is_wildcard(address.name):
             self.wildcards.add(address.name)
+        self.broker.bind_diverts(address)
 
     def update_address(self, address: Address, routing_types: frozenset[RoutingType]) -> None:
         """Change routing types. Raises `Refused` when queues of a type that goes away are bound."""
@@ -1005,7 +994,12 @@ class RetroactiveAddresses:
         """With the rings that a store has restored, else with new ones."""
         directory = self._directory
         name = internal_address(address.name)
-        internal = directory.addresses.get(name) or directory.create_internal_address(name)
+        internal = directory.addresses.get(name)
+        if internal is None:
+            settings = directory.settings.lookup(name)
+            internal = Address(name, frozenset(RoutingType), settings, self._broker)
+            directory.addresses[name] = internal
+            self._broker.store.bind_address(internal)
         rings: dict[RoutingType, RetroactiveQueue] = {}
         for kind in RoutingType:
             name = internal_queue(address.name, kind)

@@ -68,15 +68,8 @@ class LastValueQueue(Queue):
 
     # ---- the index
 
-    def become_last(self, ref: Reference) -> None:
-        """A message enters the queue: it is the newest of its key and replaces the one before."""
-        self._become_last(ref.message, ref)
-
-    def become_last_on_disk(self, pages: Pages, message: Message, position: Position) -> None:
-        """The same of a message that enters by way of a page."""
-        self._become_last(message, self.encode(pages, position))
-
-    def _become_last(self, message: Message, last: Reference | int) -> None:
+    def become_last(self, message: Message, last: Reference | int) -> None:
+        """A message enters the queue, in memory or on disk: it is the newest of its key and replaces the one before."""
         key = self.key_of(message)
         if key is None:
             return
@@ -84,11 +77,6 @@ class LastValueQueue(Queue):
         self._last[key] = last
         if before is not None and before is not last:
             self._supersede(before)
-
-    def is_last(self, ref: Reference) -> bool:
-        """Whether a message is the newest of its key, or has none."""
-        key = self.key_of(ref.message)
-        return key is None or self._last.get(key) is ref
 
     def _supersede(self, before: Reference | int) -> None:
         if isinstance(before, int):
@@ -196,12 +184,13 @@ class LastValueQueue(Queue):
         One that waited for its redelivery is dropped if a newer one has entered; returns False then.
         """
         key = self.key_of(ref.message)
-        before = None if key is None else self._last.get(key)
-        if ref.deliveries and before is not None and before is not ref:
+        if key is None or (before := self._last.get(key)) is ref:
+            return True
+        if ref.deliveries and before is not None:
             self.scheduled.pop(ref.message.number, None)
             self._replace_value(ref)
             return False
-        self.become_last(ref)
+        self.become_last(ref.message, ref)
         return True
 
     def load(self, message: Message, position: Position, counts: tuple[int, int]) -> Reference:
@@ -226,7 +215,7 @@ class LastValueQueue(Queue):
             if isinstance(before, Reference) and before.message.number > ref.message.number:
                 self._replace_value(ref)
                 return
-            self.become_last(ref)
+            self.become_last(ref.message, ref)
         super().reinstate(ref)
 
     # ---- messages leave and come back

@@ -133,8 +133,6 @@ class MemoryLimit:
 class MemoryLimits:
     """Several limits, none of which may be full."""
 
-    __slots__ = ("_limits",)
-
     def __init__(self, *limits: MemoryLimit) -> None:
         self._limits = limits
 

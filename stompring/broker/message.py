@@ -570,19 +570,14 @@ def copied_traits(
 
 def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderChanges) -> bytes:
     """A header block that begins with priority and persistent, with other headers."""
-    replaced = {escape(name) for name in changes} | {b"priority", b"persistent"}
-    kept = [line for line in block.split(b"\n")[:-1] if line.partition(b":")[0] not in replaced]
-    return b"".join(
-        (
-            b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false"),
-            *(line + b"\n" for line in kept),
-            *(
-                header_line(name, value)
-                for name, value in changes.items()
-                if value is not None and name not in (b"priority", b"persistent", b"expires")
-            ),
-        )
-    )
+    kept = without_headers(block, (*changes, b"priority", b"persistent"))
+    changed = [
+        (name, value)
+        for name, value in changes.items()
+        if value is not None and name not in (b"priority", b"persistent", b"expires")
+    ]
+    standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
+    return standard + kept + header_lines(changed)
 
 
 def _number(changes: HeaderChanges, name: bytes, present: int, removed: int, most: int = 10**15) -> int:
@@ -620,17 +615,6 @@ NOTIFICATION_PROPERTIES = (
     "_AMQ_User",
     "_AMQ_ValidatedUser",
 )
-
-
-def notification(
-    address: AddressBase, number: int, now: int, kind: str, text: str, properties: Mapping[str, str]
-) -> Message:
-    """The message of one event: its text as body, its properties as headers."""
-    assert all(name in NOTIFICATION_PROPERTIES for name in properties)
-    headers = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
-    encoded = {name.encode(): value.encode() for name, value in headers.items()}
-    traits = reply_traits(address.name.encode(), RoutingType.MULTICAST, encoded)
-    return Message(number, address, address.mark(traits), text.encode(errors="replace"), now)
 
 
 #: Whether a management request succeeded: on its reply.

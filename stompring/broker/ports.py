@@ -73,9 +73,6 @@ class Storage(Protocol):
         A message that enters several queues comes once for each, one after the other.
         """
 
-    def append_scheduled(self, ref: Reference) -> None:
-        """The same of a scheduled one, which carries its due time."""
-
     def settle(self, ref: Reference, reason: Reason) -> None:
         """A queue gave up its reference; the message goes when the last one does."""
 
@@ -83,7 +80,7 @@ class Storage(Protocol):
         """A delivery came back: its counts, and its due time when it has one, are new."""
 
     def postponed(self, ref: Reference) -> None:
-        """The schedule of a recurring message goes on: its due time is new."""
+        """The due time of a message is new: it has come with one, or recurs."""
 
     def delivered(self, ref: Reference) -> None:
         """A message that had waited went out to a consumer. It need not be safe before anything else is."""
@@ -122,7 +119,7 @@ class NoStorage:
     def __init__(self) -> None:
         self.keeps_all = False
         self.write_limit = MemoryLimit()
-        self.append = self.append_scheduled = self.settle = self.returned = self.postponed = _ignore
+        self.append = self.settle = self.returned = self.postponed = _ignore
         self.delivered = self.log = self.record = self.remember = self.forgot = self.forgot_all = _ignore
         self.bind = self.unbind = self.bind_address = self.unbind_address = _ignore
 

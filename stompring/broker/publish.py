@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from stompring.errors import Refused
 from stompring.selector import compile_selector
@@ -67,7 +67,6 @@ from .address import (
 )
 from .clock import Call, Due, Recurrence, Schedule
 from .directory import PermissionCheck, Services, allow_all, check_not_internal, services_of
-from .lifetime import expiry_time
 from .limits import ByteQuota, MemoryLimit, MemoryLimits
 from .message import (
     DIVERT,
@@ -80,6 +79,7 @@ from .message import (
     MESSAGE_OVERHEAD,
     NO_CHANGES,
     NO_ROUTE,
+    NOTIFICATION_PROPERTIES,
     ORIGIN_HEADERS,
     POLICY,
     REFERENCE_OVERHEAD,
@@ -98,17 +98,16 @@ from .message import (
     copy_for,
     header_lines,
     make_tail,
-    notification,
     origin_headers,
     reply_traits,
     sent_headers,
     without_headers,
 )
 from .notifications import Event, message_headers
-from .ports import FullAnswer, Offer, Pages, Reason
+from .ports import FullAnswer, Offer, Reason
 from .queue import Consumer, Queue, as_queue
-from .queue_browser import OnDisk, PageRead, seek
-from .reference import PENDING, SCHEDULED, QueueBase, Reference
+from .queue_browser import OnDisk, PageRead, loaded_reference, seek
+from .reference import PENDING, SCHEDULED, QueueBase, Reference, expiry_time
 
 
 class Rejection(NamedTuple):
@@ -398,7 +397,7 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
         bytes_suffice = not expires and traits.group is None
         message: Message | None = None  # made with the first queue that needs one
         for queue in queues:
-            if bytes_suffice and queue.deliver_tail(traits, tail, body_at):
+            if bytes_suffice and queue.ready and queue.deliver_tail(traits, tail, body_at):
                 continue
             if message is None:
                 message = Message(number, address, traits, body, now, expires, tail)
@@ -413,17 +412,26 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
 def _publish_checked(broker: Services, publication: Publication, body: bytes) -> Rejection | None:
     """As `publish`, where something may be full, or the message needs more than routing."""
     address, identifier = publication.address, publication.identifier
-    pages = address.pages
+    pages, disk, writes = address.pages, broker.disk, broker.storage.write_limit
     if (
         publication.direct
         and pages is not None
         and address.memory_limit.unbounded
-        and not (address.copied or pages.empty)
-    ):
-        disk, writes = broker.disk, broker.storage.write_limit
-        if not (disk.full or writes.full):
-            _publish_paged(broker, publication, body, pages)
-            return None
+        and not (address.copied or pages.empty or disk.full or writes.full)
+    ):  # it needs nothing but routing, while its address pages without a limit
+        traits, now = publication.traits, broker.clock.now
+        expires = 0
+        if traits.requested_expiry or address.changes_expiry:
+            expires = expiry_time(address.settings, now, traits.requested_expiry)
+        message = Message(broker.numbers.next(), address, traits, body, now, expires)
+        queues = address.choose(message)
+        if queues:
+            distribute(pages, message, queues)
+            address.routed_messages += 1
+        else:
+            address.unrouted_messages += 1
+            unrouted(message)
+        return None
     if identifier is not None and is_known(address, identifier):
         return _discard_duplicate(address, identifier)
     if address.memory_limit.slow_path or publication.limits.full:
@@ -438,23 +446,6 @@ def _publish_checked(broker: Services, publication: Publication, body: bytes) ->
                 return rejection
     publish_admitted(broker, publication, body)
     return None
-
-
-def _publish_paged(broker: Services, publication: Publication, body: bytes, pages: Pages) -> None:
-    """Route a message that needs nothing but routing, while its address pages without a limit."""
-    address, traits = publication.address, publication.traits
-    now = broker.clock.now
-    expires = 0
-    if traits.requested_expiry or address.changes_expiry:
-        expires = expiry_time(address.settings, now, traits.requested_expiry)
-    message = Message(broker.next_message_number(), address, traits, body, now, expires)
-    queues = address.choose(message)
-    if queues:
-        distribute(pages, message, queues)
-        address.routed_messages += 1
-    else:
-        address.unrouted_messages += 1
-        unrouted(message)
 
 
 def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
@@ -485,37 +476,30 @@ def publish_committed(
 def publish_admitted(broker: Services, publication: Publication, body: bytes) -> None:
     """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
+    schedule = publication.schedule
     persisted = identifier is not None and is_persisted(address, traits.durable)
-    if not persisted and (identifier is not None or not address.copied):
-        _send_one(broker, publication, body)
-        if identifier is not None:
-            add_id(address, identifier, persisted=False)
-        return
-    broker.write_gathered()  # what came before is no part of what follows: the message, and its copies or its id
-    broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
+    as_one = persisted or (identifier is None and address.copied)  # the message, and its copies or its id
+    if as_one:
+        broker.write_gathered()  # what came before is no part of what follows
+        broker.storage.begin(len(body) + len(traits.block) + len(identifier or b""))
     try:
-        _send_one(broker, publication, body)
+        now = broker.clock.now
+        if address.settings.enable_ingress_timestamp:
+            traits = with_ingress_timestamp(traits, now)
+        expires = expiry_time(address.settings, now, traits.requested_expiry)
+        message = Message(broker.next_message_number(), address, traits, body, now, expires)
+        due: Due = 0
+        recurrence = None
+        if schedule is not None:  # else at once
+            due, recurrence = schedule.due_at(now), schedule.recurrence
+            if due and schedule.is_delay:
+                due = broker.clock.from_now(due - now)
+        send(message, due, recurrence, publication.queue)
         if identifier is not None:
-            add_id(address, identifier, persisted=True)
+            add_id(address, identifier, persisted=persisted)
     finally:
-        broker.storage.commit()
-
-
-def _send_one(broker: Services, publication: Publication, body: bytes) -> None:
-    """Send at once or at the scheduled time, to the address or to the one queue that is named."""
-    address, traits, schedule = publication.address, publication.traits, publication.schedule
-    now = broker.clock.now
-    if address.settings.enable_ingress_timestamp:
-        traits = with_ingress_timestamp(traits, now)
-    expires = expiry_time(address.settings, now, traits.requested_expiry)
-    message = Message(broker.next_message_number(), address, traits, body, now, expires)
-    due: Due = 0
-    recurrence = None
-    if schedule is not None:
-        due, recurrence = schedule.due_at(now), schedule.recurrence
-        if due and schedule.is_delay:
-            due = broker.clock.from_now(due - now)
-    send(message, due, recurrence, publication.queue)
+        if as_one:
+            broker.storage.commit()
 
 
 def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
@@ -657,8 +641,16 @@ def send_notification(broker: Services, event: Event) -> bool:
     address = broker.directory.addresses.get(broker.notifications.address)
     if address is None or not address.queues or address.full is not None:
         return False
-    number, headers = broker.next_message_number(), message_headers(event)
-    return route(notification(address, number, event.time, event.type, event.text, headers)) > 0
+    headers = {
+        "_AMQ_NotifType": event.type,
+        "_AMQ_NotifTimestamp": str(event.time),
+        **message_headers(event),
+    }
+    assert all(name in NOTIFICATION_PROPERTIES for name in headers)
+    encoded = {name.encode(): value.encode() for name, value in headers.items()}
+    traits = address.mark(reply_traits(address.name.encode(), RoutingType.MULTICAST, encoded))
+    body = event.text.encode(errors="replace")
+    return route(Message(broker.next_message_number(), address, traits, body, event.time)) > 0
 
 
 class ReplyTo(NamedTuple):
@@ -777,11 +769,11 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
-        self.exclusive = divert.exclusive
+        self.exclusive = divert.exclusive  # a message that it copies goes nowhere else
         self.transformer: Transformer | None = transformer_for(
             divert.broker.policies, divert.configuration.transformer, address
         )
-        self.targets = [ForwardingAddress(self, name) for name in divert.configuration.forwarding_address]
+        self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
     def accepts(self, message: Message) -> bool:
         """Whether the message matches its filter."""
@@ -789,7 +781,7 @@ class BoundDivert(Copier):
         return matches is None or matches(message)
 
     def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
-        """See `Copier.copy`."""
+        """Send the copies of a message, scheduled as the message is."""
         changes = NO_CHANGES if self.transformer is None else self.transformer.changes(message)
         if changes is None:
             self.divert.dropped_messages += len(self.targets)
@@ -798,13 +790,13 @@ class BoundDivert(Copier):
             target.send(message, changes, due, recurrence)
 
     def forwarding_addresses(self) -> list[Address]:
-        """See `Copier.forwarding_addresses`."""
+        """The existing addresses that get its copies."""
         addresses = self.divert.broker.directory.addresses
         return [addresses[target.name] for target in self.targets if target.name in addresses]
 
     @property
     def depends_on_message(self) -> bool:
-        """See `Copier.depends_on_message`."""
+        """Whether it copies some messages and not others, or stops others from being copied."""
         return self.exclusive or self.divert.accepts is not None
 
     def stop(self) -> None:
@@ -813,17 +805,16 @@ class BoundDivert(Copier):
             self.transformer.stop()
 
 
+@dataclass(eq=False)
 class ForwardingAddress:
     """One of the addresses that a divert copies messages to."""
 
-    def __init__(self, bound: BoundDivert, name: str) -> None:
-        self._address: Address | None = None
-        self._stamp = -1
-        self.name = name
-        self._divert = bound.divert
-        self._cached: tuple[Traits, HeaderChanges, Traits] | None = (
-            None  # the last ones: mostly the next as well
-        )
+    _divert: Divert
+    name: str
+    _address: Address | None = None
+    _stamp: int = -1
+    #: the last ones: mostly the next as well
+    _cached: tuple[Traits, HeaderChanges, Traits] | None = None
 
     def address(self, routing_type: RoutingType | None) -> Address | None:
         """The address, created as for a SEND; None where it cannot be, which is logged."""
@@ -892,22 +883,19 @@ class ForwardingAddress:
         if cached is not None and cached[0] is traits and cached[1] is changes:
             shared = cached[2]
         else:
-            shared = self._make_traits(traits, message.address.name, routing_type, changes)
+            changed = copied_traits(traits, self.name.encode(), routing_type, changes)
+            kind = self._divert.configuration.routing_type
+            names = (
+                ORIGIN_HEADERS
+                if kind is ComponentRoutingType.PASS
+                else (*ORIGIN_HEADERS, b"destination-type")
+            )
+            added = origin_headers(message.address.name, self._divert.name, DIVERT, traits.routing_type)
+            if kind in _COMPONENT_ROUTING_TYPES:
+                added.append((b"destination-type", kind.encode()))
+            shared = copied(changed, without_headers(changed.block, names) + header_lines(added))
             self._cached = traits, changes, address.mark(shared)
         return shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
-
-    def _make_traits(
-        self, traits: Traits, origin: str, routing_type: RoutingType | None, changes: HeaderChanges
-    ) -> Traits:
-        changed = copied_traits(traits, self.name.encode(), routing_type, changes)
-        kind = self._divert.configuration.routing_type
-        names = (
-            ORIGIN_HEADERS if kind is ComponentRoutingType.PASS else (*ORIGIN_HEADERS, b"destination-type")
-        )
-        added = origin_headers(origin, self._divert.name, DIVERT, traits.routing_type)
-        if kind in _COMPONENT_ROUTING_TYPES:
-            added.append((b"destination-type", kind.encode()))
-        return copied(changed, without_headers(changed.block, names) + header_lines(added))
 
 
 def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:
@@ -915,9 +903,14 @@ def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None
     return None if address.hooks.full is None else Offer(address.name, traits, sent_headers(message))
 
 
-def matching(diverts: Iterable[Copier], message: Message) -> list[Copier]:
+def diverts_of(address: Address) -> tuple[BoundDivert, ...]:
+    """The diverts of an address, which knows their base only."""
+    return cast("tuple[BoundDivert, ...]", address.diverts)
+
+
+def matching(address: Address, message: Message) -> list[BoundDivert]:
     """The diverts that copy a message: exclusive ones before all others, which copy nothing then."""
-    found = [bound for bound in diverts if bound.accepts(message)]
+    found = [bound for bound in diverts_of(address) if bound.accepts(message)]
     exclusive = [bound for bound in found if bound.exclusive]
     return exclusive or found
 
@@ -927,7 +920,7 @@ def divert(address: Address, message: Message, due: Due, recurrence: Recurrence 
 
     Returns True where an exclusive divert has taken the message, else whether there was a copy (False or None).
     """
-    bound = matching(address.diverts, message)
+    bound = matching(address, message)
     exclusive = bool(bound) and bound[0].exclusive
     if address.retroactive is not None and not exclusive:
         address.retroactive.add(message, due, recurrence)
@@ -964,7 +957,7 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
     waiting = [address]
     while waiting:
         source = waiting.pop()
-        for bound in source.diverts if message is None else matching(source.diverts, message):
+        for bound in diverts_of(source) if message is None else matching(source, message):
             for found in bound.forwarding_addresses():
                 if found not in seen:
                     seen.add(found)
@@ -977,7 +970,7 @@ def depends_on_message(address: Address) -> bool:
     return any(
         bound.depends_on_message
         for source in (address, *forwarding_addresses(address, None))
-        for bound in source.diverts
+        for bound in diverts_of(source)
     )
 
 
@@ -1005,7 +998,7 @@ class Diverts:
 
     def bind(self, address: Address) -> None:
         """Give an address the diverts that apply to it. Those that have not changed are as before."""
-        before = {bound.divert: bound for bound in address.diverts if isinstance(bound, BoundDivert)}
+        before = {bound.divert: bound for bound in diverts_of(address)}
         found: list[BoundDivert] = []
         for one in self.by_name.values():
             if one.applies_to(address.name):
@@ -1094,17 +1087,14 @@ def _gets(queue: Queue, address: str) -> bool:
     return name == address or name in wildcards.matching(address)
 
 
+@dataclass(eq=False)
 class Mover:
-    """Sends messages of one queue to targets. ``remove``: they leave the queue; else they are copied.
+    """Sends messages of one queue to targets."""
 
-    ``keep_origin``: what is retried keeps the headers of its origin.
-    """
-
-    def __init__(self, source: Queue, *, remove: bool, keep_origin: bool = False) -> None:
-        self._traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
-        self.source = source
-        self.remove = remove
-        self.keep_origin = keep_origin
+    source: Queue
+    remove: bool  # they leave the queue; else they are copied
+    keep_origin: bool = False  # what is retried keeps the headers of its origin
+    _traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
         """Move or copy one message that is pending or scheduled; with its ``origin`` it is retried.
@@ -1248,13 +1238,6 @@ def dead_letter(ref: Reference) -> bool:
             queue.hooks.dead_lettered(loaded)
         queue.drop(loaded, Reason.KILLED)
     return True
-
-
-def loaded_reference(ref: Reference) -> Reference | None:
-    """The reference of a pending or scheduled message, loaded where it is on disk; None where it has left."""
-    if isinstance(ref, OnDisk):
-        return ref.load()
-    return ref if ref.state in (PENDING, SCHEDULED) else None
 
 
 def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:
@@ -1455,10 +1438,10 @@ class Transaction:
 
     def _returning(self, refs: list[Reference], consumer: Consumer) -> Iterator[None]:
         """Hand what was refused back to its queues; done when it is there, as the commit is one fact for the store."""
-        waiting = {ref.queue.number: ref.queue for ref in refs}
+        waiting = {ref.queue for ref in refs}
         requeue(refs, consumer, failed=True)
-        for number, queue in list(waiting.items()):
-            self._broker.background.after(queue, partial(waiting.pop, number))
+        for queue in list(waiting):
+            self._broker.background.after(queue, partial(waiting.discard, queue))
         while waiting:
             yield
 
@@ -1495,5 +1478,5 @@ def settling(refs: list[Reference]) -> Iterator[None]:
 
 def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
     """Hand references of any queues back to them."""
-    for number, queue in {ref.queue.number: as_queue(ref.queue) for ref in refs}.items():
-        queue.requeue([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)
+    for queue in dict.fromkeys([as_queue(ref.queue) for ref in refs]):
+        queue.requeue([ref for ref in refs if ref.queue is queue], consumer, failed=failed)

@@ -41,7 +41,6 @@ from .clock import (
     cancel,
 )
 from .history import History
-from .lifetime import TimerQueue, is_expired, redelivery_delay
 from .message import (
     EVERYWHERE,
     IN_DURABLE,
@@ -84,6 +83,9 @@ from .reference import (
     QueueBase,
     Reference,
     ReferenceRun,
+    TimerQueue,
+    is_expired,
+    redelivery_delay,
 )
 
 log = logging.getLogger(__name__)
@@ -526,7 +528,8 @@ class Dispatcher:
         self.consumers.append(consumer)
         consumer.source = self._source_for(consumer)
         if consumer.priority != self.consumers[0].priority and not self.blocks & PRIORITIES:
-            self._order_by_priority()
+            self.blocks |= PRIORITIES
+            self._serve(sorted(self.ready, key=attrgetter("priority"), reverse=True))
         self._apply_exclusive()
         self._check_consumers()
         rebalanced = queue.attributes.group_rebalance and self._rebalance()
@@ -582,9 +585,12 @@ class Dispatcher:
             return
         for consumer in consumers:
             consumer.willing = consumer.ready = False
-        still_ready = [consumer for consumer in self.ready if consumer.ready]
+        self._serve([consumer for consumer in self.ready if consumer.ready])
+
+    def _serve(self, consumers: list[Consumer]) -> None:
+        """Serve these ready consumers, in this order."""
         self.ready.clear()
-        self.ready.extend(still_ready)
+        self.ready.extend(consumers)
 
     def on_attributes_changed(self) -> None:
         """The attributes of the queue are others: go on with whoever may go on."""
@@ -653,13 +659,6 @@ class Dispatcher:
             return
         lower = next(at for at, other in enumerate(ready) if other.priority < consumer.priority)
         ready.insert(lower, consumer)
-
-    def _order_by_priority(self) -> None:
-        """The first two priorities differ: from now on ``ready`` is sorted."""
-        self.blocks |= PRIORITIES
-        in_order = sorted(self.ready, key=attrgetter("priority"), reverse=True)
-        self.ready.clear()
-        self.ready.extend(in_order)
 
     def next_consumer(self) -> Consumer:
         """The next ready consumer, round robin. Where there is only one, callers take it without this call."""
@@ -791,8 +790,6 @@ class Dispatcher:
         """The lists of the selectors that a message matches, of those whose scan is past its position."""
         lists = self.selector_lists
         self._effort.steps += len(lists)
-        if not self.scanning:
-            return [each.pending for each in lists.values() if each.matches(message)]
         priority = message.traits.priority
         return [
             each.pending
@@ -877,13 +874,12 @@ class Dispatcher:
         heads = [each.head() for each in self.lists()]
         return min((ref for ref in heads if ref is not None), key=attrgetter("order"), default=None)
 
-    def group_backlogs(self) -> list[PendingList]:
-        """The backlogs of all consumers that have one."""
-        return [consumer.group_backlog for consumer in self.consumers if consumer.group_backlog is not None]
-
     def lists(self) -> list[PendingList]:
-        """Where all that is pending in memory is: a reference may be in two of them."""
-        return [self.pending, *self.group_backlogs()]
+        """Where all that is pending in memory is: first `pending`, then the backlogs. A reference may be in two."""
+        backlogs = [
+            consumer.group_backlog for consumer in self.consumers if consumer.group_backlog is not None
+        ]
+        return [self.pending, *backlogs]
 
     def in_order(self) -> Iterator[Reference]:
         """What is pending in memory, in the order of delivery. It must not change meanwhile."""
@@ -892,7 +888,7 @@ class Dispatcher:
     def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
         """The next references of a priority from a sequence on, in order, leftovers included; see `PendingCursor`."""
         found = self.pending.read(priority, sequence, most)
-        backlogs = self.group_backlogs() if self.groups is not None else []
+        backlogs = self.lists()[1:] if self.groups is not None else []
         if not backlogs:
             return found
         parts = [found, *[backlog.read(priority, sequence, most) for backlog in backlogs]]
@@ -1007,10 +1003,11 @@ class Dispatcher:
         self._dispatching = True  # what a consumer does with a message may lead back here
         idle = 0
         try:
-            if blocks & ORDERED:
-                self._dispatch_in_order(left)
-            else:
-                while self.count and idle < len(ready):
+            while self.count and idle < len(ready):
+                if blocks & ORDERED:
+                    if not self._deliver_in_order():
+                        break
+                else:
                     consumer = ready[0] if len(ready) == 1 else self.next_consumer()
                     ref = self._next_message(consumer)
                     if ref is None:
@@ -1018,12 +1015,12 @@ class Dispatcher:
                         continue
                     idle = 0
                     queue.deliver(ref, consumer)
-                    left -= 1
-                    if not left:
-                        if self._deferred or slices.is_over():
-                            self._defer()
-                            break
-                        left = DELIVERIES
+                left -= 1
+                if not left:
+                    if self._deferred or slices.is_over():
+                        self._defer()
+                        break
+                    left = DELIVERIES
         finally:
             self._dispatching = False
         if idle > DELIVERIES:
@@ -1053,26 +1050,18 @@ class Dispatcher:
         self._deferred = False
         self.dispatch()
 
-    def _dispatch_in_order(self, left: int) -> None:
-        """Deliver to the consumers of the highest priority in turn, to others what none of those may have."""
-        ready, slices = self.ready, self.queue.broker.delivery_slices
-        while self.count:
-            for consumer in tuple(ready):
-                ref = self._next_message(consumer)
-                if ref is not None:
-                    if consumer.ready and len(ready) > 1:
-                        ready.remove(consumer)
-                        self._make_ready(consumer)
-                    self._deliver(ref, consumer)
-                    break
-            else:
-                return
-            left -= 1
-            if not left:
-                if self._deferred or slices.is_over():
-                    self._defer()
-                    return
-                left = DELIVERIES
+    def _deliver_in_order(self) -> bool:
+        """Deliver to the consumer of the highest priority in turn that may have a message; False where none may."""
+        ready = self.ready
+        for consumer in tuple(ready):
+            ref = self._next_message(consumer)
+            if ref is not None:
+                if consumer.ready and len(ready) > 1:
+                    ready.remove(consumer)
+                    self._make_ready(consumer)
+                self._deliver(ref, consumer)
+                return True
+        return False
 
     def _deliver(self, ref: Reference, consumer: Consumer) -> None:
         """Deliver a message; the first of its group that a consumer gets has the header of ``group-first-key``.
@@ -1248,10 +1237,10 @@ class PagedQueue(Protocol):
     def fetch(self, cursor: Cursor, page: Page, index: int, done: Done) -> None:
         """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
 
-    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
+    def load_reference(self, cursor: Cursor, position: Position, message: Message) -> Reference:
         """The reference of a message on disk: in no list, with state GONE."""
 
-    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+    def deliver_now(self, cursor: Cursor, position: Position, message: Message) -> None:
         """A scheduled message on disk falls due at once."""
 
 
@@ -1473,10 +1462,10 @@ class Queue(QueueBase):
     def deliver_tail(self, traits: Traits, tail: bytes, body_at: int) -> bool:
         """As `enqueue`, for what is settled by being written: no `Message` is made of it. False: nothing was done.
 
-        The message has no group and does not expire.
+        The message has no group and does not expire, and some consumer is ready.
         """
         dispatcher, ready = self.dispatcher, self.ready
-        if not ready or dispatcher.blocks or dispatcher.count:
+        if dispatcher.blocks or dispatcher.count:
             return False
         consumer = ready[0]
         if not consumer.writes_tails:
@@ -1512,12 +1501,9 @@ class Queue(QueueBase):
         """A message waits for a consumer; a full ring evicts its head before anybody is given it."""
         ref = self._add_reference(message, PENDING)
         dispatcher = self.dispatcher
-        traits = message.traits
-        if traits.durable or traits.retained:
-            self._record_arrival(ref)
         if dispatcher.blocks & LAST_VALUE:
             self.become_last(
-                ref
+                message, ref
             )  # the message before it with its key goes before a consumer or a ring sees both
         dispatcher.enlist(ref, True, matching)
         if 0 <= self.ring_size < self.ring_count:
@@ -1529,7 +1515,7 @@ class Queue(QueueBase):
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
-    def become_last(self, ref: Reference) -> None:
+    def become_last(self, message: Message, last: Reference | int) -> None:
         """A message enters a last-value queue."""
         raise AssertionError("a derived class has it")
 
@@ -1546,9 +1532,6 @@ class Queue(QueueBase):
     def mark_delivering(self, message: Message) -> Reference:
         """The reference to a message that is delivered as it arrives, and must be settled."""
         ref = self._add_reference(message, DELIVERING)
-        traits = message.traits
-        if traits.durable or traits.retained:
-            self._record_arrival(ref)
         ref.deliveries = 1
         self.delivering += 1
         return ref
@@ -1570,10 +1553,7 @@ class Queue(QueueBase):
     def schedule(self, message: Message, due: Due, recurrence: Recurrence | None = None) -> Reference:
         """A message to be delivered at ``due`` (epoch ms), and again as ``recurrence`` says."""
         self.messages_added += 1
-        ref = self._add_reference(message, SCHEDULED)
-        traits = message.traits
-        if traits.durable or traits.retained:
-            self._record_arrival(ref, due)
+        ref = self._add_reference(message, SCHEDULED, due)
         ref.recurrence = recurrence
         self.postpone(ref, due)
         self.broker.expiry.watch(ref)
@@ -1649,10 +1629,17 @@ class Queue(QueueBase):
 
     # ---- a reference is made, and undone
 
-    def _add_reference(self, message: Message, state: int) -> Reference:
-        """One more queue, this one, has a message in memory. `drop` undoes it."""
+    def _add_reference(self, message: Message, state: int, due: Due = 0) -> Reference:
+        """One more queue, this one, has a message in memory. `drop` undoes it.
+
+        GONE: the message was recorded already. Another state: a store is told of a durable or retained message.
+        """
         self._hold(message)
-        return Reference(message, self, message.number, state)
+        ref = Reference(message, self, message.number, state)
+        traits = message.traits
+        if (traits.durable or traits.retained) and state != GONE:
+            self._record_arrival(ref, due)
+        return ref
 
     def _hold(self, message: Message) -> None:
         """One more queue, this one, has a message in memory. `_release` undoes it."""
@@ -1703,17 +1690,16 @@ class Queue(QueueBase):
         elif message.traits.retained >= self.retains_from:
             self.broker.storage.log(ref, reason)
 
-    def _record_arrival(self, ref: Reference, due: Due = 0) -> None:
+    def _record_arrival(self, ref: Reference, due: Due) -> None:
         """A message has entered that is durable or retained."""
         traits, storage = ref.message.traits, self.broker.storage
+        ref.due = due
+        waits = due > ref.message.timestamp
         if traits.durable and self.durable:
-            if due:
-                ref.due = due
-                storage.append_scheduled(ref)
-            else:
-                storage.append(ref)
+            storage.append(ref)
+            if waits:
+                storage.postponed(ref)
         elif traits.retained >= self.retains_from:  # a restart does not bring it back
-            ref.due = due
             if self._entries is None:
                 self._entries = Entries(self, None)
             if not self._entries.messages:
@@ -1721,7 +1707,7 @@ class Queue(QueueBase):
             self._entries.messages.append(ref.message)
             if ref.state == DELIVERING:
                 storage.log(ref, DELIVERED)
-            elif due > ref.message.timestamp:
+            elif waits:
                 storage.log(ref, POSTPONED)
 
     # ---- messages leave
@@ -1731,21 +1717,18 @@ class Queue(QueueBase):
         self.delivering += 1
         if self.non_destructive:
             ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each reader has a delivery of its own
-            if self.hooks.delivered is not None:
-                self.hooks.delivered(ref)
-            consumer.deliver_reference(ref)
-            return
-        ref.state = DELIVERING
-        ref.deliveries += 1
-        ref.last_rejected_by = None
-        if self.dispatcher.groups is not None:
-            self.dispatcher.end_group(ref)
-        if ref.position is not None and self.paged is not None:
-            self.paged.on_delivered(ref, consumer)
-        elif (traits := ref.message.traits).durable and self.durable:
-            self.broker.storage.delivered(ref)
-        elif traits.retained >= self.retains_from:
-            self.broker.storage.log(ref, DELIVERED)
+        else:
+            ref.state = DELIVERING
+            ref.deliveries += 1
+            ref.last_rejected_by = None
+            if self.dispatcher.groups is not None:
+                self.dispatcher.end_group(ref)
+            if ref.position is not None and self.paged is not None:
+                self.paged.on_delivered(ref, consumer)
+            elif (traits := ref.message.traits).durable and self.durable:
+                self.broker.storage.delivered(ref)
+            elif traits.retained >= self.retains_from:
+                self.broker.storage.log(ref, DELIVERED)
         if self.hooks.delivered is not None:
             self.hooks.delivered(ref)
         consumer.deliver_reference(ref)
@@ -2164,9 +2147,6 @@ class Expiry(TimerQueue):
     `stompring.paging.paged_queue` does it for pages.
     """
 
-    def __init__(self, work: Work) -> None:
-        super().__init__(work.clock, work.background, _still_watched, lambda: _expire)
-
     def watch(self, ref: Reference) -> None:
         """Expire a message that is kept in memory when its time comes. One that never expires is not watched."""
         if ref.message.expires and not ref.watched:
@@ -2221,7 +2201,7 @@ class QueueServices(Work):
         self.delays = (
             self.schedule if one else TimerQueue(steady, self.background, _still_delayed, self._fall_due)
         )
-        self.expiry = Expiry(self)
+        self.expiry = Expiry(self.clock, self.background, _still_watched, lambda: _expire)
         self.random = random.Random().random  # nosec B311
         self.numbers = Numbers(1)  # of messages
         self.next_queue_number = count(1).__next__

@@ -70,7 +70,14 @@ class OnDisk(Reference):
         area = as_queue(self.queue).paged
         if area is None or self.position is None or not self.present:
             return None
-        return area.load_reference(self.cursor, *self.position, self.message)
+        return area.load_reference(self.cursor, self.position, self.message)
+
+
+def loaded_reference(ref: Reference) -> Reference | None:
+    """The reference of a pending or scheduled message, loaded where it is on disk; None where it has left."""
+    if isinstance(ref, OnDisk):
+        return ref.load()
+    return ref if ref.state in (PENDING, SCHEDULED) else None
 
 
 #: What iterations yield: `PageRead` where the caller has to wait.
@@ -231,7 +238,11 @@ def remove_message(queue: Queue, number: int) -> Steps:
             _find(queue, number) if on_disk is None else on_disk.load()
         )  # it may have come to memory meanwhile
     if ref is None:
-        raise _not_found(queue, number)
+        if any(each.message.number == number for each in queue.unsettled_references()):
+            raise Refused(
+                f"Message {number} of queue {queue.name} is in delivery: only its consumer can settle it"
+            )
+        raise NotFound(f"Queue {queue.name} has no message {number}")
     _remove(queue, ref)
 
 
@@ -267,8 +278,7 @@ def find_message(
 
 def cancel_scheduled(queue: Queue, number: int) -> Steps:
     """Remove a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
-    found = yield from _scheduled(queue, number)
-    ref = found.load() if isinstance(found, OnDisk) else found
+    ref = loaded_reference((yield from _scheduled(queue, number)))
     if ref is None:
         raise _not_scheduled(queue, number)
     _remove(queue, ref)
@@ -282,7 +292,7 @@ def deliver_now(queue: Queue, number: int) -> Steps:
     ref, broker = (yield from _scheduled(queue, number)), queue.broker
     if isinstance(ref, OnDisk):
         assert queue.paged is not None and ref.position is not None
-        queue.paged.deliver_now(ref.cursor, *ref.position, ref.message)
+        queue.paged.deliver_now(ref.cursor, ref.position, ref.message)
         return
     if ref.recurrence is not None:
         copy = repeated(ref.message, broker.next_message_number(), broker.clock.now)
@@ -309,14 +319,10 @@ def _kill_matching(queue: Queue, matches: Matches) -> Iterator[int | PageRead]:
 
 
 def _kill(queue: Queue, ref: Reference, matches: Matches) -> int:
-    if ref.state not in (PENDING, SCHEDULED) or not matches(ref.message):
+    loaded = loaded_reference(ref) if matches(ref.message) else None
+    if loaded is None:
         return 0
-    if isinstance(ref, OnDisk):
-        loaded = ref.load()
-        if loaded is None:
-            return 0
-        ref = loaded
-    queue.kill(ref)
+    queue.kill(loaded)
     return 1
 
 
@@ -327,19 +333,10 @@ def _remove(queue: Queue, ref: Reference) -> None:
 
 
 def _find(queue: Queue, number: int) -> Reference | None:
-    return queue.scheduled.get(number) or _find_pending(queue, number)
-
-
-def _not_found(queue: Queue, number: int) -> Refused:
-    if any(ref.message.number == number for ref in queue.unsettled_references()):
-        return Refused(
-            f"Message {number} of queue {queue.name} is in delivery: only its consumer can settle it"
-        )
-    return NotFound(f"Queue {queue.name} has no message {number}")
-
-
-def _find_pending(queue: Queue, number: int) -> Reference | None:
-    """By a linear search, since nothing else needs an index of numbers: some 50 nanoseconds a message."""
+    """A scheduled or pending message. The latter by a linear search, since nothing else needs an index of numbers: some
+    50 nanoseconds a message."""
+    if (scheduled := queue.scheduled.get(number)) is not None:
+        return scheduled
     for pending in queue.dispatcher.lists():
         for level in pending.levels:
             for ref in level or ():

@@ -369,7 +369,7 @@ class OfflineImport:
         for queue, place in places:
             cursor = areas.cursor(queue, pages)
             if isinstance(queue, LastValueQueue) and not due:
-                queue.become_last_on_disk(pages, message, (page, index))
+                queue.become_last(message, queue.encode(pages, (page, index)))
             if place.deliveries or place.attempts:
                 cursor.take(page, index)
                 ref = Reference(message, queue, message.number, SCHEDULED if due else GONE)

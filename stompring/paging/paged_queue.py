@@ -1,23 +1,18 @@
-"""The target area of a paged queue: which of its messages are in memory, for whom, and when.
+"""The paged queues of a broker: which of their messages are in memory, for whom, and when.
 
-Messages on disk whose time comes: those that expire, and scheduled ones that fall due.
+A target list has what the consumers with one selector are offered next. Its direct references are in a `PendingList` of
+the queue. Its cache references, and how far it has been searched, are positions in the pages of each address. A list
+with ready consumers is filled to between half of `WINDOW` and all of it, within ``prefetch-page-messages`` and the
+memory budget.
 
-Each page has one number in memory, the soonest of its times. When it comes, the page is read once and all that is
-due in it is handed over.
+Two caches share the memory budget (``dispatch-memory``): blocks of pages (pending cache), and messages at the head
+of queues without consumers (head cache). A loader fills them, in slices.
 
-The target area of a paged queue: which of its messages are in memory, for whom, and what each consumer may take.
+Messages on disk whose time comes expire or fall due. Each page has one number in memory, the soonest of its times. When
+it comes, the page is read once and all that is due in it is handed over.
 
-The target area of a last-value queue: a paged message replaces another, and a start rebuilds the queue's index.
-
-The index is not stored. After a start every message of the queue that waits in a page is read once, in slices, before
-the queue delivers its first message.
-
-The paged queues of a broker: their memory budget, the caches within it, and the loader that fills them.
-
-When messages of a paged queue are read into memory, and how many: the eager loader's part for one queue.
-
-A list with ready consumers is filled to between half of `WINDOW` and all of it, within ``prefetch-page-messages`` and
-the memory budget.
+In a last-value queue a paged message replaces another. The index of such a queue is not stored: after a start every
+message that waits in a page is read once, in slices, before the queue delivers its first message.
 """
 
 from __future__ import annotations
@@ -25,38 +20,590 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from operator import attrgetter
+from typing import Protocol
 
-from stompring.broker.address import leave_if_empty
+from stompring.broker.address import as_address, leave_if_empty
 from stompring.broker.clock import Clock, Seconds, Timer, cancel
+from stompring.broker.directory import Services
 from stompring.broker.last_value import LastValueQueue
-from stompring.broker.lifetime import is_expired
-from stompring.broker.message import AddressBase, Message, Traits
-from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on_disk, state_at
+from stompring.broker.message import SYSTEM_PROPERTIES, Account, AddressBase, Matches, Message, Traits
+from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on_disk, state_at, waiting_from
 from stompring.broker.queue import Consumer, DueBatch, Queue, as_queue
-from stompring.broker.reference import PENDING, Page, Position, Reference
+from stompring.broker.reference import PENDING, Page, PendingList, Position, Reference, is_expired
 
-from .target_list import (
-    LEVELS,
-    SLACK,
-    InTime,
-    MemoryBudget,
-    PendingCache,
-    TargetList,
-    Track,
-    key_of,
-    position_of,
-    waiting_at,
+#: Bytes of an answer of a selector for certain headers: its place in a dictionary, and a part of the headers.
+ANSWER_SIZE = 256
+
+#: The part of the budget that such answers may use: 1/16.
+ANSWERS_SHARE = 16
+
+
+class MemoryBudget(Account):
+    """Bytes used and the limit they share. It is the `Account` of every message that came from a page.
+
+    The limit is soft: a consumer without any messages may always have a few, so that each consumer makes progress.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.messages = 0  # bytes of messages that a queue holds, wherever its references stand
+        self.blocks = 0  # bytes of blocks in the pending cache
+        self.answers = 0  # bytes of answers that selectors remember for headers
+
+    def occupy(self, size: int, messages: int = 1) -> None:
+        self.messages += size
+
+    def release(self, size: int, messages: int = 1) -> None:
+        self.messages -= size
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        return self.messages + self.blocks + self.answers
+
+    @property
+    def has_room_for_answers(self) -> bool:
+        """Whether a selector may remember one more answer."""
+        return self.answers + ANSWER_SIZE <= self.limit // ANSWERS_SHARE
+
+
+#: Used-up references at the front that are worth a copy of the rest.
+SLACK = 1024
+
+
+def key_of(page: Page, index: int) -> int:
+    """A position as one number; positions of one address sort as they follow each other."""
+    return page.number << 32 | index
+
+
+def position_of(cursor: Cursor, key: int) -> Position | None:
+    """The position of a key, None if its page is gone."""
+    page = cursor.pages.page(key >> 32)
+    return None if page is None else (page, key & 0xFFFFFFFF)
+
+
+def waiting_at(cursor: Cursor, key: int) -> Position | None:
+    """The position of a key, None if it is not waiting on disk."""
+    position = position_of(cursor, key)
+    return position if position is not None and cursor.is_waiting(*position) else None
+
+
+class References:
+    """Positions in ascending order, each once."""
+
+    def __init__(self) -> None:
+        self._keys = array("Q")
+        self._start = 0
+
+    def __len__(self) -> int:
+        return len(self._keys) - self._start
+
+    def add(self, key: int) -> int | None:
+        """Add a position. Returns its index, None where it is known."""
+        keys = self._keys
+        at = len(keys)
+        if len(self) and keys[-1] >= key:
+            at = bisect_left(keys, key, self._start)
+            if keys[at] == key:
+                return None
+        keys.insert(at, key)
+        return at
+
+    def first(self, cursor: Cursor) -> Position | None:
+        """The first position that waits; those that are no longer on disk only are forgotten."""
+        while len(self):
+            position = waiting_at(cursor, self._keys[self._start])
+            if position is not None:
+                return position
+            self.drop_first()
+        return None
+
+    def drop_first(self) -> None:
+        """Forget the first position."""
+        self._start += 1
+        if self._start > SLACK and self._start * 2 > len(self._keys):
+            del self._keys[: self._start]
+            self._start = 0
+
+
+class SpilledMessages(References):
+    """Positions of one priority in the pages of one address, with their messages' numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = array("Q")
+
+    def add_message(self, key: int, number: int) -> None:
+        """Add a position; nothing happens where it is known."""
+        at = self.add(key)
+        if at is not None:
+            self._numbers.insert(at, number)
+
+    @property
+    def number(self) -> int:
+        """The number of the first message."""
+        return self._numbers[self._start]
+
+    def drop_first(self) -> None:
+        start = self._start + 1
+        super().drop_first()
+        if not self._start:
+            del self._numbers[:start]
+
+    def waiting(self, cursor: Cursor) -> list[Position]:
+        """The positions that are on disk only."""
+        found = [waiting_at(cursor, key) for key in self._keys[self._start :]]
+        return [position for position in found if position is not None]
+
+
+#: Answers that one test remembers.
+REMEMBERED = 4096
+
+#: Different headers after which a test that met few of them twice stops remembering.
+TRIED = 256
+
+#: System properties that are the same for all messages with the same traits.
+SHARED = frozenset(
+    {
+        "AMQPriority",
+        "AMQDurable",
+        "AMQGroupID",
+        "AMQUserID",
+        "_AMQ_INGRESS_TIMESTAMP",
+        "_AMQ_VALIDATED_USER",
+        "JMSPriority",
+        "JMSDeliveryMode",
+        "JMSCorrelationID",
+        "JMSType",
+        "JMSReplyTo",
+    }
 )
 
-if TYPE_CHECKING:
-    from stompring.broker.broker import Broker
+#: Header lines that are written for each message.
+OWN_LINES = frozenset({b"content-length", b"timestamp", b"expires"})
 
-    Due = dict["TargetArea", tuple[Cursor, array[int]]]
+
+class HeaderView(Message):
+    """A message of which only the headers are known. It notes when it is asked for anything else."""
+
+    __slots__ = ("beyond",)
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+        self.tail = b"\n" + traits.block
+        self.body_at = len(self.tail)
+        self.beyond = False  # the answer may be another one for another message
+
+    def header(self, name: bytes) -> bytes | None:
+        if name in OWN_LINES:
+            self.beyond = True
+        return super().header(name)
+
+    def headers(self) -> dict[str, str]:
+        self.beyond = True
+        return super().headers()
+
+    def get_property(self, name: str) -> str | int | float | bool | None:
+        if name in SYSTEM_PROPERTIES and name not in SHARED:
+            self.beyond = True
+            return None
+        return super().get_property(name)
+
+    @property
+    def body(self) -> bytes:
+        self.beyond = True
+        return b""
+
+    def get_body(self) -> bytes:
+        return self.body
+
+    def __getattr__(self, name: str) -> object:
+        self.beyond = True  # a slot that is empty here
+        raise AttributeError(name)
+
+
+class HeaderTest:
+    """Asks a predicate, and asks it once only for equal headers where these alone decide.
+
+    It remembers nothing if each message has headers of its own, or if all tests together have no memory left.
+    """
+
+    def __init__(self, matches: Matches, budget: MemoryBudget) -> None:
+        self.matches = matches
+        self._budget = budget
+        self._known: dict[Traits, bool | None] = {}  # None: every message has to be asked
+        self._hits = 0
+        self._remembers = True
+
+    def __call__(self, block: Block, index: int) -> bool:
+        """Whether the message at a position of a block matches."""
+        if not self._remembers:
+            return bool(self.matches(block.message(index)))
+        traits = block.traits(index)
+        known = self._known.get(traits, self)
+        if known is self:
+            known = self._judge(traits)
+        else:
+            self._hits += 1
+        if known is None:
+            return bool(self.matches(block.message(index)))
+        return known is True
+
+    def _judge(self, traits: Traits) -> bool | None:
+        view = HeaderView(traits)
+        try:
+            answer: bool | None = bool(self.matches(view))
+        except AttributeError:
+            answer = None
+        if view.beyond:
+            answer = None
+        known = self._known
+        if len(known) >= TRIED and self._hits < len(known):
+            self._remembers = False
+            self.forget()
+            return answer
+        budget = self._budget
+        if len(known) >= REMEMBERED or not budget.has_room_for_answers:
+            self.forget()
+            self._hits = 0
+        if budget.has_room_for_answers:
+            known[traits] = answer
+            budget.answers += ANSWER_SIZE
+        return answer
+
+    def forget(self) -> None:
+        """Forget all answers, and return their memory to the budget."""
+        self._budget.answers -= ANSWER_SIZE * len(self._known)
+        self._known.clear()
+
+
+LEVELS = range(9, -1, -1)  # priorities, the highest first
+
+#: Whether there is time for more work before others have their turn.
+InTime = Callable[[], bool]
+
+#: Evaluations of a selector between two readings of the clock.
+SCANNED_AT_ONCE = 8
+
+
+class Track:
+    """What a selector is known to match, and from where on nothing is known yet; both for each priority.
+
+    Without a test everything matches, and nothing has to be known: what waits is what matches. Only what was parked
+    for somebody else is then passed over, as if it were scanned.
+    """
+
+    def __init__(self, cursor: Cursor, test: HeaderTest | None) -> None:
+        self.cursor = cursor
+        self.test = test
+        self.references: list[References | None] = [None] * 10
+        self.scanned: list[Position | None] = [None] * 10  # the first position that was not looked at
+
+    # ---- what comes next
+
+    def next(self, level: int) -> tuple[Position, bool] | None:
+        """The first position on disk that may be wanted, and whether it is known to match."""
+        if not self.cursor.levels[level]:
+            return None
+        known, unknown = self.next_reference(level), self.next_unscanned(level)
+        if known is None:
+            return None if unknown is None else (unknown, False)
+        if unknown is None or key_of(*known) <= key_of(*unknown):
+            return known, True
+        return unknown, False
+
+    def next_reference(self, level: int) -> Position | None:
+        """The first position that is known to match; those that are no longer on disk only are forgotten."""
+        references = self.references[level]
+        return None if references is None else references.first(self.cursor)
+
+    def next_unscanned(self, level: int) -> Position | None:
+        """The first waiting position that was not looked at."""
+        return waiting_from(self.cursor, level, self.scanned[level])
+
+    def use_reference(self, level: int) -> None:
+        """The first position that is known to match is loaded: should it wait again, that is said anew."""
+        references = self.references[level]
+        assert references
+        references.drop_first()
+
+    # ---- what becomes known
+
+    def refer(self, level: int, key: int) -> None:
+        """A position is known to match."""
+        references = self.references[level]
+        if references is None:
+            references = self.references[level] = References()
+        references.add(key)
+
+    def before_scan(self, level: int, key: int) -> bool:
+        """Whether a position was looked at, or would have been had it waited then."""
+        scanned = self.scanned[level]
+        return scanned is not None and key < key_of(*scanned)
+
+    def skip(self, level: int, page: Page, index: int) -> None:
+        """A position is somebody else's, as all before it that still wait are."""
+        if not self.before_scan(level, key_of(page, index)):
+            self.scanned[level] = (page, index + 1)
+
+    def rescan(self, level: int, page: Page, index: int) -> None:
+        """A position that was passed over may be wanted after all."""
+        if self.before_scan(level, key_of(page, index)):
+            if self.test is None:
+                self.refer(level, key_of(page, index))
+            else:
+                self.scanned[level] = (page, index)
+
+    def scan(self, block: Block, in_time: InTime) -> None:
+        """Test the messages of a block that this track has not tested, while there is time; some of them at least.
+
+        Includes each priority that has no untested message before the block.
+        """
+        assert self.test is not None
+        cursor, page, test = self.cursor, block.page, self.test
+        starts = self._starts(block)
+        first, stop = min(starts), block.stop
+        states = cursor.states(page, first, stop)
+        at, asked = first - 1, 0
+        for state in states:
+            at += 1
+            if 0 < state <= 10 and starts[state] <= at:
+                if test(block, at):
+                    self.refer(state - 1, key_of(page, at))
+                asked += 1
+                if asked % SCANNED_AT_ONCE == 0 and not in_time():
+                    stop = at + 1
+                    break
+        for level in LEVELS:
+            if starts[level + 1] < stop:
+                self.scanned[level] = (page, stop)
+
+    def _starts(self, block: Block) -> list[int]:
+        """By state: from which index on a block was not looked at; its end where it is not the next to look at."""
+        starts = [block.stop] * 11
+        for level in LEVELS:
+            position = self.next_unscanned(level)
+            if position is not None and position[0] is block.page and block.first <= position[1] < block.stop:
+                starts[level + 1] = position[1]
+        return starts
+
+    # ---- gauges
+
+    def __len__(self) -> int:
+        return sum(len(references) for references in self.references if references is not None)
+
+
+NOTHING = -1  # in `TargetList.top`: nothing on disk comes before anything
+
+
+def was_straight(ref: Reference) -> bool:
+    """Whether a message was handed over while its address paged, without being written, and came back."""
+    return ref.position is None and ref.message.account is not ref.message.address
+
+
+class TargetList:
+    """One selector's list, or that of all consumers without one (``matches`` is None)."""
+
+    def __init__(self, matches: Matches | None, budget: MemoryBudget) -> None:
+        self.matches = matches
+        self.test = None if matches is None else HeaderTest(matches, budget)
+        self.tracks: dict[Cursor, Track] = {}
+        self.pending: PendingList | None = None  # direct references, while there are consumers
+        self.version = -1  # of the area, when the watermark was found
+        self.top = NOTHING  # the highest priority that may be on disk
+        self.firsts: dict[Cursor, int] = {}  # where its first may be, by cursor
+        self.numbered: dict[
+            Cursor, tuple[int, int]
+        ] = {}  # such a position and its message's number, where known
+
+    def forget_answers(self) -> None:
+        """Return the memory of remembered answers before the list is dropped."""
+        if self.test is not None:
+            self.test.forget()
+
+    def track(self, cursor: Cursor) -> Track:
+        """How far it has got in the pages of one address."""
+        track = self.tracks.get(cursor)
+        if track is None:
+            track = self.tracks[cursor] = Track(cursor, self.test)
+        return track
+
+    def find_watermark(self, cursors: list[Cursor], version: int) -> None:
+        """Look for the first message on disk that may be wanted, where something has changed since the last time."""
+        if version == self.version:
+            return
+        self.version = version
+        self.top, self.firsts = NOTHING, {}
+        for cursor in cursors:
+            track = self.track(cursor)
+            for level in LEVELS:
+                if level < self.top:
+                    break
+                found = track.next(level)
+                if found is not None:
+                    if level > self.top:
+                        self.top, self.firsts = level, {}
+                    self.firsts[cursor] = key_of(*found[0])
+                    break
+
+    def below_watermark(self, ref: Reference, cursor: Cursor | None) -> bool:
+        """Whether a message in memory comes before all that is on disk. ``cursor`` is that of its own address."""
+        message = ref.message
+        level = message.traits.priority
+        if level != self.top:
+            return level > self.top
+        first = None if cursor is None or ref.sequence <= 0 else self.firsts.get(cursor)
+        if first is None:
+            return True
+        if ref.position is not None:
+            return key_of(*ref.position) < first
+        if not was_straight(ref):
+            return True
+        assert cursor is not None
+        key, number = self.numbered.get(cursor, (-1, 0))
+        return key == first and message.number < number
+
+    def learn(self, cursor: Cursor, key: int, number: int) -> bool:
+        """The message number of a position; whether that is new, and what is in memory must be compared with it."""
+        head = None if self.pending is None else self.pending.head()
+        if head is None or not was_straight(head) or self.numbered.get(cursor, (-1, 0))[0] == key:
+            return False
+        self.numbered[cursor] = key, number
+        return True
+
+    def next(self, numbered: dict[Cursor, int]) -> tuple[Track, Position, bool] | None:
+        """The first message on disk that may be wanted: where it is, and whether it is known to match.
+
+        With several addresses at one priority the smallest message number decides; ``numbered`` has those known.
+        """
+        if not self.firsts:
+            return None
+        cursor = min(self.firsts, key=lambda one: numbered.get(one, -1))
+        track = self.track(cursor)
+        found = track.next(self.top)
+        return None if found is None else (track, *found)
+
+    def on_returned(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+        """A message is on disk only again, perhaps where this list had been already."""
+        track, level, key = self.track(cursor), message.traits.priority, key_of(page, index)
+        if track.before_scan(level, key) and (self.matches is None or self.matches(message)):
+            track.refer(level, key)
+
+    @property
+    def references(self) -> int:
+        """Cache references."""
+        return sum(map(len, self.tracks.values()))
+
+
+by_first = attrgetter("first")
+
+
+class PendingCache:
+    """Blocks by page and index. One block of a page is read at a time; who asks meanwhile waits for that one first.
+
+    ``free_memory`` is asked to free bytes for a block that comes; ``lost`` is told of pages that had something
+    unreadable.
+    """
+
+    def __init__(
+        self, budget: MemoryBudget, free_memory: Callable[[int], bool], lost: Callable[[Pages], None]
+    ) -> None:
+        self.blocks_read = 0
+        self._budget = budget
+        self._free_memory = free_memory
+        self._lost = lost
+        self._used: OrderedDict[Block, Pages] = OrderedDict()  # the least recently used first
+        self._of_page: dict[Page, list[Block]] = {}  # ascending
+        self._of_address: dict[Pages, int] = {}  # bytes
+        self._asking: dict[Page, list[tuple[int, Done]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def get(self, page: Page, index: int) -> Block | None:
+        """The block with a position, if it is here."""
+        blocks = self._of_page.get(page)
+        if blocks is None:
+            return None
+        at = bisect_right(blocks, index, key=by_first) - 1
+        if at < 0 or blocks[at].stop <= index:
+            return None
+        self._used.move_to_end(blocks[at])
+        return blocks[at]
+
+    def fetch(self, pages: Pages, page: Page, index: int, done: Done) -> None:
+        """Have a block read. ``done`` is called later, with None for what is unreadable."""
+        asking = self._asking.get(page)
+        if asking is not None:
+            asking.append((index, done))
+            return
+        self._asking[page] = [(index, done)]
+        self._read(pages, page, index)
+
+    def is_reading(self, page: Page) -> bool:
+        """Whether something of a page is on its way."""
+        return page in self._asking
+
+    def _read(self, pages: Pages, page: Page, index: int) -> None:
+        self.blocks_read += 1
+        pages.fetch(page, index, lambda block: self._on_block(pages, page, index, block))
+
+    def _on_block(self, pages: Pages, page: Page, index: int, block: Block | None) -> None:
+        asking = self._asking.pop(page)
+        if block is None:
+            self._lost(pages)
+        else:
+            self._insert(pages, block)
+        for at, done in asking:
+            if at == index or (block is not None and block.first <= at < block.stop):
+                done(block)
+            elif (other := self.get(page, at)) is not None:
+                done(other)
+            else:
+                self.fetch(pages, page, at, done)
+
+    def _insert(self, pages: Pages, block: Block) -> None:
+        settings = pages.address.settings
+        limit = settings.page_max_cache_size * settings.page_size_bytes
+        if as_address(pages.address).pages is not pages:
+            return  # it was left while the block was read
+        if block.size > limit or not self._free_memory(block.size):
+            return
+        while self._of_address.get(pages, 0) + block.size > limit:
+            self._evict(next(other for other, whose in self._used.items() if whose is pages))
+        blocks = self._of_page.setdefault(block.page, [])
+        for other in [other for other in blocks if block.first <= other.first < block.stop]:
+            self._evict(other)  # of the page's end, which has grown since
+        insort(self._of_page.setdefault(block.page, []), block, key=by_first)
+        self._used[block] = pages
+        self._of_address[pages] = self._of_address.get(pages, 0) + block.size
+        self._budget.blocks += block.size
+
+    def _evict(self, block: Block) -> None:
+        pages = self._used.pop(block)
+        blocks = self._of_page[block.page]
+        blocks.remove(block)
+        if not blocks:
+            del self._of_page[block.page]
+        self._of_address[pages] -= block.size
+        self._budget.blocks -= block.size
+
+    def shrink(self, size: int) -> None:
+        """Give up blocks of together ``size`` bytes or more."""
+        end = self._budget.blocks - size
+        while self._used and self._budget.blocks > end:
+            self._evict(next(iter(self._used)))
+
+    def forget(self, pages: Pages) -> None:
+        """An address pages no more."""
+        for block in [block for block, whose in self._used.items() if whose is pages]:
+            self._evict(block)
+        self._of_address.pop(pages, None)
 
 
 #: Messages that a list has in memory at most.
@@ -85,7 +632,10 @@ class DeliveredRun:
         first, stop = self.first, self.stop
         if first < stop:
             self.first = stop
-            self._area.acknowledged(self._cursor, self._page, first, stop, self.durable)
+            self._cursor.acknowledge(self._page, first, stop, self.durable)
+            self._area.version += 1
+            if not self._cursor.remaining:
+                leave_if_empty(self._cursor.pages.address)
 
 
 #: Milliseconds between two checks, each of which visits all queues.
@@ -95,7 +645,7 @@ CHECK_INTERVAL = 1000
 class ActiveQueues:
     """Number of queues that keep up: messages arrived between two checks, and none is on disk."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Services) -> None:
         self._checked_at = 0
         self._count = 0
         self._broker = broker
@@ -139,11 +689,6 @@ class Work(Protocol):
         """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
 
 
-def no_work() -> int:
-    """No queue keeps up."""
-    return 0
-
-
 class Loader:
     """A line of work; each gets its turn.
 
@@ -155,7 +700,7 @@ class Loader:
     def __init__(
         self,
         clock: Clock,
-        others: Callable[[], int] = no_work,
+        others: Callable[[], int],
         now: Seconds = time.perf_counter,
     ) -> None:
         self._called = False
@@ -283,6 +828,7 @@ class PageTimes:
         self._soonest: dict[Page, int] = {}
         self._times_of_page: dict[Page, TimesOfPage] = {}
         self._batches: dict[TargetArea, DueBatch] = {}  # what falls due in this sweep
+        self._due: dict[TargetArea, tuple[Cursor, array[int]]] = {}  # found, and not handed over
 
     def paged(self, position: Position, expires: int, due: int) -> None:
         """A message with an expiry or a due time is in a page."""
@@ -336,16 +882,16 @@ class PageTimes:
         """See `Work.work`: what is over expires, what is due falls due; both in the order of their times."""
         if not self._sweep:
             self._sweep, self._batches = self._clock.now, {}
-        due: Due = {}
         unfinished = True
         while unfinished and in_time() and not self._stopped and not self._fetching:
-            unfinished = self._sweep_on(in_time, due)
+            unfinished = self._sweep_on(in_time)
+        due, self._due = self._due, {}
         for area, (cursor, keys) in due.items():
             if not area.closed:
                 batch = self._batches.get(area)
                 if batch is None:
                     batch = self._batches[area] = area.queue.due_batch()
-                area.due_on_disk.add(cursor, keys, batch)
+                area.due_on_disk.append(DueMessages(cursor, keys, batch))
                 self._areas.loader.request(area)
         if self._stopped or self._fetching:
             return
@@ -357,7 +903,7 @@ class PageTimes:
             soonest, now = min(self._soonest.values()), self._clock.now
             self._arm(soonest if soonest > now else now + PAUSE)
 
-    def _sweep_on(self, in_time: InTime, due: Due) -> bool:
+    def _sweep_on(self, in_time: InTime) -> bool:
         """Deal with the page whose time is first, while it is; False when no time up to that of the sweep is left."""
         soonest = self._soonest
         page = min(soonest, key=lambda one: (soonest[one], one.number), default=None)
@@ -368,7 +914,7 @@ class PageTimes:
             return True
         others = [when for one, when in soonest.items() if one is not page]
         until = min(self._sweep, min(others, default=self._sweep))
-        while soonest.get(page, until + 1) <= until and self._step(page, due) and in_time():
+        while soonest.get(page, until + 1) <= until and self._step(page) and in_time():
             if soonest.get(page) == until:
                 break  # the page with the smaller number comes first
         return True
@@ -377,7 +923,7 @@ class PageTimes:
         self._soonest.pop(page, None)
         self._times_of_page.pop(page, None)
 
-    def _step(self, page: Page, due: Due) -> bool:
+    def _step(self, page: Page) -> bool:
         """Read on in a page whose times are not known, or deal with one position; False while a block is read."""
         times = self._times_of_page.get(page)
         if times is None or (times.whole and not times.pending_times):
@@ -390,7 +936,7 @@ class PageTimes:
                 return False
             index = times.index
             times.at += 1
-            self._handle_due(page, index, block, due)
+            self._handle_due(page, index, block)
         self._complete_page(page, times)
         return True
 
@@ -421,7 +967,7 @@ class PageTimes:
             self._complete_page(page, times)
         return True
 
-    def _handle_due(self, page: Page, index: int, block: Block, due: Due) -> None:
+    def _handle_due(self, page: Page, index: int, block: Block) -> None:
         expires = block.expires(index)
         for queue, cursor in list(self._pages.cursors.items()):
             area: TargetArea | None = as_queue(queue).paged  # type: ignore[assignment]
@@ -429,9 +975,9 @@ class PageTimes:
             if area is None or not on_disk(state):
                 continue
             if expires and expires <= self._sweep:
-                area.expire(cursor, page, index, block.message(index))
+                area.queue.expire(area.load_reference(cursor, (page, index), block.message(index)))
             elif state == TIMED and cursor.due(block, index) <= self._sweep:
-                due.setdefault(area, (cursor, array("Q")))[1].append(key_of(page, index))
+                self._due.setdefault(area, (cursor, array("Q")))[1].append(key_of(page, index))
 
     def _block(self, page: Page, index: int) -> Block | None:
         block = self._last_blocks
@@ -454,42 +1000,12 @@ class PageTimes:
 
 @dataclass
 class DueMessages:
-    """Positions of messages that fell due, in the order of their times; more of the same batch may follow."""
+    """Positions on disk that fell due, in the order of their times; more of the same batch may follow."""
 
     cursor: Cursor
     keys: array[int]
     batch: DueBatch
     at: int = 0
-
-
-class DueOnDisk:
-    """What was found, in the order it fell due."""
-
-    def __init__(self) -> None:
-        self._found: deque[DueMessages] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def add(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
-        """The time of some has come."""
-        self._found.append(DueMessages(cursor, keys, batch))
-
-    def next(self) -> tuple[Cursor, Position, DueBatch] | None:
-        """The first that still waits for its time, and with what it fell due."""
-        while self._found:
-            found = self._found[0]
-            while found.at < len(found.keys):
-                position = position_of(found.cursor, found.keys[found.at])
-                if position is not None and state_at(found.cursor, *position) == TIMED:
-                    return found.cursor, position, found.batch
-                found.at += 1
-            self._found.popleft()
-        return None
-
-    def forget(self, cursor: Cursor) -> None:
-        """An address pages no more."""
-        self._found = deque(found for found in self._found if found.cursor is not cursor)
 
 
 log = logging.getLogger(__name__)
@@ -524,7 +1040,7 @@ class PageCredit:
         self.freed = False  # somebody who was refused more may have some now
         self._queue = queue
         self._free_memory = free_memory
-        self._of: dict[Consumer, ConsumerCredit] = {}
+        self.shares: defaultdict[Consumer, ConsumerCredit] = defaultdict(ConsumerCredit)
         self._out: dict[Reference, ConsumerCredit] = {}
 
     def __len__(self) -> int:
@@ -532,9 +1048,7 @@ class PageCredit:
 
     def on_delivered(self, ref: Reference, consumer: Consumer) -> None:
         """A message was handed over."""
-        share = self._of.get(consumer)
-        if share is None:
-            share = self._of[consumer] = ConsumerCredit()
+        share = self.shares[consumer]
         size = ref.message.size
         share.messages += 1
         share.size += size
@@ -555,7 +1069,7 @@ class PageCredit:
 
     def exhausted(self, consumer: Consumer) -> bool:
         """Whether a consumer must settle something first."""
-        share = self._of.get(consumer)
+        share = self.shares.get(consumer)
         if share is None or not share.messages:
             return False
         settings = self._queue.address.settings
@@ -582,46 +1096,9 @@ class PageCredit:
                 extra={"queue": self._queue.name, "address": self._queue.address.name},
             )
 
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """A consumer has left; its unsettled messages are requeued later."""
-        self._of.pop(consumer, None)
-
 
 #: Messages of groups in the backlog of one owner; further ones are spilled.
 HELD = 100
-
-
-class SpilledMessages:
-    """Positions of one priority in the pages of one address, ascending, each once, with their messages' numbers."""
-
-    def __init__(self) -> None:
-        self._keys = array("Q")
-        self._numbers = array("Q")
-        self._start = 0
-
-    def add(self, key: int, number: int) -> None:
-        """Add a position; nothing happens where it is known."""
-        at = bisect_left(self._keys, key, self._start)
-        if at == len(self._keys) or self._keys[at] != key:
-            self._keys.insert(at, key)
-            self._numbers.insert(at, number)
-
-    def first(self, cursor: Cursor) -> tuple[int, Position] | None:
-        """Number and position of the first message; those that are no longer on disk only are forgotten."""
-        while self._start < len(self._keys):
-            position = waiting_at(cursor, self._keys[self._start])
-            if position is not None:
-                return self._numbers[self._start], position
-            self._start += 1
-            if self._start > SLACK and self._start * 2 > len(self._keys):
-                del self._keys[: self._start], self._numbers[: self._start]
-                self._start = 0
-        return None
-
-    def waiting(self, cursor: Cursor) -> list[Position]:
-        """The positions that are on disk only."""
-        found = [waiting_at(cursor, key) for key in self._keys[self._start :]]
-        return [position for position in found if position is not None]
 
 
 class GroupSpill:
@@ -642,7 +1119,7 @@ class GroupSpill:
         """Park a message."""
         assert ref.position is not None
         kinds = self._of.setdefault(owner, defaultdict(SpilledMessages))
-        kinds[ref.message.traits.priority, cursor].add(key_of(*ref.position), ref.message.number)
+        kinds[ref.message.traits.priority, cursor].add_message(key_of(*ref.position), ref.message.number)
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
         """The first message that is parked for a consumer: its place in the queue's order, cursor and position."""
@@ -650,9 +1127,9 @@ class GroupSpill:
         for (level, cursor), parked in self._of.get(owner, {}).items():
             if first is not None and -level > first[0][0]:
                 continue
-            found = parked.first(cursor)
-            if found is not None and (first is None or (-level, found[0]) < first[0]):
-                first = (-level, found[0]), cursor, found[1]
+            position = parked.first(cursor)
+            if position is not None and (first is None or (-level, parked.number) < first[0]):
+                first = (-level, parked.number), cursor, position
         if first is None:
             self._of.pop(owner, None)
         return first
@@ -679,6 +1156,9 @@ class GroupSpill:
                 del self._of[owner]
 
 
+#: Who requests the blocks of what fell due: see `TargetArea._block`.
+DUE = "due"
+
 #: Selectors without consumers whose matches a queue remembers, so that a returning consumer needs no second scan.
 REMEMBERED_SELECTORS = 16
 
@@ -704,11 +1184,14 @@ class TargetArea:
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
         self.page_credit = PageCredit(queue, areas.free_memory)
         self.group_spill = GroupSpill()
-        self.due_on_disk = DueOnDisk()
+        self.due_on_disk: deque[DueMessages] = deque()  # in the order it fell due
         self._by_address: dict[AddressBase, Cursor] = {}
         self._oldest: tuple[int, int] | None = None  # key and timestamp of what was on disk first
         self._reading_oldest = False
         self._returned = False  # something came back since the last demand
+        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
+        self._fetching: set[object] = set()
+        self._turn = 0  # index of the list that is filled next
 
     # ---- cursors
 
@@ -726,7 +1209,7 @@ class TargetArea:
         for one in (self.unfiltered, *self.lists.values()):
             one.tracks.pop(cursor, None)
         self.group_spill.forget(cursor)
-        self.due_on_disk.forget(cursor)
+        self.due_on_disk = deque(found for found in self.due_on_disk if found.cursor is not cursor)
         self.version += 1
         if not self.cursors:
             self._end()
@@ -835,29 +1318,23 @@ class TargetArea:
         if self.queue.ready:
             self.demand()
 
-    def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
-        counts = cursor.take(page, index)
+    def load_reference(self, cursor: Cursor, position: Position, message: Message) -> Reference:
+        counts = cursor.take(*position)
         self.version += 1
         self.messages += 1
         self.size += message.size
-        return self.queue.load(message, (page, index), counts)
+        return self.queue.load(message, position, counts)
 
-    def load(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference | None:
+    def load(self, cursor: Cursor, position: Position, message: Message) -> Reference | None:
         """Load a message; None if it has expired."""
-        ref = self.load_reference(cursor, page, index, message)
-        if not message.expires:
-            ref.state = PENDING
-            return ref
-        if is_expired(message, self.queue.broker.clock.now):
+        ref = self.load_reference(cursor, position, message)
+        if message.expires and is_expired(message, self.queue.broker.clock.now):
             self.queue.expire(ref)
             return None
         ref.state = PENDING
-        self.queue.broker.expiry.watch(ref)
+        if message.expires:
+            self.queue.broker.expiry.watch(ref)
         return ref
-
-    def expire(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
-        """Expire a message on disk."""
-        self.queue.expire(self.load_reference(cursor, page, index, message))
 
     def evict(self, position: Position) -> None:
         """Evict the message at a position, unread unless a policy is notified of evictions."""
@@ -891,8 +1368,8 @@ class TargetArea:
         self.version += 1
         cursor.settle_waiting(*position, Reason.REPLACED)
 
-    def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
-        ref = self.load_reference(cursor, page, index, message)
+    def deliver_now(self, cursor: Cursor, position: Position, message: Message) -> None:
+        ref = self.load_reference(cursor, position, message)
         self.queue.broker.expiry.watch(ref)
         self.queue.on_due([ref], self.queue.due_batch())
 
@@ -955,13 +1432,6 @@ class TargetArea:
             leave_if_empty(cursor.pages.address)
         self._continue()
 
-    def acknowledged(self, cursor: Cursor, page: Page, first: int, stop: int, durable: bool) -> None:
-        """Positions that no reference was made of were delivered and acknowledged."""
-        cursor.acknowledge(page, first, stop, durable)
-        self.version += 1
-        if not cursor.remaining:
-            leave_if_empty(cursor.pages.address)
-
     def _subtract(self, ref: Reference) -> None:
         self.messages -= 1
         self.size -= ref.message.size
@@ -1005,7 +1475,8 @@ class TargetArea:
         self.demand()
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
-        self.page_credit.remove_consumer(consumer)
+        self.page_credit.shares.pop(consumer, None)  # its unsettled messages are requeued later
+        self._last_blocks.pop(consumer, None)
         key, targets = consumer.matches_key, self.queue.dispatcher.selector_lists
         if key in self.lists:
             self.lists.move_to_end(key)
@@ -1013,16 +1484,6 @@ class TargetArea:
             self.lists.pop(other).forget_answers()
 
     # ---- reading
-
-    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        raise AssertionError("a derived class has it")
-
-    def demand(self) -> None:
-        raise AssertionError("a derived class has it")
-
-    def work(self, in_time: InTime) -> None:
-        """See `Work.work`."""
-        raise AssertionError("a derived class has it")
 
     def block(self, page: Page, index: int) -> Block | None:
         return self.areas.cache.get(page, index)
@@ -1064,16 +1525,6 @@ class TargetArea:
         else:
             call(block)
 
-
-class PrefetchingArea(TargetArea):
-    """Fills the lists of one queue."""
-
-    def __init__(self, queue: Queue, areas: TargetAreas) -> None:
-        super().__init__(queue, areas)
-        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
-        self._fetching: set[object] = set()
-        self._turn = 0  # index of the list that is filled next
-
     # ---- messages that were just paged
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
@@ -1091,16 +1542,17 @@ class PrefetchingArea(TargetArea):
     def _keep_in_memory(self, cursor: Cursor, message: Message, position: Position) -> None:
         """Keep the message in memory where nothing on disk precedes it and memory allows."""
         level = message.traits.priority
-        if cursor.levels[level] == 1 and not self.due_on_disk and self._is_first(cursor, level):
-            if self._may_serve_from_memory(message):
+        if cursor.levels[level] == 1 and not self.due_on_disk:
+            first = all(other is cursor or not other.levels[level] for other in self.cursors)
+            if first and self._may_serve_from_memory(message):
                 self._serve_from_memory(cursor, position, message)
                 return
         if not self.lists or not self.active:
             return
         for one in self.ready_lists():
-            if one.matches is None or not self._caught_up(one, cursor, level, position):
-                continue
             track = one.track(cursor)
+            if one.matches is None or track.next(level) != (position, False):
+                continue
             track.skip(level, *position)
             if not one.matches(message):
                 continue
@@ -1109,17 +1561,9 @@ class PrefetchingArea(TargetArea):
                 return
             track.refer(level, key_of(*position))
 
-    def _is_first(self, cursor: Cursor, level: int) -> bool:
-        return all(other is cursor or not other.levels[level] for other in self.cursors)
-
-    @staticmethod
-    def _caught_up(one: TargetList, cursor: Cursor, level: int, position: Position) -> bool:
-        found = one.track(cursor).next(level)
-        return found is not None and not found[1] and found[0] == position
-
     def _serve_from_memory(self, cursor: Cursor, position: Position, message: Message) -> None:
         queue = self.queue
-        ref = self.load(cursor, *position, message)
+        ref = self.load(cursor, position, message)
         if ref is not None:
             queue.dispatcher.enlist(ref)
             if queue.ready:
@@ -1188,7 +1632,7 @@ class PrefetchingArea(TargetArea):
 
     def _needed(self) -> bool:
         """Whether there is anything to load now."""
-        due = bool(self.due_on_disk) and self.due_on_disk not in self._fetching
+        due = bool(self.due_on_disk) and DUE not in self._fetching
         if not self.active:
             if self.ready_messages:
                 self.areas.idle(self)
@@ -1329,7 +1773,7 @@ class PrefetchingArea(TargetArea):
                 message = block.message(at)
                 if message.traits.group is not None:
                     break
-                ref = self.load(cursor, page, at, message)
+                ref = self.load(cursor, (page, at), message)
                 passed += 1
                 if ref is not None:
                     queue.deliver(ref, consumer)
@@ -1349,7 +1793,7 @@ class PrefetchingArea(TargetArea):
         taken = 0
         for at, state in enumerate(states, index):
             if state == wanted:
-                ref = self.load(track.cursor, page, at, block.message(at))
+                ref = self.load(track.cursor, (page, at), block.message(at))
                 taken += 1
                 if self.closed:
                     break
@@ -1357,21 +1801,33 @@ class PrefetchingArea(TargetArea):
                     queue.dispatcher.enlist(ref)
         return taken
 
+    def _next_due(self) -> tuple[Cursor, Position, DueBatch] | None:
+        """The first that still waits for its time, and with what it fell due."""
+        while self.due_on_disk:
+            found = self.due_on_disk[0]
+            while found.at < len(found.keys):
+                position = position_of(found.cursor, found.keys[found.at])
+                if position is not None and state_at(found.cursor, *position) == TIMED:
+                    return found.cursor, position, found.batch
+                found.at += 1
+            self.due_on_disk.popleft()
+        return None
+
     def _load_due(self, in_time: InTime) -> None:
         """Move scheduled messages that fall due to the head, in order.
 
         Those that memory has no space for stay in their pages, as ordinary messages.
         """
         queue = self.queue
-        while not self.closed and self.due_on_disk not in self._fetching:
-            found = self.due_on_disk.next()
+        while not self.closed and DUE not in self._fetching:
+            found = self._next_due()
             if found is None:
                 return
             cursor, (page, index), due = found
-            block = self._block(self.due_on_disk, cursor, page, index)
+            block = self._block(DUE, cursor, page, index)
             if block is None:
                 return
-            ref = self.load_reference(cursor, page, index, block.message(index))
+            ref = self.load_reference(cursor, (page, index), block.message(index))
             queue.broker.expiry.watch(ref)
             # a ring decides about each, and finds those of the same batch in memory only
             if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
@@ -1392,7 +1848,7 @@ class PrefetchingArea(TargetArea):
             block = self._block(consumer, cursor, page, index)
             if block is None:
                 return
-            ref = self.load(cursor, page, index, block.message(index))
+            ref = self.load(cursor, (page, index), block.message(index))
             if ref is not None:
                 queue.dispatcher.enlist_for_group(ref, consumer)
 
@@ -1429,13 +1885,15 @@ class PrefetchingArea(TargetArea):
 
     def _read_ahead(self, cursor: Cursor, block: Block) -> None:
         """Read the next block while this one is processed."""
-        page = block.page
-        if block.stop < page.count and self.block(page, block.stop) is None and self.areas.has_spare_memory:
-            self.areas.read_ahead(cursor.pages, page, block.stop)
-
-    def on_consumer_removed(self, consumer: Consumer) -> None:
-        super().on_consumer_removed(consumer)
-        self._last_blocks.pop(consumer, None)
+        page, stop, areas = block.page, block.stop, self.areas
+        spare = areas.budget.used * 2 <= areas.budget.limit
+        if (
+            stop < page.count
+            and self.block(page, stop) is None
+            and spare
+            and not areas.cache.is_reading(page)
+        ):
+            areas.cache.fetch(cursor.pages, page, stop, lambda came: None)
 
 
 #: Messages evicted unread before the index is searched for their keys, at least.
@@ -1445,39 +1903,67 @@ MOST_EVICTED = 1000
 BATCH = 32
 
 
-class LastValueArea(PrefetchingArea):
+class LastValueArea(TargetArea):
     """See `LastValueQueue`."""
 
     def __init__(self, queue: LastValueQueue, areas: TargetAreas) -> None:
         super().__init__(queue, areas)
         self._evicted = 0  # whose keys may still be in the index
-        self._rebuild: IndexRebuild | None = None
+        self._rebuild: Iterator[bool] | None = None
+        self._rebuild_begun = 0
+        self._unread: list[Cursor] = []  # what the rebuild reads
         self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:
         """Pages were found at the start: deliver nothing until all messages in them are in the index."""
+        self._unread.append(cursor)
         if self._rebuild is None:
-            self._rebuild = IndexRebuild(self)
+            self._rebuild = self._read_all()
+            self._rebuild_begun = self.queue.broker.clock.steady.now
             self.queue.dispatcher.suspend()
-            self.areas.loader.request(self._rebuild)
-        self._rebuild.add(cursor)
+            self.areas.loader.request(self)
 
-    def rebuilt(self) -> None:
-        """The index is complete."""
+    def _end_rebuild(self) -> None:
+        """The index is complete, or the pages are empty, or the queue is deleted."""
         if self._rebuild is not None:
             self._rebuild = None
+            self._unread = []
+            self._last_blocks.clear()
             self.queue.dispatcher.resume()
             self.demand()
+
+    def _read_all(self) -> Iterator[bool]:
+        """Add what waits in the pages to the index; yields whether a block has to be read first."""
+        queue = self.last_values
+        # with one address the order of positions is that of the messages
+        numbers: dict[int, int] | None = {} if len(self._unread) > 1 else None
+        last: Block | None = None
+        done = 0
+        for cursor in self._unread:
+            for page in list(cursor.pages.in_order()):
+                for index in cursor.waiting_of(page):
+                    while cursor.is_waiting(page, index):
+                        block = self._block(cursor, cursor, page, index)
+                        if block is not None:
+                            if block is not last:
+                                last = block
+                                self._read_ahead(cursor, block)
+                            queue.find_on_disk(cursor, page, index, block.message(index), numbers)
+                            break
+                        yield True
+                    done += 1
+                    if done % BATCH == 0:
+                        yield False
 
     # ---- messages enter, and leave unread
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        self.last_values.become_last_on_disk(cursor.pages, message, position)
+        self.last_values.become_last(message, self.last_values.encode(cursor.pages, position))
         super().on_paged(cursor, message, position)
 
     def unload(self, ref: Reference) -> None:
         # what fell due and finds no memory goes back as a pending message
-        if self.last_values.is_last(ref) or self.last_values.fall_due(ref):
+        if self.last_values.fall_due(ref):
             super().unload(ref)
 
     def evict(self, position: Position) -> None:
@@ -1506,92 +1992,28 @@ class LastValueArea(PrefetchingArea):
     def work(self, in_time: InTime) -> None:
         if self._rebuild is None:
             super().work(in_time)
-
-    def _end(self) -> None:
-        super()._end()
-        if self._rebuild is not None:
-            self._rebuild.stop()
-
-
-class IndexRebuild:
-    """Reads what waits in the pages of a queue, in slices (`Work`)."""
-
-    def __init__(self, area: LastValueArea) -> None:
-        self._steps: Iterator[None] | None = None
-        self._block: Block | None = None
-        self._reading = False
-        self._stopped = False
-        self.requested = False
-        self._area = area
-        self._cursors: list[Cursor] = []
-        self._begun = area.queue.broker.clock.steady.now
-
-    def add(self, cursor: Cursor) -> None:
-        """One more address has pages with messages of the queue."""
-        self._cursors.append(cursor)
-
-    def stop(self) -> None:
-        """The pages are empty, or the queue is deleted."""
-        self._stopped = True
-        self._area.rebuilt()
-
-    def work(self, in_time: InTime) -> None:
-        """Read on, until time is up or a block has to be read from disk."""
-        if self._steps is None:
-            self._steps = self._read_all()
-        for _ in self._steps:
-            if self._stopped or self._reading:
+            return
+        for reads in self._rebuild:
+            if self.closed or reads:
                 return
             if not in_time():
-                self._area.areas.loader.request(self)
+                self.areas.loader.request(self)
                 return
-        if self._stopped:
+        if self.closed:
             return
-        queue = self._area.last_values
+        queue = self.last_values
         log.info(
             "last-value queue %s: index of %d keys rebuilt from pages in %d ms",
             queue.name,
             queue.keys,
-            queue.broker.clock.steady.now - self._begun,
+            queue.broker.clock.steady.now - self._rebuild_begun,
             extra={"queue": queue.name, "address": queue.address.name},
         )
-        self._area.rebuilt()
+        self._end_rebuild()
 
-    def _read_all(self) -> Iterator[None]:
-        queue = self._area.last_values
-        # with one address the order of positions is that of the messages
-        numbers: dict[int, int] | None = {} if len(self._cursors) > 1 else None
-        done = 0
-        for cursor in self._cursors:
-            for page in list(cursor.pages.in_order()):
-                for index in cursor.waiting_of(page):
-                    block = self._block
-                    if block is None or block.page is not page or not block.first <= index < block.stop:
-                        self._read(cursor, page, index)
-                        while self._reading:
-                            yield
-                        block = self._block
-                    if block is not None and cursor.is_waiting(page, index):
-                        queue.find_on_disk(cursor, page, index, block.message(index), numbers)
-                    done += 1
-                    if done % BATCH == 0:
-                        yield
-
-    def _read(self, cursor: Cursor, page: Page, index: int) -> None:
-        area = self._area
-        self._block = area.block(page, index)
-        if self._block is None:
-            self._reading = True
-            area.fetch(cursor, page, index, self._on_block)
-            return
-        following = self._block.stop
-        if following < page.count and area.block(page, following) is None and area.areas.has_spare_memory:
-            area.areas.read_ahead(cursor.pages, page, following)
-
-    def _on_block(self, block: Block | None) -> None:
-        self._block, self._reading = block, False
-        if not self._stopped:
-            self._area.areas.loader.request(self)
+    def _end(self) -> None:
+        super()._end()
+        self._end_rebuild()
 
 
 #: Fraction of the budget (one part in so many) that is freed beyond what is needed.
@@ -1612,37 +2034,29 @@ class HeadCache:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._areas: OrderedDict[TargetArea, None] = OrderedDict()
-
-    def add(self, area: TargetArea) -> None:
-        """Nobody takes messages from an area."""
-        self._areas[area] = None
-
-    def forget(self, area: TargetArea) -> None:
-        """An area is closed."""
-        self._areas.pop(area, None)
+        self.areas: OrderedDict[TargetArea, None] = OrderedDict()
 
     def shrink(self, size: int) -> None:
         """Send messages of together ``size`` bytes back to disk, or as many as there are."""
         end = self._budget.messages - size
-        for area in list(self._areas):
+        for area in list(self.areas):
             if self._budget.messages <= end:
                 return
             if not area.active:
                 area.unload_until(lambda: self._budget.messages <= end)
             if self._budget.messages > end:
-                del self._areas[area]  # it comes again when it has something again
+                del self.areas[area]  # it comes again when it has something again
 
     @property
     def bytes(self) -> int:
         """Bytes of messages that could be given up."""
-        return sum(area.ready_size for area in self._areas if not area.active)
+        return sum(area.ready_size for area in self.areas if not area.active)
 
 
 class TargetAreas:
     """All target areas and what they share (`PagedQueues`). Gauges are plain attributes and properties."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Services) -> None:
         self._full_until = 0
         self._broker = broker
         self.budget = MemoryBudget(broker.configuration.dispatch_memory)
@@ -1657,9 +2071,7 @@ class TargetAreas:
     # ---- PagedQueues, for the broker
 
     def open(self, queue: Queue) -> TargetArea:
-        area = (
-            LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else PrefetchingArea(queue, self)
-        )
+        area = LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else TargetArea(queue, self)
         self.areas.add(area)
         queue.set_pages(area)
         return area
@@ -1703,11 +2115,11 @@ class TargetAreas:
     def forget(self, area: TargetArea) -> None:
         """An area is closed."""
         self.areas.discard(area)
-        self.head_cache.forget(area)
+        self.head_cache.areas.pop(area, None)
 
     def idle(self, area: TargetArea) -> None:
         """An area without consumers has messages in memory, which may be unloaded."""
-        self.head_cache.add(area)
+        self.head_cache.areas[area] = None
         if self.budget.used > self.budget.limit:
             self._full_until = 0
             self.free_memory(0)
@@ -1742,16 +2154,6 @@ class TargetAreas:
         """Whether a queue without consumers that has ``size`` bytes in memory may read more of its head."""
         budget = self.budget
         return budget.used <= budget.limit // AHEAD and size < budget.limit // ONE_IDLE
-
-    @property
-    def has_spare_memory(self) -> bool:
-        """Whether there is memory to read ahead into."""
-        return self.budget.used * 2 <= self.budget.limit
-
-    def read_ahead(self, pages: Pages, page: Page, index: int) -> None:
-        """Have a block in the pending cache before it is asked for."""
-        if not self.cache.is_reading(page):
-            self.cache.fetch(pages, page, index, lambda block: None)
 
     def _times_of(self, pages: Pages) -> PageTimes:
         times = self._times.get(pages)

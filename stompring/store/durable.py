@@ -74,7 +74,6 @@ class Durable:
         self.retention: Retention | None = None
         # straight to the parts, because the first ones are hot
         self.append = self.journal.append
-        self.append_scheduled = self.journal.append_scheduled
         self.settle = self.journal.settle
         self.returned = self.journal.returned
         self.postponed = self.journal.postponed

@@ -345,12 +345,6 @@ class Journal:
         else:
             self._append_again(ref)
 
-    def append_scheduled(self, ref: Reference) -> None:
-        """The same, with a due time."""
-        self.append(ref)
-        if ref.due > ref.message.timestamp:
-            self._changed(ref, Cause.SCHEDULED)
-
     def _append_again(self, ref: Reference) -> None:
         """A message that is written already entered another queue: it is written again, with all of them."""
         message = ref.message
@@ -433,7 +427,7 @@ class Journal:
         self._changed(ref, Cause.RETURNED)
 
     def postponed(self, ref: Reference) -> None:
-        """A recurring message waits for its next due time."""
+        """A message has come with a due time, or a recurring one waits for its next."""
         self._changed(ref, Cause.SCHEDULED)
 
     def _changed(self, ref: Reference, cause: Cause) -> None:

@@ -463,7 +463,7 @@ class Recovery:
         directory = self._broker.directory
         kind = RoutingType.ANYCAST if name == address.name else RoutingType.MULTICAST
         if directory.addresses.get(address.name) is not address:
-            directory.restore_address(address)
+            directory.add_address(address)
         address.routing_types |= {kind}
         settings = directory.settings.lookup(address.name)
         attributes = QueueAttributes.of(QueueConfiguration(name, address.name, kind), settings)
