@@ -456,17 +456,7 @@ def reload(call: Call) -> Json:
         "dryRun": dry,
         "warnings": outcome.warnings,
         "ignored": outcome.ignored,
-        "changes": [
-            {
-                "what": change.what,
-                "name": change.name,
-                "setting": change.setting,
-                "before": change.before,
-                "after": change.after,
-                "restart": change.restart,
-            }
-            for change in outcome.changes
-        ],
+        "changes": [change._asdict() for change in outcome.changes],
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
@@ -35,9 +35,10 @@ from stompring.security.access import AccessControl
 from stompring.security.accounts import Roles, UserFiles, Users
 from stompring.security.certificates import Identity
 from stompring.session.connect import Credentials, Login
-from stompring.session.outbox import Outgoing
+from stompring.session.outbox import GlobalConnectionLimit, Outgoing
 from stompring.session.session import Session
 from stompring.session.subscription import Subscription
+from stompring.settings.broker_xml import Reload
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.store.durable import Durable
 from stompring.store.pages import Paging
@@ -273,20 +274,12 @@ class TaskList:
             del self._tasks[number]
 
 
-class GlobalLimit(Protocol):
-    """The limit on open connections."""
-
-    limit: int
-
-
 class OpenConnections(Protocol):
     """The open sessions by connection id, and the number opened since the start."""
 
     open: dict[str, Session]
     total: int
-
-    @property
-    def global_limit(self) -> GlobalLimit: ...
+    global_limit: GlobalConnectionLimit
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Session]: ...
@@ -349,38 +342,6 @@ class Listeners(Protocol):
     def proxy_failures(self) -> Mapping[str, int]: ...
     def identities(self) -> Iterable[tuple[str, Identity]]:
         """The certificates, each with its acceptor."""
-
-
-class ChangedValue(Protocol):
-    """A value that differs; ``before`` and ``after`` are JSON values."""
-
-    @property
-    def what(self) -> str: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def setting(self) -> str: ...
-    @property
-    def before(self) -> object: ...
-    @property
-    def after(self) -> object: ...
-    @property
-    def restart(self) -> bool: ...
-
-
-class Reload(Protocol):
-    """The result of a reload, as texts."""
-
-    applied: list[str]
-    restart_required: list[str]
-    failed: list[str]
-    refused: str | None  # the error, if nothing was changed
-    warnings: list[str]
-    ignored: list[str]
-
-    @property
-    def changes(self) -> Sequence[ChangedValue]:
-        """The values that differ."""
 
 
 class HistoryOfBroker(Protocol):

@@ -25,7 +25,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -1311,3 +1311,29 @@ def _without_pages(entry: AddressSettingEntry) -> AddressSettingEntry:
     if entry.values.get("address_full_policy") is not FullPolicy.PAGE:
         return entry
     return replace(entry, values=MappingProxyType({**entry.values, "address_full_policy": FullPolicy.BLOCK}))
+
+
+class Change(NamedTuple):
+    """One value that differs. ``before`` and ``after`` are JSON values, None where nothing is set."""
+
+    what: str  # broker, address-setting, security-setting, broker-plugin, divert or queue
+    name: str | None  # the match or the name; None for the broker
+    setting: str  # as in broker.xml
+    before: object
+    after: object
+    restart: bool = False  # in effect after a restart only
+
+
+@dataclass(slots=True)
+class Reload:
+    """What came of reading broker.xml again, or would come of it: texts for people, in the file's words."""
+
+    applied: list[str] = field(default_factory=list)  # what is in force from now on
+    restart_required: list[str] = field(
+        default_factory=list
+    )  # what differs from the running broker and stays so
+    failed: list[str] = field(default_factory=list)  # what the broker could not change
+    refused: str | None = None  # why nothing at all was changed
+    changes: list[Change] = field(default_factory=list)  # the values that differ
+    warnings: list[str] = field(default_factory=list)  # about the file
+    ignored: list[str] = field(default_factory=list)  # settings of Artemis without effect here
