@@ -26,7 +26,6 @@ REFERENCE = 0.006
 EXPENSIVE: frozenset[str] = frozenset(
     {
         "tests/crash/test_kills.py",  # 4.8 s alone, 11 s beside other tests: brokers work until they are killed
-        "tests/store/test_crash_model.py",  # 5.9 s beside other tests
     }
 )
 

@@ -1,19 +1,30 @@
-"""``/api/v1/addresses``: list, create, change and delete addresses."""
+"""``/api/v1/addresses``, ``/api/v1/diverts`` and ``/api/v1/bridges``.
+
+``/api/v1/addresses``: list, create, change and delete addresses.
+
+``/api/v1/diverts``: the diverts of broker.xml and what they have copied.
+
+``/api/v1/bridges``: list, show, start, stop, pause and resume bridges.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from functools import partial
 
 from stompring.broker import address
 from stompring.broker.address import Address
+from stompring.broker.bridge import Bridge, BridgeState
 from stompring.broker.directory import check_not_internal
+from stompring.broker.publish import Divert
 from stompring.errors import Refused
 from stompring.settings.document import hidden
 from stompring.settings.match import is_internal
-from stompring.settings.model import RoutingType, camel_case
+from stompring.settings.model import AddressSettings, ComponentRoutingType, RoutingType, camel_case
 
 from .api import (
+    CONFLICT,
     FORCE,
     Answer,
     Body,
@@ -27,8 +38,10 @@ from .api import (
     choices,
     created,
     edit_address,
+    edit_broker,
     flag,
     listing,
+    named,
     read_fields,
     required,
     route,
@@ -37,30 +50,31 @@ from .api import (
     view_broker,
 )
 from .context import background_done
-from .counters import ADDRESS, fields_of
+from .counters import ADDRESS, BRIDGE, DIVERT, fields_of
 from .json_schema import (
     TEXT,
-    Component,
     Field,
     Fields,
+    JsonObject,
+    Schema,
     array,
     boolean,
     integer,
     object_of,
-    shown,
     string,
     structure,
+    timestamp,
 )
 from .sampler import ADDRESS_RATES, rate_fields
 
 ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
-ROUTING_TYPES = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
+ROUTING_TYPES: Schema = array(ROUTING_TYPE, "Routing types of the address.", uniqueItems=True)
 
 FIELDS: Fields[Address] = {
-    "name": Field("name", string("Name of the address.")),
-    "routingTypes": Field(lambda a: sorted(a.routing_types), ROUTING_TYPES),
-    "queueCount": Field(lambda a: len(a.queues), integer("Queues of the address.")),
-    "messageCount": Field("message_count", integer("Sum of messageCount of its queues.")),
+    "name": string("Name of the address.", "name"),
+    "routingTypes": Field(ROUTING_TYPES, lambda a: sorted(a.routing_types)),
+    "queueCount": integer("Queues of the address.", lambda a: len(a.queues)),
+    "messageCount": integer("Sum of messageCount of its queues.", "message_count"),
     **fields_of(ADDRESS),
     **rate_fields(
         ADDRESS_RATES,
@@ -76,25 +90,24 @@ FIELDS: Fields[Address] = {
             "dropped": "Messages dropped.",
         },
     ),
-    "policies": Field(
+    "policies": array(
+        TEXT,
+        "Address policies, in the order in which they are evaluated.",
         lambda a: a.broker.policies.names_for(a),
-        array(TEXT, "Address policies, in the order in which they are evaluated."),
     ),
-    "paused": Field("paused", boolean("Whether its queues are paused. New queues start paused meanwhile.")),
-    "autoCreated": Field("auto_created", boolean("Whether the address was created automatically.")),
-    "temporary": Field(
+    "paused": boolean("Whether its queues are paused. New queues start paused meanwhile.", "paused"),
+    "autoCreated": boolean("Whether the address was created automatically.", "auto_created"),
+    "temporary": boolean(
+        "Whether the address is a temporary topic, or has a queue that is deleted with its connection.",
         lambda a: a.temporary or any(queue.attributes.temporary for queue in a.queues.values()),
-        boolean(
-            "Whether the address is a temporary topic, or has a queue that is deleted with its connection."
-        ),
     ),
-    "configured": Field("configured", boolean("Whether broker.xml defines the address.")),
+    "configured": boolean("Whether broker.xml defines the address.", "configured"),
 }
 
 CHANGEABLE: dict[str, BodyField] = {
     "routingTypes": BodyField(
         "routing_types",
-        choices(RoutingType),
+        partial(choices, RoutingType),
         array(ROUTING_TYPE, "Routing types of the address.", minItems=1),
     ),
     "paused": BodyField("paused", flag, boolean("Pause or resume all queues of the address.")),
@@ -106,10 +119,18 @@ def address_of(call: Call) -> Address:
     return call.directory.address(call.names["name"])
 
 
-def detailed(address: Address) -> dict[str, Any]:
+def settings_shown(settings: AddressSettings) -> JsonObject:
+    """Address-settings with their names of broker.xml in camelCase."""
+    return {camel_case(name): hidden(value) for name, value in asdict(settings).items()}
+
+
+def detailed(address: Address) -> JsonObject:
     """All fields, the names of the address's queues, and the address-settings in force for it."""
-    settings = {camel_case(name): hidden(value) for name, value in asdict(address.settings).items()}
-    return {**view(address, FIELDS), "queues": list(address.queues), "settings": settings}
+    return {
+        **view(address, FIELDS),
+        "queues": list(address.queues),
+        "settings": settings_shown(address.settings),
+    }
 
 
 def set_paused(address: Address, paused: bool) -> None:
@@ -126,21 +147,18 @@ def set_paused(address: Address, paused: bool) -> None:
 
 
 SETTABLE = {name: field.schema for name, field in CHANGEABLE.items()}
-FORGOTTEN = structure({"forgotten": integer("Number of duplicate ids that were known.")})
 
 ADDRESS_SCHEMA = object_of("Address", FIELDS)
-ADDRESS_DETAIL = Component(
+ADDRESS_DETAIL = object_of(
     "AddressDetail",
-    structure(
-        {
-            **shown(FIELDS),
-            "queues": array(TEXT, "Names of its queues."),
-            "settings": {
-                "type": "object",
-                "description": "The address-settings in force, with their names of broker.xml in camelCase.",
-            },
-        }
-    ),
+    {
+        **FIELDS,
+        "queues": array(TEXT, "Names of its queues."),
+        "settings": {
+            "type": "object",
+            "description": "The address-settings in force, with their names of broker.xml in camelCase.",
+        },
+    },
 )
 
 
@@ -155,7 +173,7 @@ def list_addresses(call: Call) -> list[Address]:
     address_creation,
     Response("The new address.", ADDRESS_DETAIL, headers=("Location",), status=201),
     body=Body({"name": string("Name of the address.", minLength=1), **SETTABLE}, ("name",), "NewAddress"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def create_address(call: Call) -> Answer:
     """Create an address without queues."""
@@ -182,7 +200,7 @@ def show_address(call: Call) -> Json:
     edit_address,
     Response("The changed address.", ADDRESS_DETAIL),
     body=Body(SETTABLE, name="AddressChange"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def change_address(call: Call) -> Json:
     """Change the routing types of an address, pause or resume it."""
@@ -199,7 +217,7 @@ def change_address(call: Call) -> Json:
     address_deletion,
     Response("The address is deleted."),
     parameters=(FORCE,),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def delete_address(call: Call) -> Steps:
     """Delete an address.
@@ -220,8 +238,159 @@ def delete_address(call: Call) -> Steps:
 @route(
     "POST /api/v1/addresses/{name}/forget-duplicates",
     edit_address,
-    Response("The number of duplicate ids that were known.", FORGOTTEN),
+    Response(
+        "The number of duplicate ids that were known.",
+        structure({"forgotten": integer("Number of duplicate ids that were known.")}),
+    ),
 )
 def forget_duplicates(call: Call) -> Json:
     """Forget the duplicate ids of an address permanently."""
     return {"forgotten": address.forget_all(address_of(call))}
+
+
+HEADER = structure({"name": string("Name of the header."), "value": string("Its value.")})
+TRANSFORMER = structure(
+    {
+        "addHeaders": array(HEADER, "Headers that are set on the copies."),
+        "removeHeaders": array(TEXT, "Headers that the copies do not have."),
+        "policy": string("Broker-plugin that decides about the headers; null: none.", null=True),
+    }
+)
+
+
+def transformer(divert: Divert) -> JsonObject | None:
+    """The transformer as JSON, None without one."""
+    configured = divert.configuration.transformer
+    if configured is None:
+        return None
+    return {
+        "addHeaders": [{"name": one.key, "value": hidden(one.value)} for one in configured.add_headers],
+        "removeHeaders": list(configured.remove_headers),
+        "policy": None if configured.policy is None else configured.policy.name,
+    }
+
+
+DIVERT_FIELDS: Fields[Divert] = {
+    "name": string("Name of the divert.", "name"),
+    "routingName": string("routing-name of the divert.", lambda d: d.configuration.routing_name or d.name),
+    "address": string("Address whose messages it copies; may have wildcards.", "configuration.address"),
+    "forwardingAddresses": array(
+        TEXT, "Addresses that get the copies.", lambda d: list(d.configuration.forwarding_address)
+    ),
+    "filter": string("Selector of the messages; null: all.", "configuration.filter", null=True),
+    "exclusive": boolean("Whether its messages do not enter the queues of their address.", "exclusive"),
+    "routingType": Field(
+        {"enum": [str(kind) for kind in ComponentRoutingType], "description": "Routing type of the copies."},
+        "configuration.routing_type",
+    ),
+    **fields_of(DIVERT),
+    "transformer": Field(
+        {"anyOf": [TRANSFORMER, {"type": "null"}], "description": "Changes of headers; null: none."},
+        transformer,
+    ),
+}
+
+DIVERT_SCHEMA = object_of("Divert", DIVERT_FIELDS)
+
+
+STATE = {"enum": [str(state) for state in BridgeState]}
+
+BRIDGE_FIELDS: Fields[Bridge] = {
+    "name": string("Name of the bridge.", "name"),
+    "queue": string("Queue whose messages are forwarded.", "configuration.queue_name"),
+    "forwardingAddress": string(
+        "Destination at the remote broker; null: the address of each message.",
+        "configuration.forwarding_address",
+        null=True,
+    ),
+    "filter": string("Selector of what is forwarded.", "configuration.filter", null=True),
+    "state": Field(
+        {
+            **STATE,
+            "description": "CONNECTED as soon as one of its connections is. WAITING: for the next attempt to connect. "
+            "STOPPING: for confirmations. FAILED: the attempts are used up.",
+        },
+        lambda b: str(b.state),
+    ),
+    "paused": boolean("Whether no messages are taken from the queue.", "paused"),
+    "remote": string("Host and port of the remote broker in use, or tried last.", "remote", null=True),
+    "remoteServer": string("The server header of the remote broker, while connected.", "server", null=True),
+    "connectors": array(
+        TEXT,
+        "Host and port of each connector, in the order in which they are tried.",
+        lambda b: [each.remote for each in b.configuration.connectors],
+    ),
+    **fields_of(BRIDGE),
+    "lastError": string("The last fault.", "last_error", null=True),
+    "lastErrorTime": timestamp("Time of the last fault.", lambda b: b.last_error_time or None, null=True),
+}
+
+
+def _changed(call: Call, change: Callable[[Bridge], object]) -> Json:
+    """The bridge in the path after a change. Raises `NotFound`."""
+    bridge = named(call, call.context.bridges.by_name, "Bridge")
+    change(bridge)
+    return view(bridge, BRIDGE_FIELDS)
+
+
+BRIDGE_SCHEMA = object_of("Bridge", BRIDGE_FIELDS)
+THE_BRIDGE = Response("The bridge.", BRIDGE_SCHEMA)
+
+
+@listing(
+    "/api/v1/diverts",
+    view_broker,
+    "diverts",
+    DIVERT_SCHEMA,
+    DIVERT_FIELDS,
+    unfiltered=("transformer", "forwardingAddresses"),
+)
+def list_diverts(call: Call) -> list[Divert]:
+    """List diverts."""
+    return list(call.context.broker.diverts.by_name.values())
+
+
+@route("GET /api/v1/diverts/{name}", view_broker, Response("The divert.", DIVERT_SCHEMA))
+def show_divert(call: Call) -> Json:
+    """Show one divert."""
+    return view(named(call, call.context.broker.diverts.by_name, "Divert"), DIVERT_FIELDS)
+
+
+@listing("/api/v1/bridges", view_broker, "bridges", BRIDGE_SCHEMA, BRIDGE_FIELDS)
+def list_bridges(call: Call) -> list[Bridge]:
+    """List bridges."""
+    return list(call.context.bridges.by_name.values())
+
+
+@route("GET /api/v1/bridges/{name}", view_broker, THE_BRIDGE)
+def show_bridge(call: Call) -> Json:
+    """Show one bridge."""
+    return _changed(call, lambda bridge: None)
+
+
+@route("POST /api/v1/bridges/{name}/start", edit_broker, THE_BRIDGE)
+def start_bridge(call: Call) -> Json:
+    """Start a bridge that was stopped or has failed."""
+    return _changed(call, Bridge.start)
+
+
+@route("POST /api/v1/bridges/{name}/stop", edit_broker, THE_BRIDGE)
+def stop_bridge(call: Call) -> Json:
+    """Stop a bridge until it is started, or the broker restarts.
+
+    It takes no more messages, waits up to pending-ack-timeout for confirmations, and disconnects.
+    """
+    # the answer does not wait for what is still to be confirmed
+    return _changed(call, Bridge.stop)
+
+
+@route("POST /api/v1/bridges/{name}/pause", edit_broker, THE_BRIDGE)
+def pause_bridge(call: Call) -> Json:
+    """Take no more messages from the queue; the connection stays open."""
+    return _changed(call, lambda bridge: bridge.set_paused(True))
+
+
+@route("POST /api/v1/bridges/{name}/resume", edit_broker, THE_BRIDGE)
+def resume_bridge(call: Call) -> Json:
+    """Resume a paused bridge."""
+    return _changed(call, lambda bridge: bridge.set_paused(False))

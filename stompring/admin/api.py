@@ -13,35 +13,39 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import wraps
+from functools import cached_property, wraps
 from http import HTTPStatus
 from io import BytesIO
+from operator import itemgetter
 from types import GeneratorType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
+from stompring.broker.clock import cancel
 from stompring.broker.directory import Directory, PermissionCheck, allow_all
 from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, Refused
 from stompring.session.connect import Credentials, Login
 from stompring.session.destination import ALLOW_ALL, Authorizer
 from stompring.settings.document import with_suggestion
-from stompring.settings.model import PermissionType, camel_case
+from stompring.settings.model import PermissionType, RoutingType, camel_case
 from stompring.settings.network import host_name, is_local, is_loopback
 
 from .context import ITEMS_PER_STEP, AdminContext, Security, result_of
-from .json_schema import TEXT, Component, Fields, Schema, page_of
+from .json_schema import TEXT, Component, Field, Fields, JsonObject, Schema, page_of
+
+Thing = TypeVar("Thing")
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 LINES = "application/x-ndjson"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer with its whole body, or with an iterator of pieces.
 
     At an empty piece the reactor does other work; a Deferred among the pieces is awaited.
@@ -50,7 +54,7 @@ class Answer:
     body: bytes | Iterator[Any] = b""
     status: int = 200
     content_type: str | None = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
 #: A route with long work is a generator whose result is the answer, or its `Json`. At each ``yield`` the reactor does
@@ -69,9 +73,9 @@ class Problem(Refused):
         self.members = members
 
 
-def invalid(name: str, reason: str, **members: object) -> Problem:
+def invalid(name: str, reason: str) -> Problem:
     """400 for one field of a body."""
-    return Problem(400, f"{name} {reason}", None, field=name, **members)
+    return Problem(400, f"{name} {reason}", field=name)
 
 
 def encode(value: Any) -> bytes:
@@ -88,13 +92,36 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
 SYNC_TIME = 10.0
 
 
-def not_synced_text(cause: str | None) -> str:
-    """The error for a change that is in effect and not synced; ``cause`` is the fault of the store, if there is one."""
-    cause = cause or f"not synced within {SYNC_TIME:.0f} seconds"
-    return (
-        f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a crash "
-        "before that loses it"
-    )
+def synced(context: AdminContext) -> Deferred[str | None]:
+    """Fires with None when all changes are synced, or after `SYNC_TIME` with the error for a change that is not."""
+    outcome: Deferred[str | None] = Deferred()
+    timeout: IDelayedCall | None = None
+
+    def is_synced() -> None:
+        if not outcome.called:
+            cancel(timeout)
+            outcome.callback(None)
+
+    def not_synced() -> None:
+        failing = None if context.store is None else context.store.writer.failing
+        cause = failing or f"not synced within {SYNC_TIME:.0f} seconds"
+        outcome.callback(
+            f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a crash "
+            "before that loses it"
+        )
+
+    context.broker.storage.when_synced(is_synced)
+    if not outcome.called:
+        timeout = context.reactor.callLater(SYNC_TIME, not_synced)
+    return outcome
+
+
+def named(call: Call, things: Mapping[str, Thing], kind: str, part: str = "name") -> Thing:
+    """The thing of a kind that the path names. Raises `NotFound`."""
+    name = call.names[part]
+    if name not in things:
+        raise NotFound(f"{kind} {name} does not exist")
+    return things[name]
 
 
 def created(value: Any, kind: str, name: str) -> Answer:
@@ -107,20 +134,17 @@ NO_CONTENT = Answer(status=204, content_type=None)
 
 def problem_answer(refused: Refused, instance: str) -> Answer:
     """A rejection as ``application/problem+json``: type, title, status, detail, instance, and its own members."""
-    status = HTTPStatus(404 if isinstance(refused, NotFound) else refused.status)
-    members: Mapping[str, object] = {}
-    headers: Mapping[str, str] = {}
-    if isinstance(refused, Problem):
-        members, headers = refused.members, refused.headers
+    status = HTTPStatus(refused.status)
+    problem = refused if isinstance(refused, Problem) else Problem(status, str(refused))
     document = {
         "type": "about:blank",
         "title": status.phrase,
         "status": int(status),
         "detail": str(refused),
         "instance": instance,
-        **members,
+        **problem.members,
     }
-    return Answer(encode(document), int(status), PROBLEM, headers)
+    return Answer(encode(document), int(status), PROBLEM, problem.headers)
 
 
 class Query:
@@ -128,26 +152,23 @@ class Query:
 
     def __init__(self, text: str) -> None:
         try:
-            self._pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
+            self.pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
         except UnicodeDecodeError:
             raise Problem(400, "The query is not UTF-8") from None
         except ValueError:
             raise Problem(400, "The query has more than 100 parameters") from None
-        self.names = [name for name, _ in self._pairs]
+        self.names = [name for name, _ in self.pairs]
         for name in self.names:
             if self.names.count(name) > 1 and not name.endswith("[]"):
                 raise Problem(400, f"Parameter {name!r} is given more than once", parameter=name)
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._pairs)
-
     def text(self, name: str) -> str | None:
         """The value of a parameter, ``None`` where it is not given."""
-        return next((value for key, value in self._pairs if key == name), None)
+        return next((value for key, value in self.pairs if key == name), None)
 
     def all(self, name: str) -> list[str]:
         """The values of a parameter that may come several times."""
-        return [value for key, value in self._pairs if key == name]
+        return [value for key, value in self.pairs if key == name]
 
     def number(self, name: str, default: int, least: int, most: int | None = None) -> int:
         """A whole number within its bounds. Raises 400."""
@@ -188,9 +209,7 @@ MAX_DIGITS = 40
 class LimitedBody(BytesIO):
     """The first `BODY_LIMIT` bytes of a body; ``length`` is the number of bytes received."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.length = 0
+    length = 0
 
     def write(self, data: Any, /) -> int:
         """Append bytes up to the limit."""
@@ -198,11 +217,6 @@ class LimitedBody(BytesIO):
         if self.length <= BODY_LIMIT:
             super().write(data)
         return len(data)
-
-    @property
-    def too_large(self) -> bool:
-        """Whether the body is longer than the limit."""
-        return self.length > BODY_LIMIT
 
 
 def check_content_type(content_type: str | None, body: LimitedBody, expected: str = JSON) -> None:
@@ -216,13 +230,14 @@ def check_content_type(content_type: str | None, body: LimitedBody, expected: st
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
     if media_type.strip().lower() != expected or charset not in ("", "utf-8"):
         given = f"is {content_type}" if content_type else "is missing"
-        text = f"Content-Type {given}: the body must be {expected} in UTF-8"
-        raise Problem(415, text, {"Accept": expected})
-    if body.too_large:
+        raise Problem(
+            415, f"Content-Type {given}: the body must be {expected} in UTF-8", {"Accept": expected}
+        )
+    if body.length > BODY_LIMIT:
         raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
 
 
-def read_object(raw: bytes) -> dict[str, Any]:
+def read_object(raw: bytes) -> JsonObject:
     """The JSON object that a body holds; an empty body is an empty object. Raises 400 with the position."""
     try:
         text = raw.decode()
@@ -248,8 +263,8 @@ def read_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
+    found: JsonObject = {}
     for name, value in pairs:
         if name in found:
             raise ValueError(f"duplicate member {name!r}")
@@ -294,56 +309,51 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def number(least: int) -> Reader:
+def number(least: int, name: str, value: Any) -> int:
     """A whole number of at least ``least``, or -1 for \"not set\"."""
-
-    def read(name: str, value: Any) -> int:
-        right = isinstance(value, int) and not isinstance(value, bool)
-        if not right or value >= 1 << 63 or (value < least and value != -1):
-            raise invalid(name, f"must be -1 or a whole number of at least {least}, not {_shown(value)}")
-        return int(value)
-
-    return read
+    right = isinstance(value, int) and not isinstance(value, bool)
+    if not right or value >= 1 << 63 or (value < least and value != -1):
+        raise invalid(name, f"must be -1 or a whole number of at least {least}, not {_shown(value)}")
+    return int(value)
 
 
-def choice(kind: type[StrEnum]) -> Reader:
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def choice(kind: type[Word], name: str, value: Any) -> Word:
     """One of a few words, in capitals."""
-
-    def read(name: str, value: Any) -> StrEnum:
-        if value not in list(kind):
-            raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
-        return kind(value)
-
-    return read
+    if value not in list(kind):
+        raise invalid(name, f"must be {' or '.join(kind)}, not {_shown(value)}")
+    return kind(value)
 
 
-def choices(kind: type[StrEnum]) -> Reader:
+def choices(kind: type[Word], name: str, value: Any) -> frozenset[Word]:
     """A list of one or more of a few words."""
-    one = choice(kind)
-
-    def read(name: str, value: Any) -> frozenset[StrEnum]:
-        if not isinstance(value, list) or not value:
-            raise invalid(name, f"must be a list of {' or '.join(kind)}, not {_shown(value)}")
-        return frozenset(one(name, item) for item in value)
-
-    return read
+    if not isinstance(value, list) or not value:
+        raise invalid(name, f"must be a list of {' or '.join(kind)}, not {_shown(value)}")
+    return frozenset(choice(kind, name, item) for item in value)
 
 
-def read_fields(body: Mapping[str, Any], fields: Mapping[str, BodyField]) -> dict[str, Any]:
+def read_fields(body: JsonObject, fields: Mapping[str, BodyField]) -> JsonObject:
     """The attributes that ``body`` sets, checked. Raises 400."""
     return {each.attribute: each.read(name, body[name]) for name, each in fields.items() if name in body}
 
 
-def required(body: Mapping[str, Any], name: str) -> str:
+def required(body: JsonObject, name: str) -> str:
     """A required string. Raises 400."""
     if name not in body:
         raise invalid(name, "is missing")
     return text(name, body[name])
 
 
-def optional(body: Mapping[str, Any], name: str) -> str | None:
+def optional(body: JsonObject, name: str) -> str | None:
     """An optional string. Raises 400."""
     return text_or_none(name, body.get(name))
+
+
+def routing_type(body: JsonObject) -> RoutingType | None:
+    """The routing type in a body, None without one. Raises 400."""
+    return choice(RoutingType, "routingType", body["routingType"]) if "routingType" in body else None
 
 
 def message_number(identifier: str, queue_number: int) -> int:
@@ -359,14 +369,13 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A request to a route, without its HTTP parts."""
 
     context: AdminContext
     names: dict[str, str]  # the parts of the path that are names, decoded
     query: Query
-    body: dict[str, Any]
+    body: JsonObject
     accept: str = ""
     user: str | None = None  # who logged in; None without security
     authorizer: Authorizer = ALLOW_ALL  # what they may do
@@ -380,19 +389,17 @@ class Call:
         return self.context.broker.directory
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of the path or the query. ``component`` is its name in the OpenAPI document, where that differs."""
 
     name: str
     description: str
-    schema: Schema = field(default_factory=lambda: TEXT)
+    schema: Schema = TEXT
     where: str = "query"
     component: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """The JSON object that a request carries."""
 
     fields: Mapping[str, Schema]
@@ -401,8 +408,7 @@ class Body:
     optional: bool = False  # a request without a body is valid
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An answer that a route gives."""
 
     description: str
@@ -412,7 +418,7 @@ class Response:
     status: int = 0  # 0: 200, or 204 without a schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Route:
     """One method of one path, with everything that the OpenAPI document says about it.
 
@@ -435,11 +441,13 @@ class Route:
     public: bool = False  # answered without a login
     secret: frozenset[str] = frozenset()  # fields of the body that the log must not show
     body_type: str = JSON  # of the body; one of another type is in ``Call.raw``
-    query_names: frozenset[str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        named = (parameter.name for parameter in self.parameters if parameter.where == "query")
-        object.__setattr__(self, "query_names", frozenset((*named, *self.filters)))
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        """The parameters of the query."""
+        return frozenset(
+            (*(parameter.name for parameter in self.parameters if parameter.where == "query"), *self.filters)
+        )
 
     @property
     def changes(self) -> bool:
@@ -452,7 +460,10 @@ class Route:
         return {} if self.body is None else self.body.fields
 
     def check(self, call: Call) -> None:
-        """Raise 400 for unknown parameters and fields: a misspelt one must not be ignored."""
+        """Raise 403 if the user lacks a permission, 400 for unknown parameters and fields, which may be misspelt."""
+        if not manages(call.authorizer):
+            for permission, address, queue in self.permissions.required(call):
+                call.authorizer.check(permission, address, queue)
         for name in call.query.names:
             if name not in self.query_names:
                 raise Problem(
@@ -464,6 +475,9 @@ class Route:
             if name not in self.fields:
                 raise Problem(400, with_suggestion(f"Unknown field {name!r}", name, self.fields), field=name)
 
+
+#: The errors of a route that the state of the broker may not allow.
+CONFLICT = (409,)
 
 #: What a handler returns: a value that is answered as JSON, or nothing for an answer without a body.
 Json = Any
@@ -499,7 +513,6 @@ def route(
         parameters = (NAME, *parameters)
 
     def make(handler: Handler) -> Route:
-        @wraps(handler)
         def answer(call: Call) -> Answer | Steps:
             outcome = handler(call)
             return _finish(outcome) if isinstance(outcome, GeneratorType) else _as_answer(outcome)
@@ -557,8 +570,6 @@ def _matches(path: tuple[str, ...], segments: list[str]) -> bool:
     )
 
 
-Thing = TypeVar("Thing")
-
 #: Default and maximum of items per page.
 PAGE_SIZE = 200
 MAX_PAGE_SIZE = 1000
@@ -583,8 +594,7 @@ FORCE = Parameter("force", "Also delete what depends on it.", {"type": "boolean"
 LISTING = (PAGE, SIZE, SEARCH, SORT)
 
 
-@dataclass(frozen=True, slots=True)
-class BodyField:
+class BodyField(NamedTuple):
     """A field of a body: the attribute that it sets, how it is checked, and its schema."""
 
     attribute: str
@@ -592,7 +602,7 @@ class BodyField:
     schema: Schema
 
 
-def view(thing: Thing, fields: Fields[Thing]) -> dict[str, Any]:
+def view(thing: Thing, fields: Fields[Thing]) -> JsonObject:
     """All fields of a thing."""
     return {name: field.read(thing) for name, field in fields.items()}
 
@@ -614,17 +624,18 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
     keeps those that have the value. ``sort`` is a field, with ``-`` before it for the other direction. Raises 400.
     """
     page, size = paging(query)
-    keep, key, backwards = _filter(query, fields, searched), *_order(query, fields)
+    keep, order = _filter(query, fields, searched), _order(query, fields)
     selected = things
-    if keep is not None or key is not None:
+    if keep is not None or order is not None:
         found: list[tuple[Any, Thing]] = []
         for index, thing in enumerate(things):
             if keep is None or keep(thing):
-                found.append((None if key is None else key(thing), thing))
+                value = None if order is None else order.read(thing)
+                found.append(((value is not None, value), thing))
             if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
                 yield
-        if key is not None:
-            found.sort(key=lambda pair: pair[0], reverse=backwards)
+        if order is not None:
+            found.sort(key=itemgetter(0), reverse=(query.text("sort") or "").startswith("-"))
         selected = [thing for _, thing in found]
     items = []
     for index, thing in enumerate(selected[(page - 1) * size : page * size]):
@@ -637,6 +648,8 @@ def paged(query: Query, things: Sequence[Thing], fields: Fields[Thing], searched
 #: The things that a handler of `listing` returns after work in slices.
 Listed = Generator[Any, None, Sequence[Thing]]
 
+Lister = Callable[[Call], Sequence[Thing] | Listed[Thing]]
+
 
 def listing(
     path: str,
@@ -647,13 +660,13 @@ def listing(
     searched: str = "name",
     unfiltered: tuple[str, ...] = (),
     **more: Any,
-) -> Callable[[Callable[[Call], Sequence[Thing] | Listed[Thing]]], Route]:
+) -> Callable[[Lister[Thing]], Route]:
     """Make a function that returns things the route that lists them in pages; see `paged` and `route`.
 
     The fields ``unfiltered`` are no parameters.
     """
 
-    def make(handler: Callable[[Call], Sequence[Thing] | Listed[Thing]]) -> Route:
+    def make(handler: Lister[Thing]) -> Route:
         @wraps(handler)
         def answer(call: Call) -> Steps:
             things: Sequence[Thing] = yield from result_of(handler(call))
@@ -672,7 +685,7 @@ def listing(
 
 
 def _filter(query: Query, fields: Fields[Thing], searched: str) -> Callable[[Thing], bool] | None:
-    wanted = [(fields[name].read, value) for name, value in query if name in fields]
+    wanted = [(fields[name].read, value) for name, value in query.pairs if name in fields]
     text = (query.text("search") or "").lower()
     if not wanted and not text:
         return None
@@ -695,19 +708,15 @@ def _has(value: object, want: str) -> bool:
     return json.dumps(value) == want
 
 
-def _order(query: Query, fields: Fields[Thing]) -> tuple[Callable[[Thing], Any] | None, bool]:
+def _order(query: Query, fields: Fields[Thing]) -> Field[Thing] | None:
+    """The field to sort by. Raises 400."""
     sort = query.text("sort")
     if not sort:
-        return None, False
-    sorted_by = fields.get(sort.removeprefix("-"))
-    if sorted_by is None:
-        raise Problem(400, f"sort: unknown field {sort.removeprefix('-')!r}", parameter="sort")
-
-    def key(thing: Thing) -> tuple[bool, Any]:
-        value = sorted_by.read(thing)
-        return value is not None, value
-
-    return key, sort.startswith("-")
+        return None
+    name = sort.removeprefix("-")
+    if name not in fields:
+        raise Problem(400, f"sort: unknown field {name!r}", parameter="sort")
+    return fields[name]
 
 
 def check_origin(origin: str | None, host: str | None) -> None:
@@ -772,39 +781,28 @@ def check_host(host: str | None, listens_on: str) -> None:
 RETRY = 5
 
 
-class SecuritySource(Protocol):
-    """What has security, or None while it is off."""
-
-    @property
-    def security(self) -> Security | None: ...
-
-
 def check_login(
-    context: SecuritySource, authorization: str | None, host: str, certificate: str | None = None
+    security: Security | None, authorization: str | None, host: str, certificate: str | None
 ) -> Deferred[Login] | None:
     """The login of a request, or a failure with 401 or 429; ``None`` without security.
 
     ``host`` is where they are, ``certificate`` the subject of the one they showed. Whether there is security is as it
     was at the start, for this as for STOMP, whatever a reload has read since.
     """
-    if context.security is None:
+    if security is None:
         return None
-    user: str | None = None
-    password: str | None = None
-    if authorization is not None or certificate is None:
-        user, password = _credentials(authorization)
-    credentials = Credentials(user, password, host, certificate)
-    return context.security.logins.log_in(credentials).addErrback(_refusal)
+    by_certificate = authorization is None and certificate is not None
+    user, password = (None, None) if by_certificate else _credentials(authorization)
+    return security.logins.log_in(Credentials(user, password, host, certificate)).addErrback(_refusal)
 
 
 def _refusal(failure: Failure) -> Failure:
     refused = failure.value
-    if not isinstance(refused, Refused):
-        return failure
-    if refused.status == 401:
-        return Failure(_login(str(refused)))
-    if refused.status in (429, 503):
-        return Failure(Problem(429, str(refused), {"Retry-After": str(RETRY)}))
+    if isinstance(refused, Refused):
+        if refused.status == 401:
+            return Failure(_login(str(refused)))
+        if refused.status in (429, 503):
+            return Failure(Problem(429, str(refused), {"Retry-After": str(RETRY)}))
     return failure
 
 
@@ -830,19 +828,22 @@ def _login(reason: str) -> Problem:
 #: The address whose security-settings apply to the broker as a whole, as Artemis's management address.
 MANAGEMENT = "activemq.management"
 
-#: A permission, the address it must be on, and the queue, if it is about one.
-RequiredPermission = tuple[PermissionType, str, str | None]
+#: Permissions, each with the address it must be on, and the queue, if it is about one.
+RequiredPermissions = Iterator[tuple[PermissionType, str, str | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionRule:
+#: Yields the permissions that a request requires.
+Requirements = Callable[[Call], RequiredPermissions]
+
+
+class PermissionRule(NamedTuple):
     """The permissions that a route requires: a text for people, and a function that yields those of one request."""
 
     text: str
-    required: Callable[[Call], Iterator[RequiredPermission]]
+    required: Requirements
 
 
-def permission_rule(text: str) -> Callable[[Callable[[Call], Iterator[RequiredPermission]]], PermissionRule]:
+def permission_rule(text: str) -> Callable[[Requirements], PermissionRule]:
     """Make a rule of a function that yields the permissions that a request requires."""
     return lambda required: PermissionRule(text, required)
 
@@ -855,7 +856,7 @@ def _rule(
 ) -> PermissionRule:
     """The rule of permissions on one address; ``more`` are those that are checked later."""
 
-    def required(call: Call) -> Iterator[RequiredPermission]:
+    def required(call: Call) -> RequiredPermissions:
         address, queue = target(call)
         for permission in permissions:
             yield permission, address, queue
@@ -891,13 +892,6 @@ def manages(authorizer: Authorizer) -> bool:
     return authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT)
 
 
-def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call: Call) -> None:
-    """Raise `Refused` (403) if a permission is missing."""
-    if not manages(authorizer):
-        for permission, address, queue in permissions.required(call):
-            authorizer.check(permission, address, queue)
-
-
 def permission_check(call: Call) -> PermissionCheck:
     """The check of what a request creates or sends to beyond the permissions of its route."""
     return allow_all if manages(call.authorizer) else call.authorizer.check
@@ -926,18 +920,18 @@ message_retry = _rule(*_QUEUE, EDIT, more="; as for a SEND on the original addre
 
 
 @permission_rule("none; any user")
-def no_permission(call: Call) -> Iterator[RequiredPermission]:
+def no_permission(call: Call) -> RequiredPermissions:
     yield from ()
 
 
 @permission_rule("none for the own user; of another user manage on activemq.management")
-def permissions_of_user(call: Call) -> Iterator[RequiredPermission]:
+def permissions_of_user(call: Call) -> RequiredPermissions:
     if call.query.text("user") not in (None, "", call.user):
         yield MANAGE, MANAGEMENT, None
 
 
 @permission_rule("edit and createAddress on the address")
-def address_creation(call: Call) -> Iterator[RequiredPermission]:
+def address_creation(call: Call) -> RequiredPermissions:
     name = required(call.body, "name")
     yield EDIT, name, None
     yield PermissionType.CREATE_ADDRESS, name, None
@@ -946,7 +940,7 @@ def address_creation(call: Call) -> Iterator[RequiredPermission]:
 @permission_rule(
     "edit and deleteAddress on the address; of each of its queues deleteDurableQueue or deleteNonDurableQueue"
 )
-def address_deletion(call: Call) -> Iterator[RequiredPermission]:
+def address_deletion(call: Call) -> RequiredPermissions:
     name = call.names["name"]
     yield EDIT, name, None
     yield PermissionType.DELETE_ADDRESS, name, None
@@ -959,9 +953,9 @@ def address_deletion(call: Call) -> Iterator[RequiredPermission]:
     "edit on the address of the queue; createDurableQueue or createNonDurableQueue on that address and on the address "
     "of the queue's name; createAddress for a new address"
 )
-def queue_creation(call: Call) -> Iterator[RequiredPermission]:
+def queue_creation(call: Call) -> RequiredPermissions:
     name = required(call.body, "name")
-    address = text("address", call.body["address"]) if "address" in call.body else name
+    address = text("address", call.body.get("address", name))
     durable = flag("durable", call.body.get("durable", True))
     yield EDIT, address, name
     if address not in call.directory.addresses:
@@ -971,7 +965,7 @@ def queue_creation(call: Call) -> Iterator[RequiredPermission]:
 
 
 @permission_rule("edit and deleteDurableQueue or deleteNonDurableQueue on the address of the queue")
-def queue_deletion(call: Call) -> Iterator[RequiredPermission]:
+def queue_deletion(call: Call) -> RequiredPermissions:
     address, name = _queue(call)
     yield EDIT, address, name
     queue = call.directory.queues.get(name)

@@ -10,7 +10,6 @@ What is wrong with the broker now: why it is not ready, full addresses, memory, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import stompring
 from stompring.broker.address import Address
@@ -21,6 +20,7 @@ from stompring.session.subscription import Subscription
 from stompring.settings.model import FullPolicy, HttpAcceptor, StompAcceptor
 
 from .api import (
+    CONFLICT,
     Answer,
     Body,
     Call,
@@ -41,6 +41,7 @@ from .json_schema import (
     Component,
     Field,
     Fields,
+    JsonObject,
     array,
     boolean,
     integer,
@@ -80,20 +81,19 @@ PROBLEM = Component(
 )
 
 
-def problems(context: AdminContext) -> list[dict[str, Any]]:
+def problems(context: AdminContext) -> list[JsonObject]:
     """The problems of now, errors first; at most `MAX_PROBLEMS`."""
     found = sorted(_problems(context), key=lambda problem: problem["severity"])
-    more = len(found) - MAX_PROBLEMS
-    if more > 0:
-        found[MAX_PROBLEMS:] = [_problem(WARNING, f"{more} more problems")]
+    if len(found) > MAX_PROBLEMS:
+        found[MAX_PROBLEMS:] = [_problem(WARNING, f"{len(found) - MAX_PROBLEMS} more problems")]
     return found
 
 
-def _problem(severity: str, text: str, **names: str) -> dict[str, Any]:
+def _problem(severity: str, text: str, **names: str) -> JsonObject:
     return {"severity": severity, "text": text, **names}
 
 
-def _problems(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _problems(context: AdminContext) -> Iterator[JsonObject]:
     if context.stopping:
         yield _problem(WARNING, "the broker is stopping")
     if context.drain.since is not None:
@@ -110,7 +110,7 @@ def _problems(context: AdminContext) -> Iterator[dict[str, Any]]:
         yield _problem(WARNING, f"policy {policy} failed {count} times in {hook}: see the log")
 
 
-def _of_log(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_log(context: AdminContext) -> Iterator[JsonObject]:
     """Of a replicated log. One that is full counts as a full disk."""
     if context.node is None:
         return
@@ -123,28 +123,27 @@ def _of_log(context: AdminContext) -> Iterator[dict[str, Any]]:
         )
 
 
-def _of_listeners(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_listeners(context: AdminContext) -> Iterator[JsonObject]:
     bound = bound_ports(context)
     for name, host, port in context.listening:
         if port not in bound and not context.stopping:
             yield _problem(ERROR, f"acceptor {name} does not listen on {host}:{port}")
     limit = context.connections.global_limit.limit
     if 0 < limit * HIGH_USAGE <= len(context.connections) * 100:
-        text = f"{len(context.connections)} of {limit} connections are open (global-max-connections)"
-        yield _problem(WARNING, text)
+        yield _problem(
+            WARNING, f"{len(context.connections)} of {limit} connections are open (global-max-connections)"
+        )
     now = context.broker.clock.now
     for name, certificate in context.listener_stack.identities():
         left = certificate.not_after.timestamp() * 1000 - now
         if left < EXPIRY:
             subject = f"certificate {certificate.subject} of acceptor {name}"
             when = f"{certificate.not_after:%Y-%m-%d %H:%M} UTC"
-            if left < 0:
-                yield _problem(ERROR, f"{subject} expired on {when}")
-            else:
-                yield _problem(WARNING, f"{subject} expires on {when}")
+            severity, verb = (ERROR, "expired") if left < 0 else (WARNING, "expires")
+            yield _problem(severity, f"{subject} {verb} on {when}")
 
 
-def _of_disk(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_disk(context: AdminContext) -> Iterator[JsonObject]:
     broker, configuration = context.broker, context.configuration
     store_fault = broker.storage.write_limit.fault
     if store_fault is not None:
@@ -155,40 +154,39 @@ def _of_disk(context: AdminContext) -> Iterator[dict[str, Any]]:
     elif reading is not None and configuration.min_disk_free < 0:
         most = configuration.max_disk_usage
         if most >= 0 and reading.usage * 100 >= most - DISK_MARGIN:
-            text = f"the disk is {reading.usage * 100:.1f} % full, max-disk-usage is {most} %"
-            yield _problem(WARNING, text)
+            yield _problem(
+                WARNING, f"the disk is {reading.usage * 100:.1f} % full, max-disk-usage is {most} %"
+            )
 
 
-def _of_memory(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_memory(context: AdminContext) -> Iterator[JsonObject]:
     memory = context.broker.memory
     for used, limit, name in (
         (memory.bytes, memory.max_bytes, "global-max-size"),
         (memory.messages, memory.max_messages, "global-max-messages"),
     ):
         if limit > 0 and used * 100 >= limit * HIGH_USAGE:
-            full = "memory is full: " if used >= limit else ""
-            severity = ERROR if used >= limit else WARNING
+            severity, full = (ERROR, "memory is full: ") if used >= limit else (WARNING, "")
             yield _problem(severity, f"{full}{used * 100 // limit} % of {name} ({limit}) is in use")
 
 
-def _of_consumers(context: AdminContext) -> Iterator[dict[str, Any]]:
+def _of_consumers(context: AdminContext) -> Iterator[JsonObject]:
     """One for each queue with stalled consumers, which names the one that has held a message for the longest time."""
-    by_queue: dict[Queue, tuple[int, int, Subscription]] = {}
-    for consumer, seconds in context.sampler.stalled().items():
-        count, longest, worst = by_queue.get(consumer.queue, (0, -1, consumer))
-        if seconds > longest:
-            longest, worst = seconds, consumer
-        by_queue[consumer.queue] = count + 1, longest, worst
-    for queue, (count, seconds, worst) in by_queue.items():
+    stalled = context.sampler.stalled()
+    by_queue: dict[Queue, list[Subscription]] = {}
+    for consumer in stalled:
+        by_queue.setdefault(consumer.queue, []).append(consumer)
+    for queue, consumers in by_queue.items():
+        worst, count = max(consumers, key=stalled.__getitem__), len(consumers)
         text = (
             f"queue {queue.name}: consumer {worst.connection_id}/{worst.identifier} ({worst.remote}) has held messages "
-            f"unacknowledged for {seconds} seconds while more wait"
+            f"unacknowledged for {stalled[worst]} seconds while more wait"
         )
         more = f", and {count - 1} other consumers do the same" if count > 1 else ""
         yield _problem(WARNING, f"{text}{more}", address=queue.address.name, queue=queue.name)
 
 
-def _of_address(address: Address) -> dict[str, Any]:
+def _of_address(address: Address) -> JsonObject:
     name, blocked = address.name, address.blocked_producers
     if blocked:
         many = "1 producer is" if blocked == 1 else f"{blocked} producers are"
@@ -210,7 +208,7 @@ def bound_ports(context: AdminContext) -> set[int | None]:
     }
 
 
-def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
+def open_listeners(context: AdminContext) -> list[JsonObject]:
     """Acceptor, host and port of each open listener."""
     bound = bound_ports(context)
     return [
@@ -220,7 +218,7 @@ def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
     ]
 
 
-def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> dict[str, Any]:
+def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> JsonObject:
     protocols, path = ["HTTP"], None
     if isinstance(acceptor, StompAcceptor):
         websocket = acceptor.websocket
@@ -234,7 +232,7 @@ def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> dict[str, Any]:
     }
 
 
-def policy_errors(context: AdminContext) -> list[dict[str, Any]]:
+def policy_errors(context: AdminContext) -> list[JsonObject]:
     """Errors of address policies since the broker started."""
     return [
         {"policy": policy, "hook": hook, "count": count}
@@ -242,26 +240,24 @@ def policy_errors(context: AdminContext) -> list[dict[str, Any]]:
     ]
 
 
-LISTENER = Component(
+LISTENER = object_of(
     "Listener",
-    structure(
-        {
-            "acceptor": string("Name of the acceptor in broker.xml."),
-            "host": string("Configured host."),
-            "port": integer("Bound port.", None),
-            "protocols": array(
-                {"enum": ["STOMP", "WebSocket", "HTTP"]}, "What clients may speak; WebSocket: STOMP over it."
-            ),
-            "tls": boolean("Whether clients must use TLS."),
-            "webSocket": string("Path of WebSockets; null: the listener accepts none.", null=True),
-        }
-    ),
+    {
+        "acceptor": string("Name of the acceptor in broker.xml."),
+        "host": string("Configured host."),
+        "port": integer("Bound port.", minimum=None),
+        "protocols": array(
+            {"enum": ["STOMP", "WebSocket", "HTTP"]}, "What clients may speak; WebSocket: STOMP over it."
+        ),
+        "tls": boolean("Whether clients must use TLS."),
+        "webSocket": string("Path of WebSockets; null: the listener accepts none.", null=True),
+    },
 )
 POLICY_ERROR = structure(
     {
         "policy": string("Name of the policy in broker.xml."),
         "hook": string("Name of the hook."),
-        "count": integer("Number of errors.", 1),
+        "count": integer("Number of errors.", minimum=1),
     }
 )
 REFUSALS = structure(
@@ -270,37 +266,33 @@ REFUSALS = structure(
 )
 
 FIELDS: Fields[AdminContext] = {
-    "name": Field("configuration.name", string("Name of the broker.")),
-    "version": Field(lambda s: stompring.__version__, string("Version of stompring.")),
-    "build": Field(
+    "name": string("Name of the broker.", "configuration.name"),
+    "version": string("Version of stompring.", lambda s: stompring.__version__),
+    "build": keyword(
+        stompring.BUILDS,
+        "compiled: the modules of the hot path run as extension modules.",
         lambda s: stompring.build(),
-        keyword(stompring.BUILDS, "compiled: the modules of the hot path run as extension modules."),
     ),
-    "reactor": Field(
-        "reactor_name",
-        string("Event loop: stompring, or the class of Twisted's stock one, as EPollReactor."),
+    "reactor": string(
+        "Event loop: stompring, or the class of Twisted's stock one, as EPollReactor.", "reactor_name"
     ),
-    "started": Field("broker.started_at", timestamp("Start of the broker.")),
+    "started": timestamp("Start of the broker.", "broker.started_at"),
     **fields_of(BROKER),
-    "addressMemoryUsagePercentage": Field(
-        memory_percentage, number("addressMemoryUsage in percent of globalMaxSize; 0: no limit.")
+    "addressMemoryUsagePercentage": number(
+        "addressMemoryUsage in percent of globalMaxSize; 0: no limit.", memory_percentage
     ),
-    "listeners": Field(open_listeners, array(LISTENER, "Open listeners.")),
-    "policyErrors": Field(
-        policy_errors, array(POLICY_ERROR, "Errors of address policies, by policy and hook.")
+    "listeners": array(LISTENER, "Open listeners.", open_listeners),
+    "policyErrors": array(POLICY_ERROR, "Errors of address policies, by policy and hook.", policy_errors),
+    "refusals": Field(REFUSALS, "broker.rejections.counts"),
+    "stopping": boolean("Whether the broker is stopping.", "stopping"),
+    "draining": boolean("Whether new STOMP connections are refused.", lambda s: s.drain.since is not None),
+    "problems": array(
+        PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.", problems
     ),
-    "refusals": Field("broker.rejections.counts", REFUSALS),
-    "stopping": Field("stopping", boolean("Whether the broker is stopping.")),
-    "draining": Field(
-        lambda s: s.drain.since is not None, boolean("Whether new STOMP connections are refused.")
-    ),
-    "problems": Field(
-        problems, array(PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.")
-    ),
-    "configurationFile": Field("configuration.file", string("Path of the broker.xml in use.", null=True)),
-    "securityEnabled": Field(lambda s: s.security is not None, boolean("Whether security is enabled.")),
-    "persistenceEnabled": Field(
-        "configuration.persistence_enabled", boolean("Whether durable messages survive a restart.")
+    "configurationFile": string("Path of the broker.xml in use.", "configuration.file", null=True),
+    "securityEnabled": boolean("Whether security is enabled.", lambda s: s.security is not None),
+    "persistenceEnabled": boolean(
+        "Whether durable messages survive a restart.", "configuration.persistence_enabled"
     ),
 }
 
@@ -332,51 +324,40 @@ RELOAD = structure(
         "changes": array(CHANGED_VALUE, "Values that differ; those of acceptors are not shown."),
     }
 )
-LIVENESS = Component("Liveness", structure({"status": {"const": "UP"}}))
-READINESS = Component(
+LIVENESS = object_of("Liveness", {"status": {"const": "UP"}})
+READINESS = object_of(
     "Readiness",
-    structure(
-        {
-            "status": {"enum": ["UP", "DOWN"]},
-            "stopping": boolean("Whether the broker is stopping."),
-            "draining": boolean("Whether new STOMP connections are refused."),
-            "listeners": array(LISTENER, "Open listeners."),
-            "missingListeners": array(TEXT, "Acceptors whose listener is not open."),
-            "diskFault": string("Reason why the disk counts as full, or null.", null=True),
-            "storeFault": string("Reason why writes to the store fail, or null.", null=True),
-            "replicationFault": string(
-                "Reason why no message is delivered: the replicated log does not store; or null.", null=True
-            ),
-        }
-    ),
+    {
+        "status": {"enum": ["UP", "DOWN"]},
+        "stopping": boolean("Whether the broker is stopping."),
+        "draining": boolean("Whether new STOMP connections are refused."),
+        "listeners": array(LISTENER, "Open listeners."),
+        "missingListeners": array(TEXT, "Acceptors whose listener is not open."),
+        "diskFault": string("Reason why the disk counts as full, or null.", null=True),
+        "storeFault": string("Reason why writes to the store fail, or null.", null=True),
+        "replicationFault": string(
+            "Reason why no message is delivered: the replicated log does not store; or null.", null=True
+        ),
+    },
 )
 
 
-def drain_state(context: AdminContext) -> dict[str, Any]:
-    """Whether the broker drains, and what is left."""
-    queues = context.broker.directory.queues.values()
-    return {
-        "draining": context.drain.since is not None,
-        "since": context.drain.since,
-        "connections": len(context.connections),
-        "deliveringCount": sum(queue.delivering for queue in queues),
-        "messageCount": sum(queue.message_count for queue in queues),
-    }
-
-
-DRAIN = Component(
-    "Drain",
-    structure(
-        {
-            "draining": boolean("Whether new STOMP connections are refused."),
-            "since": timestamp("Time of the drain's beginning.", null=True),
-            "connections": integer("Open STOMP connections."),
-            "deliveringCount": integer("Messages delivered to consumers and not yet acknowledged."),
-            "messageCount": integer("Messages in all queues."),
-        }
+DRAIN: Fields[AdminContext] = {
+    "draining": boolean(
+        "Whether new STOMP connections are refused.", lambda context: context.drain.since is not None
     ),
-)
-DRAIN_STATE = Response("The state of the drain.", DRAIN)
+    "since": timestamp("Time of the drain's beginning.", "drain.since", null=True),
+    "connections": integer("Open STOMP connections.", lambda context: len(context.connections)),
+    "deliveringCount": integer(
+        "Messages delivered to consumers and not yet acknowledged.",
+        lambda context: sum(queue.delivering for queue in context.broker.directory.queues.values()),
+    ),
+    "messageCount": integer(
+        "Messages in all queues.",
+        lambda context: sum(queue.message_count for queue in context.broker.directory.queues.values()),
+    ),
+}
+DRAIN_STATE = Response("The state of the drain.", object_of("Drain", DRAIN))
 
 
 @route("GET /health/live", no_permission, Response("The process responds.", LIVENESS), public=True)
@@ -406,21 +387,21 @@ def ready(call: Call) -> Answer:
         {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
     )
     disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
-    draining = context.drain.since is not None
-    faults = missing or context.stopping or draining
-    replication_fault = context.replication_fault
-    up = not faults and disk_fault is None and store_fault is None and replication_fault is None
-    details = {
-        "status": "UP" if up else "DOWN",
-        "stopping": context.stopping,
-        "draining": draining,
-        "listeners": open_ports,
-        "missingListeners": missing,
-        "diskFault": disk_fault,
-        "storeFault": store_fault,
-        "replicationFault": replication_fault,
-    }
-    return json_answer(details, status=200 if up else 503)
+    draining, replication_fault = context.drain.since is not None, context.replication_fault
+    up = not (missing or context.stopping or draining or disk_fault or store_fault or replication_fault)
+    return json_answer(
+        {
+            "status": "UP" if up else "DOWN",
+            "stopping": context.stopping,
+            "draining": draining,
+            "listeners": open_ports,
+            "missingListeners": missing,
+            "diskFault": disk_fault,
+            "storeFault": store_fault,
+            "replicationFault": replication_fault,
+        },
+        status=200 if up else 503,
+    )
 
 
 @route("GET /api/v1/broker", view_broker, Response("The broker.", object_of("Broker", FIELDS)))
@@ -434,7 +415,7 @@ def show_broker(call: Call) -> Json:
     edit_broker,
     Response("The changes that were applied.", RELOAD),
     body=Body({"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def reload(call: Call) -> Json:
     """Reload broker.xml, as SIGHUP does.
@@ -463,7 +444,7 @@ def reload(call: Call) -> Json:
 @route("GET /api/v1/drain", view_broker, DRAIN_STATE)
 def show_drain_state(call: Call) -> Json:
     """Show whether the broker drains."""
-    return drain_state(call.context)
+    return view(call.context, DRAIN)
 
 
 @route("POST /api/v1/drain", edit_broker, DRAIN_STATE)
@@ -473,11 +454,11 @@ def drain(call: Call) -> Json:
     /health/ready answers 503. A restart ends it.
     """
     call.context.drain.begin()
-    return drain_state(call.context)
+    return view(call.context, DRAIN)
 
 
 @route("POST /api/v1/undrain", edit_broker, DRAIN_STATE)
 def undrain(call: Call) -> Json:
     """Accept STOMP connections again."""
     call.context.drain.end()
-    return drain_state(call.context)
+    return view(call.context, DRAIN)

@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from stompring.broker.history import History
 from stompring.broker.queue import Queue
-from stompring.errors import NotFound, Refused
+from stompring.errors import Refused
 from stompring.session.session import Session
 from stompring.session.subscription import UNLIMITED, Subscription
 
@@ -23,6 +24,7 @@ from .api import (
     Response,
     edit_broker,
     listing,
+    named,
     route,
     view,
     view_broker,
@@ -31,23 +33,16 @@ from .api import (
 from .context import ITEMS_PER_STEP, AdminContext
 from .json_schema import (
     TEXT,
-    Component,
-    Field,
     Fields,
+    JsonObject,
     array,
     boolean,
     integer,
-    number,
     object_of,
-    page_of,
-    shown,
     string,
-    structure,
     timestamp,
 )
-from .sampler import CONNECTION_RATES, rate_fields
-
-MEAN = "Per second, mean of the last 10 seconds."
+from .sampler import CONNECTION_RATES, CONSUMER_RATES, rate_fields
 
 
 class ConsumerView(NamedTuple):
@@ -55,6 +50,11 @@ class ConsumerView(NamedTuple):
 
     session: Session
     subscription: Subscription
+
+    @property
+    def history(self) -> History | None:
+        """The rates of the consumer."""
+        return self.subscription.history
 
 
 def protocol(session: Session) -> str:
@@ -78,107 +78,90 @@ def _oldest_delivering(consumer: ConsumerView) -> int | None:
     return None if oldest is None else max(0, consumer.session.broker.clock.now - oldest.message.timestamp)
 
 
-def _rate(consumer: ConsumerView, index: int) -> float | None:
-    history = consumer.subscription.history
-    return None if history is None else history.rate(index)
-
-
 def _window(size: int) -> int:
     return -1 if size == UNLIMITED else size
 
 
 CONSUMER_FIELDS: Fields[ConsumerView] = {
-    "consumerID": Field(
+    "consumerID": string(
+        "connectionID and subscription, with / between them.",
         lambda c: f"{c.session.number}/{c.subscription.identifier}",
-        string("connectionID and subscription, with / between them."),
     ),
-    "subscription": Field("subscription.identifier", string("Id of the subscription.")),
-    "queue": Field("subscription.queue.name", string("Queue of the consumer.")),
-    "address": Field("subscription.queue.address.name", string("Address of the queue.")),
-    "destination": Field(
+    "subscription": string("Id of the subscription.", "subscription.identifier"),
+    "queue": string("Queue of the consumer.", "subscription.queue.name"),
+    "address": string("Address of the queue.", "subscription.queue.address.name"),
+    "destination": string(
+        "Destination as the client wrote it in SUBSCRIBE.",
         lambda c: c.subscription.terms.destination.decode("utf-8", "replace"),
-        string("Destination as the client wrote it in SUBSCRIBE."),
     ),
-    "ack": Field("subscription.terms.ack", string("auto, client or client-individual.")),
-    "filter": Field("subscription.terms.selector", string("Selector of the subscription.", null=True)),
-    "browser": Field(
-        "subscription.terms.browser",
-        boolean("Whether it only browses; it is then listed with its connection only."),
+    "ack": string("auto, client or client-individual.", "subscription.terms.ack"),
+    "filter": string("Selector of the subscription.", "subscription.terms.selector", null=True),
+    "browser": boolean(
+        "Whether it only browses; it is then listed with its connection only.", "subscription.terms.browser"
     ),
-    "priority": Field(
+    "priority": integer(
+        "Priority of the consumer (consumer-priority): those with the highest are served first.",
         "subscription.priority",
-        integer(
-            "Priority of the consumer (consumer-priority): those with the highest are served first.", -(2**31)
-        ),
+        -(2**31),
     ),
-    "groupCount": Field(
+    "groupCount": integer(
+        "Message groups pinned to the consumer; with group-buckets above 0, buckets of them.",
         "subscription.group_count",
-        integer("Message groups pinned to the consumer; with group-buckets above 0, buckets of them."),
     ),
-    "deliveringCount": Field(
-        "subscription.unsettled_count", integer("Messages delivered and not yet settled.")
-    ),
-    "oldestDelivering": Field(
+    "deliveringCount": integer("Messages delivered and not yet settled.", "subscription.unsettled_count"),
+    "oldestDelivering": integer(
+        "Time since the message was sent that was delivered first of these, in milliseconds.",
         _oldest_delivering,
-        integer(
-            "Time since the message was sent that was delivered first of these, in milliseconds.", null=True
-        ),
+        null=True,
     ),
-    "credit": Field(
+    "credit": integer(
+        "Messages that it may be sent before it settles one; null: no limit in messages.",
         "subscription.credit",
-        integer("Messages that it may be sent before it settles one; null: no limit in messages.", null=True),
+        null=True,
     ),
-    "prefetchCount": Field(
+    "prefetchCount": integer(
+        "Limit on deliveringCount (prefetch-count); -1: no limit.",
         lambda c: _window(c.subscription.terms.window_messages),
-        integer("Limit on deliveringCount (prefetch-count); -1: no limit.", -1),
+        -1,
     ),
-    "consumerWindowSize": Field(
+    "consumerWindowSize": integer(
+        "Limit on the bytes of messages delivered and not settled (consumer-window-size); -1: no limit.",
         lambda c: _window(c.subscription.terms.window_bytes),
-        integer(
-            "Limit on the bytes of messages delivered and not settled (consumer-window-size); -1: no limit.",
-            -1,
-        ),
+        -1,
     ),
-    "messagesDelivered": Field(
-        "subscription.messages_delivered",
-        integer("Messages delivered to the consumer, each delivery counted."),
+    "messagesDelivered": integer(
+        "Messages delivered to the consumer, each delivery counted.", "subscription.messages_delivered"
     ),
-    "messagesAcknowledged": Field(
+    "messagesAcknowledged": integer(
+        "Messages that the consumer acknowledged, also in open transactions.",
         "subscription.messages_acknowledged",
-        integer("Messages that the consumer acknowledged, also in open transactions."),
     ),
-    "deliveredRate": Field(lambda c: _rate(c, 0), number(f"Messages delivered. {MEAN}", null=True)),
-    "acknowledgedRate": Field(lambda c: _rate(c, 1), number(f"Messages acknowledged. {MEAN}", null=True)),
-    "slow": Field(
+    **rate_fields(
+        CONSUMER_RATES,
+        {"delivered": "Messages delivered.", "acknowledged": "Messages acknowledged."},
+    ),
+    "slow": boolean(
+        "Whether it was below slow-consumer-threshold at the last check, or its client has read nothing for 10 "
+        "seconds while the outbox was full.",
         _is_slow,
-        boolean(
-            "Whether it was below slow-consumer-threshold at the last check, or its client has read nothing for 10 "
-            "seconds while the outbox was full."
-        ),
     ),
-    "connectionID": Field("session.number", string("Id of the connection.")),
-    "remoteAddress": Field("session.peer", string("Address and port of the client.")),
-    "user": Field("session.login.user", string("User who logged in.", null=True)),
-    "clientID": Field("session.client_id", string("The client-id header of CONNECT.", null=True)),
-    "protocol": Field(
-        lambda c: protocol(c.session),
-        string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
+    "connectionID": string("Id of the connection.", "session.number"),
+    "remoteAddress": string("Address and port of the client.", "session.peer"),
+    "user": string("User who logged in.", "session.login.user", null=True),
+    "clientID": string("The client-id header of CONNECT.", "session.client_id", null=True),
+    "protocol": string(
+        "`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use.", lambda c: protocol(c.session)
     ),
-    "acceptor": Field("session.acceptor.name", string("Name of the acceptor.")),
-    "creationTime": Field("subscription.created", timestamp("Time of SUBSCRIBE.")),
+    "acceptor": string("Name of the acceptor.", "session.acceptor.name"),
+    "creationTime": timestamp("Time of SUBSCRIBE.", "subscription.created"),
 }
 
 CONSUMER = object_of("Consumer", CONSUMER_FIELDS)
 
 
-def consumers_of_queue(context: AdminContext, queue: Queue) -> list[dict[str, Any]]:
+def consumers_of_queue(context: AdminContext, queue: Queue) -> list[JsonObject]:
     """The consumers of a queue as JSON objects, in the order in which they came."""
     return [view(consumer, CONSUMER_FIELDS) for consumer in _of_queue(context, queue)]
-
-
-def consumers_of_connection(session: Session) -> list[dict[str, Any]]:
-    """The subscriptions of a connection as JSON objects."""
-    return [view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()]
 
 
 def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
@@ -190,37 +173,30 @@ def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
                 yield ConsumerView(session, consumer)
 
 
-CONSUMER_PAGE = page_of(CONSUMER)
-
-
 #: The fields in lists; GET of one connection adds its subscriptions.
 FIELDS: Fields[Session] = {
-    "connectionID": Field("number", string("Id of the connection: session header of CONNECTED.")),
-    "remoteAddress": Field("peer", string("Address and port of the client.")),
-    "user": Field("login.user", string("User who logged in.", null=True)),
-    "clientID": Field("client_id", string("The client-id header of CONNECT.", null=True)),
-    "protocol": Field(
-        protocol,
-        string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
+    "connectionID": string("Id of the connection: session header of CONNECTED.", "number"),
+    "remoteAddress": string("Address and port of the client.", "peer"),
+    "user": string("User who logged in.", "login.user", null=True),
+    "clientID": string("The client-id header of CONNECT.", "client_id", null=True),
+    "protocol": string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use.", protocol),
+    "acceptor": string("Name of the acceptor.", "acceptor.name"),
+    "creationTime": timestamp("Time of the connection.", "connected_at"),
+    "blocked": boolean("Whether the connection is blocked by a full address.", "blocked"),
+    "slow": boolean(
+        "Whether the client has read nothing for 10 seconds while the outbox was full.", is_slow_reader
     ),
-    "acceptor": Field("acceptor.name", string("Name of the acceptor.")),
-    "creationTime": Field("connected_at", timestamp("Time of the connection.")),
-    "blocked": Field("blocked", boolean("Whether the connection is blocked by a full address.")),
-    "slow": Field(
-        is_slow_reader,
-        boolean("Whether the client has read nothing for 10 seconds while the outbox was full."),
+    "messagesSent": integer("SEND frames received from the client.", "messages_in"),
+    "messagesDelivered": integer(
+        "Messages delivered to the client, each delivery counted.", "messages_delivered"
     ),
-    "messagesSent": Field("messages_in", integer("SEND frames received from the client.")),
-    "messagesDelivered": Field(
-        "messages_delivered", integer("Messages delivered to the client, each delivery counted.")
-    ),
-    "deliveringCount": Field(
+    "deliveringCount": integer(
+        "Messages delivered and not yet settled.",
         lambda c: sum(each.unsettled_count for each in c.subscriptions.values()),
-        integer("Messages delivered and not yet settled."),
     ),
-    "outgoingBytes": Field(
+    "outgoingBytes": integer(
+        "Bytes that wait to be read by the client; at `outboxSize` it gets no more messages.",
         lambda c: max(0, c.outbox.size - c.outbox.capacity),
-        integer("Bytes that wait to be read by the client; at `outboxSize` it gets no more messages."),
     ),
     **rate_fields(
         CONNECTION_RATES,
@@ -230,28 +206,24 @@ FIELDS: Fields[Session] = {
             "acknowledged": "Messages acknowledged by the client.",
         },
     ),
-    "transactionCount": Field(lambda c: len(c.transactions), integer("Open transactions.")),
-    "subscriptionCount": Field(lambda c: len(c.subscriptions), integer("Subscriptions.")),
-    "queues": Field(
+    "transactionCount": integer("Open transactions.", lambda c: len(c.transactions)),
+    "subscriptionCount": integer("Subscriptions.", lambda c: len(c.subscriptions)),
+    "queues": array(
+        TEXT,
+        "Names of the queues of its subscriptions.",
         lambda c: sorted({each.queue.name for each in c.subscriptions.values()}),
-        array(TEXT, "Names of the queues of its subscriptions."),
     ),
 }
 
 
 def session_of(call: Call) -> Session:
     """The session in the path. Raises `NotFound`."""
-    number = call.names["id"]
-    session = call.context.connections.open.get(number)
-    if session is None:
-        raise NotFound(f"Connection {number} does not exist")
-    return session
+    return named(call, call.context.connections.open, "Connection", "id")
 
 
 CONNECTION = object_of("Connection", FIELDS)
-CONNECTION_DETAIL = Component(
-    "ConnectionDetail",
-    structure({**shown(FIELDS), "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}),
+CONNECTION_DETAIL = object_of(
+    "ConnectionDetail", {**FIELDS, "subscriptions": array(CONSUMER, "Subscriptions of the connection.")}
 )
 CONNECTION_ID = Parameter("id", "The connectionID.", where="path", component="connectionID")
 
@@ -274,8 +246,7 @@ def list_consumers(call: Call) -> Listed[ConsumerView]:
 )
 def list_queue_consumers(call: Call) -> list[ConsumerView]:
     """List the consumers of one queue."""
-    queue = call.directory.queue(call.names["name"])
-    return list(_of_queue(call.context, queue))
+    return list(_of_queue(call.context, call.directory.queue(call.names["name"])))
 
 
 @listing("/api/v1/connections", view_broker, "connections", CONNECTION, FIELDS, searched="connectionID")
@@ -293,7 +264,12 @@ def list_connections(call: Call) -> list[Session]:
 def show_connection(call: Call) -> Json:
     """Show one connection."""
     session = session_of(call)
-    return {**view(session, FIELDS), "subscriptions": consumers_of_connection(session)}
+    return {
+        **view(session, FIELDS),
+        "subscriptions": [
+            view(ConsumerView(session, each), CONSUMER_FIELDS) for each in session.subscriptions.values()
+        ],
+    }
 
 
 @route(

@@ -11,8 +11,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import count
 from types import GeneratorType
 from typing import Any, Protocol, TypeVar, cast
@@ -62,18 +64,21 @@ def make_cooperator(reactor: Any) -> Cooperator:
     return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
 
 
+def _called(begin: Callable[[Callable[[], None]], object]) -> Deferred[None]:
+    """Fires when ``begin`` calls what it is given."""
+    deferred: Deferred[None] = Deferred()
+    begin(lambda: deferred.callback(None))
+    return deferred
+
+
 def page_read(wait: PageRead) -> Deferred[None]:
     """Fires when the page has been read and the iteration can continue."""
-    deferred: Deferred[None] = Deferred()
-    wait.then(lambda: deferred.callback(None))
-    return deferred
+    return _called(wait.then)
 
 
 def background_done(background: Background, key: object) -> Deferred[None]:
     """Fires when the background work on that queue is complete."""
-    deferred: Deferred[None] = Deferred()
-    background.after(key, lambda: deferred.callback(None))
-    return deferred
+    return _called(partial(background.after, key))
 
 
 Result = TypeVar("Result")
@@ -97,7 +102,7 @@ def result_of(outcome: Result | Generator[Any, None, Result]) -> Generator[Any, 
 class CooperativeTask:
     """Runs an iterator to its end; as a push producer it pauses while the client is slow."""
 
-    def __init__(self, work: Iterator[object], cooperator: Cooperator) -> None:
+    def __init__(self, work: Generator[object, None, None], cooperator: Cooperator) -> None:
         self._work = work
         self._task = cooperator.cooperate(work)
         self._paused = False
@@ -112,24 +117,15 @@ class CooperativeTask:
 
     def stopProducing(self) -> None:
         """The client has disconnected."""
-        try:
+        with suppress(TaskFinished, ValueError):  # ValueError: the work is running, and ends by itself
             self._task.stop()
-        except TaskFinished:
-            return
-        close = getattr(self._work, "close", None)
-        if close is not None:
-            try:
-                close()  # ends generators that wait for an event
-            except ValueError:  # it is running, and ends by itself
-                pass
+            self._work.close()  # ends generators that wait for an event
 
     def _change(self, act: Callable[[], object], *, to: bool) -> None:
         if self._paused is not to:
             self._paused = to
-            try:
+            with suppress(TaskFinished):
                 act()
-            except TaskFinished:
-                pass
 
 
 class TaskState(StrEnum):
@@ -167,8 +163,7 @@ class ManagementTask:
     def fail(self, reason: str) -> None:
         """One message has failed; ``error`` is the first reason."""
         self.failed += 1
-        if self.error is None:
-            self.error = reason
+        self.error = self.error or reason
 
     def when_ended(self) -> Deferred[None]:
         """Fires once it has ended."""
@@ -181,11 +176,8 @@ class ManagementTask:
 
     def end(self, state: TaskState, now: int, error: str | None = None) -> None:
         """It has ended."""
-        self.state, self.ended = state, now
-        if error is not None:
-            self.error = error
-        waiting, self._waiting = self._waiting, []
-        for deferred in waiting:
+        self.state, self.ended, self.error = state, now, error or self.error
+        for deferred in self._waiting:
             deferred.callback(None)
 
 
@@ -222,8 +214,8 @@ class TaskList:
         running = sum(task.state is TaskState.RUNNING for task in self._tasks.values())
         if running >= RUNNING_TASKS:
             raise Refused(f"{running} tasks are running, and that is the limit: wait for one or cancel it")
-        task = ManagementTask(next(self._numbers), operation, queue, user, self._now())
-        self._tasks[task.number] = task
+        number = next(self._numbers)
+        task = self._tasks[number] = ManagementTask(number, operation, queue, user, self._now())
         return task
 
     def start(self, task: ManagementTask, work: Iterator[object]) -> None:
@@ -252,9 +244,8 @@ class TaskList:
             log.exception("task %d (%s of queue %s) failed", task.number, task.operation, task.queue)
             error = "Internal error; see the broker's log"
         task.end(state, self._now(), error)
-        level = logging.WARNING if state is TaskState.FAILED else logging.INFO
         log.log(
-            level,
+            logging.WARNING if state is TaskState.FAILED else logging.INFO,
             "task %d (%s of queue %s) %s: %d done, %d skipped, %d failed%s",
             task.number,
             task.operation,
@@ -266,9 +257,6 @@ class TaskList:
             "" if task.error is None else f": {task.error}",
             extra={"queue": task.queue},
         )
-        self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
         ended = [number for number, task in self._tasks.items() if task.state is not TaskState.RUNNING]
         for number in ended[:-FINISHED_TASKS]:
             del self._tasks[number]
@@ -376,8 +364,8 @@ class ManagementCounters(Protocol):
     failed: int
 
 
-class AdminContext(Protocol):
-    """A broker with its listeners."""
+class AdminContext:
+    """A broker with its listeners: the base class of the service."""
 
     reactor: Any  # IReactorTime and IReactorThreads
     reactor_name: str
@@ -385,56 +373,28 @@ class AdminContext(Protocol):
     broker: Broker
     policies: Policies
     configuration: BrokerConfiguration
+    connections: OpenConnections
     outgoing: Outgoing
     node: Node | None  # None without a replicated log
-    store: Durable | None  # this and the next two: None without persistence
+    store: Durable | None  # this and the next three: None without persistence
     paging: Paging | None
     dispatch: TargetAreas | None
+    disk_monitor: DiskMonitor | None
     bridges: Bridges
     ports: list[IListeningPort]  # the open listeners
-    listening: list[
-        tuple[str, str, int]
-    ]  # acceptor, configured host and bound port of each listener of the start
+    #: acceptor, configured host and bound port of each listener of the start
+    listening: list[tuple[str, str, int]]
+    acceptors: Mapping[str, StompAcceptor | HttpAcceptor]  # of the start, by name
+    listener_stack: Listeners
     tasks: TaskList
+    drain: Drain  # refusal of new connections
+    sampler: HistoryOfBroker  # rates and history
+    security: Security | None  # None without security
+    management: ManagementCounters
+    reload: Callable[[], Reload]  # of the configuration file
+    preview_reload: Callable[[], Reload]  # the result that a reload would have now; changes nothing
 
-    @property
-    def connections(self) -> OpenConnections: ...
     @property
     def replication_fault(self) -> str | None:
         """Why no message is delivered: the replicated log does not store; None while they are."""
-
-    @property
-    def disk_monitor(self) -> DiskMonitor | None:
-        """``None`` without persistence."""
-
-    @property
-    def drain(self) -> Drain:
-        """Refusal of new connections."""
-
-    @property
-    def acceptors(self) -> Mapping[str, StompAcceptor | HttpAcceptor]:
-        """The acceptors of the start, by name."""
-
-    @property
-    def sampler(self) -> HistoryOfBroker:
-        """Rates and history."""
-
-    @property
-    def listener_stack(self) -> Listeners:
-        """Certificates and failures of the listeners."""
-
-    @property
-    def security(self) -> Security | None:
-        """``None`` without security."""
-
-    @property
-    def management(self) -> ManagementCounters:
-        """Management by messages."""
-
-    @property
-    def reload(self) -> Callable[[], Reload]:
-        """Reload the configuration file."""
-
-    @property
-    def preview_reload(self) -> Callable[[], Reload]:
-        """The result that a reload would have now; changes nothing."""
+        raise AssertionError("a derived class has it")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -28,7 +29,7 @@ Thing = TypeVar("Thing")
 GAUGE, COUNTER = "gauge", "counter"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counter(Generic[Thing]):
     """One number of a thing. ``source`` gives the JSON value, see `Field`; Prometheus gets ``scale`` times as much.
 
@@ -46,10 +47,11 @@ class Counter(Generic[Thing]):
     minimum: int = 0
     null: str = ""
     description: str = ""
-    read: Callable[[Thing], Any] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "read", reader(self.source))
+    @cached_property
+    def read(self) -> Callable[[Thing], Any]:
+        """How the JSON value is read."""
+        return reader(self.source)
 
     @property
     def kind(self) -> str:
@@ -63,21 +65,18 @@ class Counter(Generic[Thing]):
         unit = "Milliseconds." if self.scale == 0.001 else ""
         description = " ".join(part for part in (text, unit, self.null) if part)
         bounds = {} if self.type == "boolean" else {"minimum": self.minimum}
-        return typed(self.type, description, bool(self.null), bounds)
+        return typed(self.type, description, "", bool(self.null), bounds)
 
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> tuple[Counter[Any], ...]:
     """Counters of a part, named as in `reader`; without it their values are None, as ``null`` says."""
-    find: Callable[[Any], Any] = reader(part)
+    read = partial(_read_part, reader(part))
+    return tuple(replace(each, source=partial(read, each.read), null=each.null or null) for each in counters)
 
-    def reads(counter: Counter[Any]) -> Callable[[Any], Any]:
-        def read(whole: object) -> Any:
-            thing = find(whole)
-            return None if thing is None else counter.read(thing)
 
-        return read
-
-    return tuple(replace(each, source=reads(each), null=each.null or null) for each in counters)
+def _read_part(find: Callable[[Any], Any], read: Callable[[Any], Any], whole: object) -> Any:
+    part = find(whole)
+    return None if part is None else read(part)
 
 
 def help_text(*counters: Counter[Any]) -> str:
@@ -345,7 +344,7 @@ BRIDGE: tuple[Counter[Bridge], ...] = (
 
 def fields_of(counters: Iterable[Counter[Thing]]) -> Fields[Thing]:
     """The counters as fields of a JSON object."""
-    return {counter.json: Field(counter.read, counter.schema) for counter in counters}
+    return {counter.json: Field(counter.schema, counter.read) for counter in counters}
 
 
 def consumers_without_credit(context: AdminContext) -> int:

@@ -1,18 +1,23 @@
-"""``/api/v1/events``: recent events of the broker, as a list or as a stream of Server-Sent Events."""
+"""What has happened: ``…/history`` and ``/api/v1/events``.
+
+``…/history``: rates and gauges of the broker, a queue, an address or a connection over time.
+
+``/api/v1/events``: recent events of the broker, as a list or as a stream of Server-Sent Events.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
 from stompring.broker.clock import cancel
+from stompring.broker.history import RESOLUTIONS, History
 from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES, Event, Notifications
-from stompring.session.destination import Authorizer
 
+from .addresses import address_of
 from .api import (
     MANAGEMENT,
     VIEW,
@@ -25,10 +30,155 @@ from .api import (
     encode,
     manages,
     route,
+    view_address,
     view_broker,
+    view_queue,
 )
-from .context import AdminContext
-from .json_schema import Component, array, integer, string, structure, timestamp
+from .connections import CONNECTION_ID, session_of
+from .json_schema import Component, JsonObject, Schema, array, integer, string, structure, timestamp
+from .queues import queue_of
+from .sampler import (
+    ADDRESS_RATES,
+    BROKER_GAUGES,
+    BROKER_RATES,
+    CONNECTION_GAUGES,
+    CONNECTION_RATES,
+    DISK_UNIT,
+    QUEUE_GAUGES,
+    QUEUE_RATES,
+)
+
+NAMES = {"1s": 0, "10s": 1, "1m": 2}
+
+#: The meaning of each series.
+SERIES = {
+    "added": "Messages added to queues.",
+    "delivered": "Messages delivered to consumers, each delivery counted.",
+    "acknowledged": "Messages acknowledged by consumers, or removed one by one by management.",
+    "redelivered": "Messages that came back from a consumer, to be delivered again.",
+    "evicted": "Messages evicted because a ring was full.",
+    "expired": "Messages expired.",
+    "killed": "Messages removed after max-delivery-attempts, by a purge, or with their queue.",
+    "paged": "Messages by which pagedCount grew.",
+    "unrouted": "Messages sent to the address and routed to no queue.",
+    "dropped": "Messages dropped because the address, its pages or the disk were full (DROP), or by a plugin.",
+    "sent": "SEND frames received from the client.",
+    "messageCount": "Messages in queues: pending, scheduled, delivering and paged.",
+    "deliveringCount": "Messages delivered to a consumer and not yet acknowledged.",
+    "scheduledCount": "Scheduled messages that are not due yet.",
+    "pagedCount": "Pending messages that are only on disk.",
+    "connectionCount": "Open STOMP connections.",
+    "memoryUsage": "Memory of all messages, in bytes.",
+    "diskUsage": "Used share of the disk of journal and pages, 0 to 1; 0 without persistence.",
+    "outgoingBytes": "Bytes that wait to be read by the client.",
+}
+
+
+def _answer(call: Call, history: History | None, rates: Sequence[str], gauges: Sequence[str]) -> Json:
+    """The points of the requested resolution and time. Raises 400."""
+    name = call.query.text("resolution")
+    resolution = 0 if name is None else NAMES.get(name)
+    if resolution is None:
+        raise Problem(400, f"resolution must be {', '.join(NAMES)}, not {name!r}", parameter="resolution")
+    seconds, most = RESOLUTIONS[resolution]
+    sampler = call.context.sampler
+    shift = sampler.shift()
+    end = sampler.memory.second // seconds
+    since = call.query.number("since", 0, 0) - shift
+    first = min(end, max(end - most, -(-since // (seconds * 1000))))
+    names = (*rates, *gauges)
+    points: list[list[float | None]] = [[] for _ in names]
+    if history is not None:
+        points = history.points(resolution, first)
+    series = dict(zip(names, points, strict=True))
+    if "diskUsage" in series:
+        series["diskUsage"] = [None if each is None else each / DISK_UNIT for each in series["diskUsage"]]
+    return {"resolution": seconds * 1000, "start": first * seconds * 1000 + shift, "series": series}
+
+
+def _response(rates: Sequence[str], gauges: Sequence[str]) -> Response:
+    point: Schema = {"type": ["number", "null"], "minimum": 0}
+    series: dict[str, Schema] = {
+        name: array(point, f"{SERIES[name]}{' Per second.' if name in rates else ''}")
+        for name in (*rates, *gauges)
+    }
+    return Response(
+        "The points.",
+        structure(
+            {
+                "resolution": integer("Length of a point in milliseconds.", minimum=1000),
+                "start": integer("Beginning of the first point. Milliseconds since the epoch.", minimum=None),
+                "series": structure(
+                    series, "One number per point, the oldest first; null where it is unknown."
+                ),
+            }
+        ),
+    )
+
+
+RESOLUTION = Parameter(
+    "resolution",
+    "Length of a point: 1s for 5 minutes, 10s for an hour, 1m for a day.",
+    {"type": "string", "enum": list(NAMES), "default": "1s"},
+)
+SINCE = Parameter(
+    "since",
+    "Only points that begin at this time (milliseconds since the epoch) or later.",
+    {"type": "integer", "minimum": 0, "default": 0},
+    component="historySince",
+)
+
+
+HISTORY = (RESOLUTION, SINCE)
+
+
+@route("GET /api/v1/broker/history", view_broker, _response(BROKER_RATES, BROKER_GAUGES), parameters=HISTORY)
+def show_broker_history(call: Call) -> Json:
+    """Show rates and gauges of the broker over time.
+
+    Empty series where nothing is known.
+    """
+    return _answer(call, call.context.sampler.history, BROKER_RATES, BROKER_GAUGES)
+
+
+@route(
+    "GET /api/v1/queues/{name}/history", view_queue, _response(QUEUE_RATES, QUEUE_GAUGES), parameters=HISTORY
+)
+def show_queue_history(call: Call) -> Json:
+    """Show rates and gauges of a queue over time.
+
+    Empty series where nothing is known.
+    """
+    return _answer(call, queue_of(call).history, QUEUE_RATES, QUEUE_GAUGES)
+
+
+@route(
+    "GET /api/v1/addresses/{name}/history",
+    view_address,
+    _response(ADDRESS_RATES, QUEUE_GAUGES),
+    parameters=HISTORY,
+)
+def show_address_history(call: Call) -> Json:
+    """Show rates and gauges of an address over time.
+
+    Empty series where nothing is known.
+    """
+    return _answer(call, address_of(call).history, ADDRESS_RATES, QUEUE_GAUGES)
+
+
+@route(
+    "GET /api/v1/connections/{id}/history",
+    view_broker,
+    _response(CONNECTION_RATES, CONNECTION_GAUGES),
+    parameters=(CONNECTION_ID, *HISTORY),
+)
+def show_connection_history(call: Call) -> Json:
+    """Show rates and gauges of a connection over time.
+
+    Empty series where nothing is known.
+    """
+    return _answer(call, session_of(call).history, CONNECTION_RATES, CONNECTION_GAUGES)
+
 
 EVENT_STREAM = "text/event-stream"
 
@@ -54,15 +204,9 @@ EVENTS_PER_PIECE = 50
 STREAM_ENDED, EVENTS_LOST = "STREAM_ENDED", "EVENTS_LOST"
 
 
-def described(event: Event) -> dict[str, Any]:
+def described(event: Event) -> JsonObject:
     """An event as a JSON object."""
-    return {
-        "id": event.id,
-        "time": event.time,
-        "type": event.type,
-        "text": event.text,
-        **dict(event.fields),
-    }
+    return {"id": event.id, "time": event.time, "type": event.type, "text": event.text, **dict(event.fields)}
 
 
 def _selected(call: Call) -> frozenset[str]:
@@ -85,15 +229,16 @@ def _last_seen(call: Call) -> int | None:
 class EventStream:
     """The events of one client, as pieces of an answer."""
 
-    def __init__(self, context: AdminContext, authorizer: Authorizer, types: frozenset[str]) -> None:
-        self._context = context
-        self._notifications: Notifications = context.broker.notifications
-        self._authorizer = authorizer
+    _reason = ""  # why it ends
+    _sleep: Deferred[None] | None = None
+    _timer: IDelayedCall | None = None
+
+    def __init__(self, call: Call, types: frozenset[str]) -> None:
+        self._context = call.context
+        self._notifications: Notifications = call.context.broker.notifications
+        self._authorizer = call.authorizer
         self._types = types
         self._waiting: deque[Event] = deque()
-        self._reason: str | None = None  # why it ends
-        self._sleep: Deferred[None] | None = None
-        self._timer: IDelayedCall | None = None
 
     def pieces(self, since: int | None) -> Iterator[bytes | Deferred[None]]:
         """The stream, from the event after ``since`` on. A Deferred fires when there is more."""
@@ -101,25 +246,27 @@ class EventStream:
         try:
             if since is not None:
                 if notifications.has_lost(since):
-                    text = (
-                        f"events after {since} are not known: the broker was restarted, or they were too many"
+                    yield self._notice(
+                        EVENTS_LOST,
+                        f"events after {since} are not known: the broker was restarted, or they were too many",
                     )
-                    yield self._notice(EVENTS_LOST, text)
                     since = since if since <= notifications.last_id else 0
                 self._waiting.extend(event for event in notifications.since(since) if self._wants(event))
             notifications.listeners[self._add] = None
             yield b"retry: %d\n: stompring events\n\n" % RETRY
-            while self._reason is None or self._waiting:
-                if not self._may_read():
+            while not self._reason or self._waiting:
+                if not (manages(self._authorizer) or self._authorizer.allows(VIEW, MANAGEMENT)):
                     self._end("the permission view on activemq.management was revoked")
                     self._waiting.clear()
                 elif self._waiting:
                     yield self._next_piece()
                 else:
-                    yield self._wait()
-                    if not self._waiting and self._reason is None:
+                    self._sleep = Deferred()
+                    self._timer = self._context.reactor.callLater(KEEP_ALIVE, self._wake)
+                    yield self._sleep
+                    if not self._waiting and not self._reason:
                         yield b": keep-alive\n\n"
-            yield self._notice(STREAM_ENDED, self._reason or "")
+            yield self._notice(STREAM_ENDED, self._reason)
         finally:
             notifications.listeners.pop(self._add, None)
             self._wake()
@@ -131,13 +278,12 @@ class EventStream:
     def _wants(self, event: Event) -> bool:
         return not self._types or event.type in self._types
 
-    def _may_read(self) -> bool:
-        return manages(self._authorizer) or self._authorizer.allows(VIEW, MANAGEMENT)
-
     def _next_piece(self) -> bytes:
         waiting = self._waiting
-        events = [waiting.popleft() for _ in range(min(len(waiting), EVENTS_PER_PIECE))]
-        return b"".join(_piece(event.type, described(event), event.id) for event in events)
+        return b"".join(
+            _piece(event.type, described(event), event.id)
+            for event in [waiting.popleft() for _ in range(min(len(waiting), EVENTS_PER_PIECE))]
+        )
 
     def _add(self, event: Event) -> None:
         if self._wants(event):
@@ -147,27 +293,21 @@ class EventStream:
         elif len(self._waiting) > MAX_WAITING:
             self._waiting.clear()
             self._end(f"the client did not read {MAX_WAITING} events")
-        if self._waiting or self._reason is not None:
+        if self._waiting or self._reason:
             self._wake()
 
     def _end(self, reason: str) -> None:
         self._reason = self._reason or reason
         self._notifications.listeners.pop(self._add, None)
 
-    def _wait(self) -> Deferred[None]:
-        self._sleep = Deferred()
-        self._timer = self._context.reactor.callLater(KEEP_ALIVE, self._wake)
-        return self._sleep
-
     def _wake(self) -> None:
-        timer, self._timer = self._timer, None
-        cancel(timer)
+        cancel(self._timer)
         sleep, self._sleep = self._sleep, None
         if sleep is not None:
             sleep.callback(None)
 
 
-def _piece(kind: str, data: dict[str, Any], number: int | None = None) -> bytes:
+def _piece(kind: str, data: JsonObject, number: int | None = None) -> bytes:
     head = "" if number is None else f"id: {number}\n"
     return f"{head}event: {kind}\n".encode() + b"data: " + encode(data) + b"\n\n"
 
@@ -247,8 +387,11 @@ def show_events(call: Call) -> Answer | Json:
     if EVENT_STREAM in call.accept.lower():
         if len(notifications.listeners) >= MAX_STREAMS:
             raise Problem(503, f"More than {MAX_STREAMS} streams of events are open", {"Retry-After": "10"})
-        stream = EventStream(call.context, call.authorizer, types)
-        return Answer(stream.pieces(since), content_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"})
+        return Answer(
+            EventStream(call, types).pieces(since),
+            content_type=EVENT_STREAM,
+            headers={"X-Accel-Buffering": "no"},
+        )
     size = call.query.number("size", MAX_SIZE, 1, MAX_SIZE)
     found = [event for event in notifications.since(since or 0) if not types or event.type in types]
     return {"data": [described(event) for event in found[-size:]], "count": len(found)}

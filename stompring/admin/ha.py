@@ -1,18 +1,112 @@
-"""``/api/v1/ha``: the role of this broker in its replicated log; and the metrics of that, on a standby too."""
+"""Where else the broker keeps what it writes: ``/api/v1/retention`` and ``/api/v1/ha``.
+
+``/api/v1/retention``: retained journal, page and sample files, and the lakes that ingest them.
+
+``/api/v1/ha``: the role of this broker in its replicated log; and the metrics of that, on a standby too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
+from twisted.internet.threads import deferToThreadPool
 
-from stompring.replication.role import NodeStatus, Role, rebuild_percent
+from stompring.replication.role import Node, NodeStatus, Role, rebuild_percent
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
+from stompring.store.retention import LakeBacklog, lake_backlogs
 
-from .api import Call, Json, Response, route, view, view_broker
+from .api import Call, Json, Response, Steps, route, view, view_broker
+from .context import awaited
 from .counters import Counter, families_of, fields_of, of_part
-from .json_schema import Field, Fields, boolean, integer, object_of, string, timestamp
+from .json_schema import (
+    Field,
+    Fields,
+    JsonObject,
+    Schema,
+    array,
+    boolean,
+    integer,
+    nullable,
+    object_of,
+    string,
+    structure,
+    timestamp,
+)
+
+LAKE: Fields[LakeBacklog] = {
+    "lakeID": string("Id of the lake.", "lake.id"),
+    "path": string("Path or URL of the lake.", "lake.name"),
+    "ingestedUpTo": timestamp("Time of its last ingest.", "lake.time"),
+    "filesNotIngested": integer("Retained files that it lacks, at least in part.", "files"),
+    "bytesNotIngested": integer("Bytes of these that it lacks.", "bytes"),
+    "lag": integer("Age of the oldest of these files, in milliseconds.", "since"),
+}
+RETENTION: Mapping[str, Schema] = {
+    "enabled": boolean("Whether the broker has a journal-retention-directory."),
+    **nullable(
+        {
+            "directory": string("The directory."),
+            "bytes": integer("Size of the retained files."),
+            "files": integer("Retained files."),
+            "oldest": timestamp("Time since which the oldest file is retained."),
+            "newest": timestamp("Time since which the newest file is retained."),
+            "deleted": integer("Files deleted since the broker started."),
+            "deletedNotIngested": integer("Files of these that not every lake had ingested."),
+            "period": integer("How long a file is retained, in milliseconds; -1: without limit.", minimum=-1),
+            "storageLimit": integer("Maximum size of all files; -1: without limit.", minimum=-1),
+            "fault": string("Reason why the state of the lakes cannot be read."),
+        }
+    ),
+    "lakes": array(structure(LAKE), "Lakes that ingest the files."),
+}
+
+
+@route(
+    "GET /api/v1/retention",
+    view_broker,
+    Response("The retention.", object_of("Retention", RETENTION)),
+)
+def show_retention(call: Call) -> Steps:
+    """Show retained files and the lakes that ingest them.
+
+    Without a retention enabled is false, and the other fields are null.
+    """
+    # The state of the retention. What lakes lack is counted in a thread: it reads files.
+    context = call.context
+    retention = None if context.store is None else context.store.retention
+    if retention is None:
+        return {**dict.fromkeys(RETENTION), "enabled": False, "lakes": []}
+    retained = retention.retained
+    lags: list[LakeBacklog] = []
+    fault: str | None = None
+    try:
+        lags = yield from awaited(
+            deferToThreadPool(
+                context.reactor, context.reactor.getThreadPool(), lake_backlogs, retention.directory, retained
+            )
+        )
+    except (OSError, ValueError) as error:
+        fault = f"{retention.directory}: {error}"
+    settings, now = retention.settings, context.broker.clock.now
+    return {
+        "enabled": True,
+        "directory": str(retention.directory),
+        "bytes": retention.bytes,
+        "files": retention.files,
+        "oldest": retained[0].since if retained else None,
+        "newest": retained[-1].since if retained else None,
+        "deleted": retention.deleted,
+        "deletedNotIngested": retention.deleted_not_ingested,
+        "period": settings.period,
+        "storageLimit": settings.storage_limit,
+        "fault": fault,
+        "lakes": [
+            {**view(lag, LAKE), "lag": 0 if lag.since is None else max(0, now - lag.since)} for lag in lags
+        ],
+    }
+
 
 ROLE = "stompring_ha_role"
 ROLE_HELP = "1 for the role of this broker. JSON: role."
@@ -141,22 +235,15 @@ HA: tuple[Counter[NodeStatus], ...] = (
 )
 
 
-#: Values of the label of `ROLE`.
-ROLES = tuple([each.value for each in Role])
-
-
-def role_families(role: str) -> Iterator[Metric]:
-    """The metric of the role: 1 for it, 0 for the others."""
+def ha_families(node: Node | None, role: Role) -> Iterator[Metric]:
+    """The metrics of a broker in a replicated log, active or standby; without one that of its role."""
+    status = None if node is None else node.status()
     family = GaugeMetricFamily(ROLE, ROLE_HELP, labels=("role",))
-    for each in ROLES:
-        family.add_metric((each,), float(each == role))
+    for each in Role:
+        family.add_metric((each.value,), float(each is (role if status is None else status.role)))
     yield family
-
-
-def ha_families(status: NodeStatus) -> Iterator[Metric]:
-    """The metrics of a broker in a replicated log, active or standby."""
-    yield from role_families(status.role.value)
-    yield from families_of(status, HA)
+    if status is not None:
+        yield from families_of(status, HA)
 
 
 class Member(NamedTuple):
@@ -167,94 +254,74 @@ class Member(NamedTuple):
 
 
 FIELDS: Fields[Member] = {
-    "enabled": Field(lambda member: True, boolean("Whether the broker has a replicated log.")),
+    "enabled": boolean("Whether the broker has a replicated log.", lambda member: True),
     "role": Field(
-        "status.role.value",
         {
             "enum": [each.value for each in Role],
             "description": "Role of the broker: `active`, also without a replicated log; `suspended`: active, but the "
             "engine does not answer, and nothing is delivered; `standby`; `connecting` to the engine; `released`, "
             "`fenced` or `failed` while it stops.",
         },
+        "status.role.value",
     ),
-    "broker": Field("status.broker", string("Name of the broker among those of the log.", null=True)),
-    "fresh": Field(
-        "status.fresh", boolean("Whether it is active and has stored an entry lately.", null=True)
-    ),
-    "fault": Field(
-        lambda member: member.status.fault or None,
-        string("What the broker waits for, or why it stops.", null=True),
-    ),
-    "url": Field("settings.url", string("URL of the engine.", null=True)),
-    "stream": Field("settings.stream", string("Name of the log.", null=True)),
-    "takeoverTimeout": Field(
-        "settings.takeover_timeout",
-        integer("Silence of the active broker after which a standby takes over, in milliseconds.", null=True),
-    ),
-    "engine": Field("status.log.engine", string("Name of the engine.", null=True)),
-    "identity": Field(
-        "status.log.identity",
-        string("Identity of the log; another one: the log was created anew.", null=True),
-    ),
-    "replicas": Field("status.log.replicas", integer("Copies of each entry.", null=True)),
-    "leader": Field("status.log.leader", string("Node of the engine that orders the entries.", null=True)),
-    "lastSequence": Field(
-        "status.log.last", integer("Sequence of the last entry, as the engine said last.", null=True)
-    ),
-    "logAge": Field(
-        lambda member: None if member.status.log is None else round(member.status.log_age * 1000),
-        integer("Milliseconds since the engine said so.", null=True),
-    ),
-    "sequence": Field(
-        "status.sequence",
-        integer("Sequence of the last entry that this broker has applied or appended.", null=True),
-    ),
-    "rebuiltPercent": Field(
-        lambda member: rebuild_percent(member.status) if member.status.role is Role.STANDBY else None,
-        integer(
-            "How far a standby is with its copy, by entries; 100: it has reached the end of the log.",
-            null=True,
-        ),
-    ),
-    "rebuiltEntries": Field(
-        "status.rebuilt_entries", integer("Entries that a rebuilding standby has applied.", null=True)
-    ),
-    "rebuildEntries": Field(
-        "status.rebuild_entries", integer("Entries that it has to apply, at most.", null=True)
-    ),
-    "rebuiltBytes": Field(
-        "status.rebuilt_bytes", integer("Bytes that a rebuilding standby has applied.", null=True)
-    ),
-    "rebuildBytes": Field(
-        "status.rebuild_bytes",
-        integer(
-            "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.",
-            null=True,
-        ),
-    ),
-    "takeoverReason": Field(
-        "status.last_takeover.reason", string("Why this process became active.", null=True)
-    ),
-    "activeBroker": Field(
-        "status.active.broker", string("Name of the active broker, by its last beat.", null=True)
-    ),
-    "activeHost": Field("status.active.host", string("Its machine.", null=True)),
-    "activeVersion": Field("status.active.version", string("Its version of stompring.", null=True)),
-    "lastBeat": Field(
-        lambda member: member.status.active_time or None, timestamp("Time of its last beat.", null=True)
+    **nullable(
+        {
+            "broker": string("Name of the broker among those of the log.", "status.broker"),
+            "fresh": boolean("Whether it is active and has stored an entry lately.", "status.fresh"),
+            "fault": string(
+                "What the broker waits for, or why it stops.", lambda member: member.status.fault or None
+            ),
+            "url": string("URL of the engine.", "settings.url"),
+            "stream": string("Name of the log.", "settings.stream"),
+            "takeoverTimeout": integer(
+                "Silence of the active broker after which a standby takes over, in milliseconds.",
+                "settings.takeover_timeout",
+            ),
+            "engine": string("Name of the engine.", "status.log.engine"),
+            "identity": string(
+                "Identity of the log; another one: the log was created anew.", "status.log.identity"
+            ),
+            "replicas": integer("Copies of each entry.", "status.log.replicas"),
+            "leader": string("Node of the engine that orders the entries.", "status.log.leader"),
+            "lastSequence": integer(
+                "Sequence of the last entry, as the engine said last.", "status.log.last"
+            ),
+            "logAge": integer(
+                "Milliseconds since the engine said so.",
+                lambda member: None if member.status.log is None else round(member.status.log_age * 1000),
+            ),
+            "sequence": integer(
+                "Sequence of the last entry that this broker has applied or appended.", "status.sequence"
+            ),
+            "rebuiltPercent": integer(
+                "How far a standby is with its copy, by entries; 100: it has reached the end of the log.",
+                lambda member: rebuild_percent(member.status) if member.status.role is Role.STANDBY else None,
+            ),
+            "rebuiltEntries": integer(
+                "Entries that a rebuilding standby has applied.", "status.rebuilt_entries"
+            ),
+            "rebuildEntries": integer("Entries that it has to apply, at most.", "status.rebuild_entries"),
+            "rebuiltBytes": integer("Bytes that a rebuilding standby has applied.", "status.rebuilt_bytes"),
+            "rebuildBytes": integer(
+                "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.",
+                "status.rebuild_bytes",
+            ),
+            "takeoverReason": string("Why this process became active.", "status.last_takeover.reason"),
+            "activeBroker": string("Name of the active broker, by its last beat.", "status.active.broker"),
+            "activeHost": string("Its machine.", "status.active.host"),
+            "activeVersion": string("Its version of stompring.", "status.active.version"),
+            "lastBeat": timestamp("Time of its last beat.", lambda member: member.status.active_time or None),
+        }
     ),
     **fields_of(of_part("status", NO_LOG, *HA)),
 }
 
 
-def without_log(role: str = Role.ACTIVE.value) -> dict[str, Any]:
-    """The answer of a broker without a replicated log."""
-    return {**dict.fromkeys(FIELDS), "enabled": False, "role": role}
-
-
-def describe(status: NodeStatus, configuration: BrokerConfiguration) -> dict[str, Any]:
-    """The answer of a broker with a replicated log, active or standby."""
-    return view(Member(status, configuration.replicated_log), FIELDS)
+def describe(node: Node | None, configuration: BrokerConfiguration, role: Role) -> JsonObject:
+    """The answer of a broker, active or standby; ``role`` is that of one without a replicated log."""
+    if node is None:
+        return {**dict.fromkeys(FIELDS), "enabled": False, "role": role.value}
+    return view(Member(node.status(), configuration.replicated_log), FIELDS)
 
 
 @route(
@@ -265,7 +332,4 @@ def show_ha(call: Call) -> Json:
 
     Without a replicated log enabled is false, and all fields but the role are null. A standby answers too.
     """
-    node, context = call.context.node, call.context
-    if node is None:
-        return without_log()
-    return describe(node.status(), context.configuration)
+    return describe(call.context.node, call.context.configuration, Role.ACTIVE)

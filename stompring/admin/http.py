@@ -7,15 +7,23 @@ handles one; here also while its answer is not read. Answers are produced as the
 the times: clients that send or read one byte now and then would occupy all connections.
 
 The HTTP listener: a site of twisted.web that takes each request to its route and writes the answer.
+
+The console at ``/``: static files of the package, their caching, and the headers that keep other content out. Files are
+found by their name below one directory, never by a path that a client composed: each segment of the path is checked
+before the file system sees it, and only files with a known type are served.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
@@ -25,28 +33,25 @@ from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+import stompring
 from stompring.broker.clock import cancel
 from stompring.broker.limits import UNCOUNTED, UnfinishedFrames
-from stompring.errors import LimitReached, Refused
+from stompring.errors import LimitReached, NotFound, Refused
 from stompring.security.certificates import peer_subject
 from stompring.session.connect import Login
 from stompring.session.outbox import ConnectionCounter
-from stompring.settings.network import is_this_machine, source_network
+from stompring.settings.network import host_name, is_this_machine, source_network
 
 from . import (
     addresses,
     broker,
     connections,
     events,
-    forwarding,
     ha,
-    history,
-    message_tasks,
     messages,
     metrics,
     openapi,
     queues,
-    retention,
     settings,
     users,
 )
@@ -55,7 +60,6 @@ from .api import (
     BODY_LIMIT,
     DISCARD_LIMIT,
     JSON,
-    SYNC_TIME,
     Answer,
     Call,
     LimitedBody,
@@ -63,21 +67,199 @@ from .api import (
     Query,
     Route,
     Routes,
-    SecuritySource,
     Steps,
     check_content_type,
     check_fetch_site,
     check_host,
     check_login,
     check_origin,
-    check_permissions,
-    not_synced_text,
     problem_answer,
     read_object,
+    synced,
 )
-from .console import CHALLENGE, DIRECTORY, REQUESTED_WITH, ConsoleFiles, console_answer, is_console
-from .context import AdminContext, CooperativeTask
+from .context import AdminContext, CooperativeTask, Security
 from .request_log import READ_METHODS, RequestLog
+
+#: The directory of the console's files.
+DIRECTORY = Path(stompring.__file__).with_name("console")
+
+#: The page itself, and the first segment of the paths of all other files.
+PAGE, PREFIX = "index.html", "console"
+
+#: Content types by suffix; a file with another suffix is not served.
+CONTENT_TYPES: Mapping[str, str] = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+
+#: Types that are compressed already.
+COMPRESSED = frozenset((".ico", ".png", ".woff2"))
+
+#: One segment of a path: no hidden file, no separator, no control character.
+SEGMENT = re.compile(r"[A-Za-z0-9_@-][A-Za-z0-9_.@-]*")
+
+#: Segments of the longest path.
+MAX_DEPTH = 8
+
+#: Maximum size of a file in bytes: files stay in memory.
+MAX_FILE = 4 * 1024 * 1024
+
+#: Headers of every file, besides the Content-Security-Policy.
+HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "accelerometer=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), "
+    "magnetometer=(), microphone=(), midi=(), payment=(), usb=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+#: The Content-Security-Policy; the WebSocket listeners are added to connect-src.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src {}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+#: A host name or an IPv4 address as a Content-Security-Policy may have it.
+POLICY_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+#: The header by which the console marks its requests, so that a failed login does not open the browser's own dialog.
+REQUESTED_WITH = "stompring-console"
+
+#: The challenge of a 401 to the console: no browser has a dialog for this scheme.
+CHALLENGE = 'Stompring-Basic realm="stompring", charset="UTF-8"'
+
+
+class StaticFile(NamedTuple):
+    """One file of the console, as it is sent."""
+
+    content: bytes
+    compressed: bytes | None  # None where that saves nothing
+    tag: str  # of the content, without quotes
+    content_type: str
+
+
+@lru_cache(1024)
+def _read_file(directory: Path, path: Path, version: tuple[int, int, int]) -> StaticFile | None:
+    """The file at a path, None for one that is not served. Raises OSError.
+
+    ``version`` is inode, time of change and size: a file stays in memory until it changes on disk.
+    """
+    inside = path.resolve().is_relative_to(directory.resolve())
+    if not inside or not path.is_file() or version[2] > MAX_FILE:
+        return None
+    content = path.read_bytes()
+    compressed = None if path.suffix in COMPRESSED else gzip.compress(content, 6, mtime=0)
+    if compressed is not None and len(compressed) >= len(content):
+        compressed = None
+    tag = hashlib.sha256(content).hexdigest()[:32]
+    return StaticFile(content, compressed, tag, CONTENT_TYPES[path.suffix])
+
+
+def find_file(directory: Path, segments: Sequence[str]) -> StaticFile | None:
+    """The file with this path below the directory, None without one."""
+    if not 0 < len(segments) <= MAX_DEPTH or not all(map(SEGMENT.fullmatch, segments)):
+        return None
+    path = directory.joinpath(*segments)
+    if path.suffix not in CONTENT_TYPES:
+        return None
+    try:
+        status = path.stat()
+        return _read_file(directory, path, (status.st_ino, status.st_mtime_ns, status.st_size))
+    except OSError:
+        return None
+
+
+def is_console(segments: list[str]) -> bool:
+    """Whether a path, in its segments, is one of the console: ``/``, ``/console/…``."""
+    return segments == [""] or segments[:1] == [PREFIX]
+
+
+def console_answer(
+    context: AdminContext,
+    directory: Path,
+    method: str,
+    segments: list[str],
+    header: Callable[[str], str | None],
+) -> Answer:
+    """A file of the console for a request with these headers.
+
+    Raises `NotFound` for a file that does not exist, `Problem` for a method that changes something.
+    """
+    if method not in ("GET", "HEAD"):
+        raise Problem(
+            405,
+            f"Method {method} is not supported by this path; supported: GET, HEAD",
+            {"Allow": "GET, HEAD"},
+        )
+    if segments in ([PREFIX], [PREFIX, ""]):
+        return Answer(
+            status=308, content_type=None, headers={"Location": "./" if len(segments) == 1 else "../"}
+        )
+    page = segments == [""]
+    file = find_file(directory, (PAGE,) if page else segments[1:])
+    if file is None:
+        raise NotFound(
+            "The console is not installed: the package has no console/index.html. The API is below /api/v1"
+            if page
+            else f"Path /{'/'.join(segments)} does not exist"
+        )
+    zipped = file.compressed if accepts_gzip(header("accept-encoding")) else None
+    tag = f'"{file.tag}"' if zipped is None else f'"{file.tag}-gzip"'
+    sent = {
+        **HEADERS,
+        "Content-Security-Policy": POLICY.format(" ".join(("'self'", *web_sockets(context, header("host"))))),
+        "ETag": tag,
+        "Vary": "Accept-Encoding",
+    }
+    if matches(header("if-none-match"), tag):
+        return Answer(status=304, content_type=None, headers=sent)
+    if zipped is None:
+        return Answer(file.content, 200, file.content_type, sent)
+    return Answer(zipped, 200, file.content_type, {**sent, "Content-Encoding": "gzip"})
+
+
+def accepts_gzip(accept_encoding: str | None) -> bool:
+    """Whether an Accept-Encoding header allows gzip."""
+    for part in (accept_encoding or "").lower().split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def matches(if_none_match: str | None, tag: str) -> bool:
+    """Whether an If-None-Match header names an entity tag."""
+    return any(one.strip().removeprefix("W/") in (tag, "*") for one in (if_none_match or "").split(","))
+
+
+def web_sockets(context: AdminContext, host: str | None) -> Iterator[str]:
+    """The WebSocket listeners as sources of a Content-Security-Policy, by the name in the Host header.
+
+    The grammar of sources has no IPv6 addresses: for one the port alone restricts.
+    """
+    name = host_name(host or "")
+    if not POLICY_HOST.fullmatch(name):
+        if ":" not in name:
+            return
+        name = "*"
+    bound = {acceptor: port for acceptor, _, port in context.listening}
+    for acceptor in context.configuration.stomp_acceptors:
+        web_socket = acceptor.websocket
+        if acceptor.name in bound and (web_socket.only or web_socket.web_socket_upgrade):
+            scheme = "ws" if acceptor.tls is None else "wss"
+            yield f"{scheme}://{name}:{bound[acceptor.name]}"
+
 
 #: Maximum number of connections of one HTTP listener: health checks, Prometheus, browsers with six each.
 MAX_CONNECTIONS = 250
@@ -116,18 +298,14 @@ class AdminChannel(HTTPChannel):
     totalHeadersSize = 16_384
     maxHeaders = 500
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.connection_limit: HttpConnectionLimit | None = None
-        self.network = ""
-        self._request_timer: IDelayedCall | None = None
-        self._answer_timer: IDelayedCall | None = None
-        self._abort_timer: IDelayedCall | None = None
-        self._closing = False  # no more input is processed
-        self._holds = False  # so much of an unfinished body that it counts
-        self.exceeded: LimitReached | None = (
-            None  # the limit that this connection exceeds; it may request health only
-        )
+    connection_limit: HttpConnectionLimit  # set by it, as the next two
+    network: str
+    exceeded: LimitReached | None  # the limit that this connection exceeds; it may request health only
+    _request_timer: IDelayedCall | None = None
+    _answer_timer: IDelayedCall | None = None
+    _abort_timer: IDelayedCall | None = None
+    _closing = False  # no more input is processed
+    _holds = False  # so much of an unfinished body that it counts
 
     # ---- a connection above the limits
 
@@ -140,7 +318,7 @@ class AdminChannel(HTTPChannel):
         """A connection above the limits is rejected after `HEALTH_TIME`."""
         super().connectionMade()  # type: ignore[no-untyped-call]
         if self.exceeded is not None:
-            self._request_timer = self._call_later(HEALTH_TIME, self.reject)
+            self._request_timer = self.callLater(HEALTH_TIME, self.reject)  # type: ignore[no-untyped-call]
 
     def allHeadersReceived(self) -> None:
         """The head of a request is complete."""
@@ -158,13 +336,11 @@ class AdminChannel(HTTPChannel):
         if self._closing or self.exceeded is None:
             return
         cancel(self._request_timer)
-        self._request_timer = None
-        if self.connection_limit is not None:
-            self.connection_limit.closed(self)
+        self.connection_limit.closed(self)
         self._refuse(self.exceeded)
         abort = getattr(self.transport, "abortConnection", None)
         if abort is not None:
-            self._abort_timer = self._call_later(CLOSE_TIME, abort)
+            self._abort_timer = self.callLater(CLOSE_TIME, abort)  # type: ignore[no-untyped-call]
 
     # ---- requests
 
@@ -172,8 +348,7 @@ class AdminChannel(HTTPChannel):
         """The first byte of a request starts its timer."""
         if self._closing:
             return
-        if self._request_timer is None and not self._handlingRequest:
-            self._request_timer = self._call_later(REQUEST_TIME, self._request_timed_out)
+        self._time_request()
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def rawDataReceived(self, data: bytes) -> None:
@@ -190,7 +365,7 @@ class AdminChannel(HTTPChannel):
 
     def hold(self, size: int) -> None:
         """A body that is not complete has ``size`` bytes in memory."""
-        unfinished = None if self.connection_limit is None else self.connection_limit.unfinished
+        unfinished = self.connection_limit.unfinished
         if unfinished is not None and (size > UNCOUNTED or self._holds) and not self._closing:
             self._holds = unfinished.hold(self, size)
 
@@ -219,14 +394,21 @@ class AdminChannel(HTTPChannel):
     def requestDone(self, request: Any) -> None:
         """A request is answered; a pipelined one is next."""
         super().requestDone(request)  # type: ignore[no-untyped-call]
-        begun = self.requests or self._buffer
-        if begun and self._request_timer is None and not self._handlingRequest:
-            self._request_timer = self._call_later(REQUEST_TIME, self._request_timed_out)
+        if self.requests or self._buffer:
+            self._time_request()
+
+    def _time_request(self) -> None:
+        if self._request_timer is None and not self._handlingRequest:
+            self._request_timer = self.callLater(REQUEST_TIME, self._request_timed_out)  # type: ignore[no-untyped-call]
 
     def _request_timed_out(self) -> None:
         self._request_timer = None
-        text = f"The request is not complete after {REQUEST_TIME:.0f} seconds"
-        self._refuse(LimitReached(text, "http-request-time", 408), close=False)
+        self._refuse(
+            LimitReached(
+                f"The request is not complete after {REQUEST_TIME:.0f} seconds", "http-request-time", 408
+            ),
+            close=False,
+        )
         self.timeoutConnection()  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
@@ -240,8 +422,7 @@ class AdminChannel(HTTPChannel):
         if header == b"Content-Length" and data.isdigit():
             data = data.lstrip(b"0") or b"0"
             if len(data) > len(str(DISCARD_LIMIT)) or int(data) > DISCARD_LIMIT:
-                text = f"The body is longer than {BODY_LIMIT} bytes"
-                self._refuse(LimitReached(text, "http-body", 413))
+                self._refuse(LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413))
                 return False
         return bool(super()._maybeChooseTransferDecoder(header, data))  # type: ignore[no-untyped-call]
 
@@ -250,15 +431,20 @@ class AdminChannel(HTTPChannel):
         self._head_too_large()
 
     def _head_too_large(self) -> None:
-        text = f"The request head exceeds {self.totalHeadersSize} bytes or {self.maxHeaders} headers"
-        self._refuse(LimitReached(text, "http-head", 431))
+        self._refuse(
+            LimitReached(
+                f"The request head exceeds {self.totalHeadersSize} bytes or {self.maxHeaders} headers",
+                "http-head",
+                431,
+            )
+        )
 
     # ---- answers
 
     def pauseProducing(self) -> None:
         """The buffer of the transport is full."""
         if self._answer_timer is None:
-            self._answer_timer = self._call_later(ANSWER_TIME, self._answer_timed_out)
+            self._answer_timer = self.callLater(ANSWER_TIME, self._answer_timed_out)  # type: ignore[no-untyped-call]
         super().pauseProducing()  # type: ignore[no-untyped-call]
 
     def resumeProducing(self) -> None:
@@ -278,26 +464,16 @@ class AdminChannel(HTTPChannel):
 
     def connectionLost(self, reason: Failure = CLOSED) -> None:
         """Stop the timers and release the connection."""
-        cancel(self._request_timer)
-        self._request_timer = None
-        cancel(self._answer_timer)
-        self._answer_timer = None
-        cancel(self._abort_timer)
-        self._abort_timer = None
-        if self.connection_limit is not None:
-            self.connection_limit.closed(self)
-            if self._holds and self.connection_limit.unfinished is not None:
-                self.connection_limit.unfinished.forget(self)
+        for timer in (self._request_timer, self._answer_timer, self._abort_timer):
+            cancel(timer)
+        self.connection_limit.closed(self)
+        if self._holds and self.connection_limit.unfinished is not None:
+            self.connection_limit.unfinished.forget(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self._transferDecoder = None  # of an incomplete body: it refers to this channel
 
-    def _call_later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
-        timer: IDelayedCall = self.callLater(seconds, call)  # type: ignore[no-untyped-call]
-        return timer
-
     def _count_rejection(self, limit: str, text: str) -> None:
-        if self.connection_limit is not None:
-            self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
+        self.connection_limit.refuse(limit, f"HTTP client {self.network}", text)
 
 
 class HttpConnectionLimit:
@@ -335,8 +511,11 @@ class HttpConnectionLimit:
         if self._open.total >= MAX_CONNECTIONS:
             return LimitReached(f"More than {MAX_CONNECTIONS} HTTP connections", "http-connections", 503)
         if not is_this_machine(network) and self._open.by_network[network] >= MAX_CONNECTIONS_PER_HOST:
-            text = f"More than {MAX_CONNECTIONS_PER_HOST} HTTP connections from {network}"
-            return LimitReached(text, "http-connections-per-host", 503)
+            return LimitReached(
+                f"More than {MAX_CONNECTIONS_PER_HOST} HTTP connections from {network}",
+                "http-connections-per-host",
+                503,
+            )
         return None
 
 
@@ -371,8 +550,9 @@ log = logging.getLogger(__name__)
 class Responder:
     """A request to any site: its headers, the checks of its origin and login, and the writing of a whole answer."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, security: Security | None) -> None:
         self._request = request
+        self._security = security
         self._method = request.method.decode("latin-1")
         self._instance = request.uri.decode("latin-1")  # as it was sent: percent-encoded ASCII
         self._host = str(getattr(request.getClientAddress(), "host", ""))
@@ -388,9 +568,9 @@ class Responder:
         check_host(self._header("host"), listens_on)
         check_origin(self._header("origin"), self._header("host"))
 
-    def _log_in(self, context: SecuritySource) -> Deferred[Login] | None:
+    def _log_in(self) -> Deferred[Login] | None:
         certificate: str | None = getattr(self._request, "certificate", None)
-        return check_login(context, self._header("authorization"), self._host, certificate)
+        return check_login(self._security, self._header("authorization"), self._host, certificate)
 
     def _set_head(self, answer: Answer) -> None:
         request = self._request
@@ -414,10 +594,8 @@ class Responder:
 class RequestHandler(Responder):
     """Handles one request: checks, login, route, answer. Every error becomes an answer."""
 
-    def __init__(
-        self, request: Request, context: AdminContext, console: ConsoleFiles, routes: Routes
-    ) -> None:
-        super().__init__(request)
+    def __init__(self, request: Request, context: AdminContext, console: Path, routes: Routes) -> None:
+        super().__init__(request, context.security)
         self._context = context
         self._console = console
         self._routes = routes
@@ -425,19 +603,25 @@ class RequestHandler(Responder):
         self._log = RequestLog(request, context)
         self._work: CooperativeTask | None = None
         self._unsynced: Answer | None = None  # the answer to a change that is not synced yet
-        self._timeout: IDelayedCall | None = None  # while the answer waits for the sync
 
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
         try:
-            segments = self._segments()
+            self._check_site(self._listens_on())
+            assert self._request.postpath is not None
+            try:
+                segments = [segment.decode() for segment in self._request.postpath]
+            except UnicodeDecodeError:
+                raise Problem(400, "The path is not UTF-8") from None
             if is_console(segments):
-                self._write(self._console_answer(segments))
+                self._write(
+                    console_answer(self._context, self._console, self._method, segments, self._header)
+                )
                 return
             check_fetch_site(self._header("sec-fetch-site"))
             route, names = self._routes.find(self._method, segments)
             self._log.set_route(route, names)
-            login = None if route.public else self._log_in(self._context)
+            login = None if route.public else self._log_in()
         except Refused as refused:
             self._log.set_error(str(refused), login=refused.status == 401)
             self._write(problem_answer(refused, self._instance))
@@ -447,24 +631,12 @@ class RequestHandler(Responder):
         else:
             login.addCallbacks(lambda one: self._call_route(route, names, one), self._login_failed)
 
-    def _console_answer(self, segments: list[str]) -> Answer:
-        headers = {name: self._header(name) for name in ("host", "accept-encoding", "if-none-match")}
-        return console_answer(self._context, self._console, self._method, segments, headers)
-
-    def _segments(self) -> list[str]:
-        """The decoded segments of the path. Raises 400, and 403 for a page of another site."""
-        self._check_site(self._listens_on())
-        assert self._request.postpath is not None
-        try:
-            return [segment.decode() for segment in self._request.postpath]
-        except UnicodeDecodeError:
-            raise Problem(400, "The path is not UTF-8") from None
-
     def _listens_on(self) -> str:
         here = self._request.getHost()
         bound = getattr(here, "port", None)
-        configured = (host for _, host, port in self._context.listening if port == bound)
-        return next(configured, getattr(here, "host", ""))
+        return next(
+            (host for _, host, port in self._context.listening if port == bound), getattr(here, "host", "")
+        )
 
     # ---- the route
 
@@ -472,11 +644,11 @@ class RequestHandler(Responder):
         if self._disconnected:
             return
         self._context.broker.clock.refresh()
-        self._log.set_user(login.user)
+        if login.user is not None:
+            self._log.fields["user"] = login.user
         try:
             call = self._call(route, names, login)
             self._log.set_body(call.body)
-            check_permissions(login.authorizer, route.permissions, call)
             route.check(call)
         except Exception as fault:
             self._write(self._error_answer(fault))
@@ -484,8 +656,7 @@ class RequestHandler(Responder):
         try:
             outcome = route.answer(call)
         except Exception as fault:
-            self._write_when_synced(self._error_answer(fault))
-            return
+            outcome = self._error_answer(fault)
         if isinstance(outcome, GeneratorType):
             # no producer: a change completes even if its client disconnects
             self._work = CooperativeTask(self._run(outcome), self._cooperator)
@@ -506,13 +677,12 @@ class RequestHandler(Responder):
                 body = read_object(content.getvalue())
             else:
                 raw = content.getvalue()
-        accept = self._header("accept") or ""
         return Call(
             self._context,
             names,
             Query(query.decode("latin-1")),
             body,
-            accept,
+            self._header("accept") or "",
             login.user,
             login.authorizer,
             self._log.peer,
@@ -520,7 +690,7 @@ class RequestHandler(Responder):
             self._header("last-event-id"),
         )
 
-    def _run(self, steps: Steps) -> Iterator[object]:
+    def _run(self, steps: Steps) -> Generator[object, None, None]:
         try:
             answer = yield from steps
         except Exception as fault:
@@ -548,36 +718,19 @@ class RequestHandler(Responder):
 
         An error waits too: its cause may be a change of another request that is not synced yet.
         """
-        if self._method in READ_METHODS:
+        if self._method in READ_METHODS or self._disconnected:
             self._write(answer)
-            return
-        self._unsynced = answer
-        self._context.broker.storage.when_synced(self._synced)
-        if self._unsynced is not None and not self._disconnected:
-            self._timeout = self._context.reactor.callLater(SYNC_TIME, self._not_synced)
+        else:
+            self._unsynced = answer
+            synced(self._context).addCallback(self._write_change, answer)
 
-    def _synced(self) -> None:
-        answer, self._unsynced = self._unsynced, None
-        self._stop_waiting()
-        if answer is not None:
-            self._write(answer)
-
-    def _not_synced(self) -> None:
-        """The disk is failing or slow: the change is in effect, and a crash may lose it."""
-        answer, self._unsynced, self._timeout = self._unsynced, None, None
-        assert answer is not None
-        if answer.status < 400:
-            store = self._context.store
-            cause = None if store is None else store.writer.failing
-            refused = Refused(not_synced_text(cause), status=503)
-            self._log.set_error(str(refused))
-            answer = problem_answer(refused, self._instance)
+    def _write_change(self, fault: str | None, answer: Answer) -> None:
+        """Write the answer to a change. ``fault``: it is in effect, and a crash may lose it."""
+        self._unsynced = None
+        if fault is not None and answer.status < 400:
+            self._log.set_error(fault)
+            answer = problem_answer(Refused(fault, status=503), self._instance)
         self._write(answer)
-
-    def _stop_waiting(self) -> None:
-        timeout, self._timeout = self._timeout, None
-        if timeout is not None:
-            timeout.cancel()
 
     # ---- the answer
 
@@ -598,7 +751,7 @@ class RequestHandler(Responder):
             self._work = CooperativeTask(self._write_pieces(answer.body), self._cooperator)
             request.registerProducer(self._work, True)
 
-    def _write_pieces(self, pieces: Iterator[Any]) -> Iterator[object]:
+    def _write_pieces(self, pieces: Iterator[Any]) -> Generator[object, None, None]:
         try:
             for piece in pieces:
                 if isinstance(piece, bytes):
@@ -620,8 +773,6 @@ class RequestHandler(Responder):
         super()._client_disconnected(reason)
         if self._unsynced is not None:  # the change is in effect; only its answer is lost
             self._log.write(self._unsynced)
-        self._unsynced = None
-        self._stop_waiting()
         if self._work is not None and self._method in READ_METHODS:
             self._work.stopProducing()
 
@@ -693,15 +844,11 @@ def admin_routes() -> Routes:
         metrics,
         queues,
         messages,
-        message_tasks,
         addresses,
-        forwarding,
         connections,
-        history,
         events,
         settings,
         users,
-        retention,
         ha,
     )
     found = [each for part in parts for each in vars(part).values() if isinstance(each, Route)]
@@ -710,8 +857,11 @@ def admin_routes() -> Routes:
 
 def admin_site(service: AdminContext, console: Path = DIRECTORY) -> AdminSite:
     """The site of an HTTP acceptor, with the files of the ``console`` in a directory."""
-    files, routes = ConsoleFiles(console), admin_routes()
-    resource = AdminResource(lambda request: RequestHandler(request, service, files, routes).handle())
-    site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
+    routes = admin_routes()
+    site = AdminSite(
+        AdminResource(lambda request: RequestHandler(request, service, console, routes).handle()),
+        timeout=IDLE,
+        reactor=service.reactor,
+    )  # type: ignore[no-untyped-call]
     site.connection_limit = HttpConnectionLimit(service.broker.rejections.add, service.broker.unfinished)
     return site

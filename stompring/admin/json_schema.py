@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Thing = TypeVar("Thing")
+
+#: A value that becomes a JSON object.
+JsonObject = dict[str, Any]
 
 Schema = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(NamedTuple):
     """A schema with a name of its own below ``#/components/schemas``. It stands wherever a schema may stand."""
 
     name: str
     schema: Schema
 
 
-def reader(source: str | Callable[[Thing], Any]) -> Callable[[Thing], Any]:
+#: How a value is read from what an object represents: a function, or attributes such as ``address.name``.
+Source = str | Callable[[Thing], Any]
+
+
+def reader(source: Source[Thing]) -> Callable[[Thing], Any]:
     """The function that reads a value: ``source``, or one for the attributes that it names, such as ``address.name``.
 
     The value is None if one of the attributes is.
@@ -42,21 +47,14 @@ def reader(source: str | Callable[[Thing], Any]) -> Callable[[Thing], Any]:
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class Field(Generic[Thing]):
-    """A field of a JSON object: its schema, and how it is read from what the object represents, see `reader`."""
+class Field(dict[str, Any], Generic[Thing]):
+    """The JSON schema of a value; of a field of an object also how the value is read, see `reader`."""
 
-    source: str | Callable[[Thing], Any]
-    schema: Schema
-    read: Callable[[Thing], Any] = field(init=False)
+    __slots__ = ("read",)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "read", reader(self.source))
-
-    @property
-    def description(self) -> str:
-        """The meaning of the field."""
-        return str(self.schema["description"])
+    def __init__(self, schema: Schema, source: Source[Thing] = "") -> None:
+        super().__init__(schema)
+        self.read = reader(source)
 
 
 TEXT: Schema = {"type": "string"}
@@ -65,44 +63,57 @@ TEXT: Schema = {"type": "string"}
 Fields = Mapping[str, Field[Thing]]
 
 
-def typed(kind: str, description: str, null: bool, more: Schema) -> Schema:
+def typed(kind: str, description: str, source: Source[Thing], null: bool, more: Schema) -> Field[Thing]:
     """A schema of one type, or of that type and null."""
-    return {"type": [kind, "null"] if null else kind, "description": description, **more}
+    return Field({"type": [kind, "null"] if null else kind, "description": description, **more}, source)
 
 
-def integer(description: str, minimum: int | None = 0, *, null: bool = False, **more: Any) -> Schema:
+def integer(
+    description: str,
+    source: Source[Thing] = "",
+    minimum: int | None = 0,
+    *,
+    null: bool = False,
+    **more: Any,
+) -> Field[Thing]:
     """A whole number."""
-    return typed("integer", description, null, ({} if minimum is None else {"minimum": minimum}) | more)
+    return typed(
+        "integer", description, source, null, ({} if minimum is None else {"minimum": minimum}) | more
+    )
 
 
-def number(description: str, minimum: int = 0, *, null: bool = False) -> Schema:
-    """A number with a fraction."""
-    return typed("number", description, null, {"minimum": minimum})
+def number(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:
+    """A number with a fraction, of at least 0."""
+    return typed("number", description, source, null, {"minimum": 0})
 
 
-def string(description: str, *, null: bool = False, **more: Any) -> Schema:
+def string(description: str, source: Source[Thing] = "", *, null: bool = False, **more: Any) -> Field[Thing]:
     """Text."""
-    return typed("string", description, null, more)
+    return typed("string", description, source, null, more)
 
 
-def boolean(description: str, *, null: bool = False, **more: Any) -> Schema:
+def boolean(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:
     """true or false."""
-    return typed("boolean", description, null, more)
+    return typed("boolean", description, source, null, {})
 
 
-def timestamp(description: str, *, null: bool = False) -> Schema:
+def timestamp(description: str, source: Source[Thing] = "", *, null: bool = False) -> Field[Thing]:
     """A point in time."""
-    return integer(f"{description} Milliseconds since the epoch.", None, null=null)
+    return integer(f"{description} Milliseconds since the epoch.", source, None, null=null)
 
 
-def keyword(values: type[StrEnum] | tuple[str, ...], description: str) -> Schema:
+def keyword(
+    values: type[StrEnum] | tuple[str, ...], description: str, source: Source[Thing] = ""
+) -> Field[Thing]:
     """One of a few words."""
-    return string(description, enum=[str(value) for value in values])
+    return string(description, source, enum=[str(value) for value in values])
 
 
-def array(items: Schema | Component, description: str, **more: Any) -> Schema:
+def array(
+    items: Schema | Component, description: str, source: Source[Thing] = "", **more: Any
+) -> Field[Thing]:
     """A list."""
-    return {"type": "array", "items": items, "description": description, **more}
+    return Field({"type": "array", "items": items, "description": description, **more}, source)
 
 
 def structure(
@@ -111,23 +122,25 @@ def structure(
     required: tuple[str, ...] | None = None,
 ) -> Schema:
     """A JSON object without other members than these. All are required unless ``required`` names some."""
-    schema: dict[str, Any] = {"type": "object"}
-    if description:
-        schema["description"] = description
-    schema["properties"] = properties
-    schema["required"] = list(properties if required is None else required)
-    schema["additionalProperties"] = False
-    return schema
+    return {
+        "type": "object",
+        **({"description": description} if description else {}),
+        "properties": properties,
+        "required": list(properties if required is None else required),
+        "additionalProperties": False,
+    }
 
 
-def shown(fields: Fields[Any]) -> Mapping[str, Schema]:
-    """The schemas of fields."""
-    return {name: field.schema for name, field in fields.items()}
-
-
-def object_of(name: str, fields: Fields[Any]) -> Component:
+def object_of(name: str, fields: Mapping[str, Schema | Component]) -> Component:
     """The schema of an object with these fields."""
-    return Component(name, structure(shown(fields)))
+    return Component(name, structure(fields))
+
+
+def nullable(fields: Fields[Thing]) -> Fields[Thing]:
+    """These fields, each of which may be null."""
+    return {
+        name: Field({**field, "type": [field["type"], "null"]}, field.read) for name, field in fields.items()
+    }
 
 
 def page_of(item: Component) -> Component:
@@ -135,7 +148,7 @@ def page_of(item: Component) -> Component:
     properties: dict[str, Schema | Component] = {
         "data": array(item, "The items of this page."),
         "count": integer("Number of items on all pages."),
-        "page": integer("Number of this page, from 1.", 1),
-        "size": integer("Maximum number of items per page.", 1),
+        "page": integer("Number of this page, from 1.", minimum=1),
+        "size": integer("Maximum number of items per page.", minimum=1),
     }
     return Component(f"{item.name}Page", structure(properties))

@@ -16,17 +16,17 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
 from operator import attrgetter
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
-
-from twisted.internet.interfaces import IDelayedCall
 
 from stompring.broker import queue_browser
 from stompring.broker.address import Address, as_address
+from stompring.broker.directory import Directory
 from stompring.broker.message import SUCCEEDED
 from stompring.broker.publish import send_reply
 from stompring.broker.queue import Queue
@@ -37,13 +37,15 @@ from stompring.session.connect import Credentials, Login, ManagementRequest
 from stompring.session.destination import ALLOW_ALL, PermissionRejected
 from stompring.session.outbox import printable
 from stompring.session.send import ATTRIBUTE, OPERATION, RESOURCE
-from stompring.settings.document import hidden, with_suggestion
+from stompring.settings.document import with_suggestion
 from stompring.settings.match import is_internal
-from stompring.settings.model import AddressSettings, PermissionType, camel_case
+from stompring.settings.model import PermissionType, camel_case
 
 from . import addresses, broker, queues
-from .api import SYNC_TIME, Answer, Call, Query, Routes, check_permissions, encode, not_synced_text
+from .api import Answer, Call, Query, Routes, encode, synced
 from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
+from .http import admin_routes
+from .json_schema import Fields, JsonObject
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
 
 #: The result of an operation without one: the reply has no body.
@@ -69,78 +71,66 @@ def find_resource(text: str) -> tuple[str, str]:
     return kind, name
 
 
+@dataclass(slots=True)
 class Target:
-    """A resource while an operation is carried out on it."""
+    """A resource while an operation is carried out on it. Raises `NotFound` for one that does not exist."""
 
-    def __init__(
-        self, context: AdminContext, routes: Routes, request: ManagementRequest, kind: str, name: str
-    ) -> None:
-        """Raises `NotFound` for a resource that does not exist."""
-        self.context = context
-        self.request = request
-        self.kind = kind
-        self.name = name
-        self._routes = routes
-        if kind == "acceptor" and name not in context.acceptors:
-            raise NotFound(f"Acceptor {name} does not exist")
-        if kind in ("queue", "address"):
+    context: AdminContext
+    routes: Routes
+    request: ManagementRequest
+    kind: str
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.kind == "acceptor" and self.name not in self.context.acceptors:
+            raise NotFound(f"Acceptor {self.name} does not exist")
+        if self.kind in ("queue", "address"):
             self._thing()
+
+    @property
+    def directory(self) -> Directory:
+        """The addresses and queues of the broker."""
+        return self.context.broker.directory
 
     @property
     def queue(self) -> Queue:
         """The queue. Raises `NotFound`."""
-        return self.context.broker.directory.queue(self.name)
+        return self.directory.queue(self.name)
 
     @property
     def address(self) -> Address:
         """The address. Raises `NotFound`."""
-        return self.context.broker.directory.address(self.name)
+        return self.directory.address(self.name)
 
-    def call(
-        self,
-        operation: str,
-        name: str | None = None,
-        body: Mapping[str, object] | None = None,
-        *,
-        query: Mapping[str, object] | None = None,
-        login: Login | None = None,
-        id: str | None = None,
-    ) -> Steps:
+    def call(self, operation: str, login: Login | None = None, /, **members: Any) -> Steps:
         """The JSON answer of a route of the HTTP API. Raises `Refused`.
 
-        Whoever sends requests has `manage`, which includes all; with ``login`` that user's permissions apply.
+        ``members`` are the names in the path, parameters of the query and fields of the body; the default of ``name``
+        in a path is the name of the resource. A user who sends requests has `manage`, which includes all permissions;
+        with ``login`` the permissions of that user apply.
         """
-        route = self._routes.operations[operation]
-        names = {} if name is None else {"name": name}
-        if id is not None:
-            names["id"] = id
-        given = {
-            key: str(value).lower() if isinstance(value, bool) else value
-            for key, value in (query or {}).items()
-        }
+        route = self.routes.operations[operation]
+        names = {key: members.pop(key, self.name) for key in ("name", "id") if f"{{{key}}}" in route.path}
+        queried = [key for key in members if not route.changes or key in route.query_names]
         call = Call(
             self.context,
             names,
-            Query(urlencode(given)),
-            dict(body or {}),
+            Query(urlencode({key: _text(members.pop(key)) for key in queried})),
+            members,
             user=self.request.login.user if login is None else login.user,
             authorizer=ALLOW_ALL if login is None else login.authorizer,
             peer=self.request.peer,
         )
-        if login is not None:
-            check_permissions(login.authorizer, route.permissions, call)
         route.check(call)
         answer = yield from result_of(route.answer(call))
         assert isinstance(answer, Answer) and isinstance(answer.body, bytes)
         return json.loads(answer.body) if answer.body else None
 
-    def all_of(self, operation: str, queue: str | None = None, /, **query: object) -> Steps:
+    def all_of(self, operation: str, **members: object) -> Steps:
         """All items of a list."""
         items: list[Any] = []
         while True:
-            page = yield from self.call(
-                operation, queue, query={**query, "page": len(items) // 1000 + 1, "size": 1000}
-            )
+            page = yield from self.call(operation, **members, page=len(items) // 1000 + 1, size=1000)
             items += page["data"]
             if len(page["data"]) < 1000:
                 return items
@@ -148,7 +138,7 @@ class Target:
     def attribute(self, name: str) -> Steps:
         """The value of an attribute."""
         if self.kind in ("divert", "bridge"):
-            fields = yield from self.call(self.kind, self.name)
+            fields = yield from self.call(self.kind)
             field = "name" if name == "UniqueName" else uncapitalized(name)
             if field not in fields:
                 raise no_attribute(self.kind, name, map(capitalized, fields))
@@ -190,8 +180,7 @@ def _names(operation: str) -> Callable[[Target], Any]:
     """The names of all that a list has."""
 
     def read(target: Target) -> Steps:
-        items = yield from target.all_of(operation)
-        return [item["name"] for item in items]
+        return [item["name"] for item in (yield from target.all_of(operation))]
 
     return read
 
@@ -201,13 +190,11 @@ def _as_json(value: object) -> str:
 
 
 def _total(field: str) -> Callable[[Target], int]:
-    return lambda t: sum(
-        queues.FIELDS[field].read(queue) for queue in t.context.broker.directory.queues.values()
-    )
+    return lambda t: sum(queues.FIELDS[field].read(queue) for queue in t.directory.queues.values())
 
 
 def _first_message(target: Target) -> Steps:
-    page = yield from target.call("listMessages", target.name, query={"size": 1, "bodyLimit": 0})
+    page = yield from target.call("listMessages", size=1, bodyLimit=0)
     return page["data"][0] if page["data"] else None
 
 
@@ -239,7 +226,7 @@ def _uptime(target: Target) -> str:
 
 
 #: The fields of the HTTP API, each of which is an attribute.
-FIELDS: Mapping[str, Mapping[str, Any]] = {
+FIELDS: Mapping[str, Fields[Any]] = {
     "broker": broker.FIELDS,
     "address": addresses.FIELDS,
     "queue": queues.FIELDS,
@@ -257,10 +244,8 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "Uptime": _uptime,
         "UptimeMillis": _field("uptime"),
         "CurrentTimeMillis": attrgetter("context.broker.clock.now"),
-        "QueueNames": lambda t: [name for name in t.context.broker.directory.queues if not is_internal(name)],
-        "AddressNames": lambda t: [
-            name for name in t.context.broker.directory.addresses if not is_internal(name)
-        ],
+        "QueueNames": lambda t: [name for name in t.directory.queues if not is_internal(name)],
+        "AddressNames": lambda t: [name for name in t.directory.addresses if not is_internal(name)],
         "TotalConsumerCount": _total("consumerCount"),
         "TotalMessageCount": _total("messageCount"),
         "TotalMessagesAdded": _total("messagesAdded"),
@@ -287,9 +272,7 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
     },
     "address": {
         "Address": attrgetter("address.name"),
-        "QueueNames": lambda t: list(t.address.queues),
-        "AllQueueNames": lambda t: list(t.address.queues),
-        "BindingNames": lambda t: list(t.address.queues),
+        **dict.fromkeys(("QueueNames", "AllQueueNames", "BindingNames"), lambda t: list(t.address.queues)),
         "RemoteQueueNames": lambda t: [],
         "RoutingTypesAsJSON": lambda t: _as_json(addresses.FIELDS["routingTypes"].read(t.address)),
         "NumberOfMessages": attrgetter("address.message_count"),
@@ -348,8 +331,7 @@ def no_attribute(kind: str, name: str, known: Any) -> Refused:
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One signature of an operation.
 
     ``parameters`` has one letter each: n text, s text or null, i number, b boolean, o object or null. ``secret``
@@ -365,19 +347,18 @@ class Operation:
     def accepts(self, values: list[Any]) -> bool:
         """Whether it takes these values."""
         return len(values) == len(self.parameters) and all(
-            _ACCEPTED[letter](value) for letter, value in zip(self.parameters, values, strict=True)
+            LETTERS[letter][1](value) for letter, value in zip(self.parameters, values, strict=True)
         )
 
 
-_ACCEPTED: Mapping[str, Callable[[Any], bool]] = {
-    "n": lambda value: isinstance(value, str),
-    "s": lambda value: value is None or isinstance(value, str),
-    "i": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "b": lambda value: isinstance(value, bool),
-    "o": lambda value: value is None or isinstance(value, dict),
+#: The letters of parameters: how an error names the type, and whether a parameter takes a value.
+LETTERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "n": ("text", lambda value: isinstance(value, str)),
+    "s": ("text or null", lambda value: isinstance(value, str | None)),
+    "i": ("number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "b": ("boolean", lambda value: isinstance(value, bool)),
+    "o": ("object", lambda value: isinstance(value, dict | None)),
 }
-
-_SHOWN = {"n": "text", "s": "text or null", "i": "number", "b": "boolean", "o": "object"}
 
 #: The operations of each kind of resource, by name.
 OPERATIONS: dict[str, dict[str, list[Operation]]] = {kind: {} for kind in KINDS}
@@ -413,15 +394,16 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
     ):
         return Operation(name, "", lambda target: target.attribute(getter), False)
     if not signatures:
-        text = f"{_article(kind)} has no operation {name[:100]!r}"
-        raise Refused(with_suggestion(text, name, list(OPERATIONS[kind])))
+        raise Refused(
+            with_suggestion(f"{_article(kind)} has no operation {name[:100]!r}", name, list(OPERATIONS[kind]))
+        )
     known = "; ".join(
-        f"{name}({', '.join(_SHOWN[letter] for letter in each.parameters)})" for each in signatures
+        f"{name}({', '.join(LETTERS[letter][0] for letter in each.parameters)})" for each in signatures
     )
     raise Refused(f"No operation {name} takes these {len(values)} parameters; there is: {known}")
 
 
-def _object(text: str | None, what: str) -> dict[str, Any]:
+def _object(text: str | None, what: str) -> JsonObject:
     """A parameter that is a JSON object as text. Raises `Refused`."""
     try:
         given = json.loads(text or "")
@@ -438,48 +420,41 @@ def _words(text: str | None) -> list[str]:
 
 # ---- operations that call one route
 
-#: The members that a parameter adds to those of the parameters before it.
-Members = Callable[["Target", Mapping[str, Any], Any], Mapping[str, Any]]
+#: The members of a call for the value of a parameter.
+Members = Callable[[Any], JsonObject]
 
 
 def _member(name: str) -> Members:
-    return lambda target, body, value: {} if value is None else {name: value}
+    return lambda value: {} if value is None else {name: value}
 
 
-def _queue_members(target: Target, body: object, name: str) -> Mapping[str, Any]:
-    queue = target.context.broker.directory.queue(name)
-    return {"queue": queue.name, "address": queue.address.name}
+def _filter(name: str) -> Members:
+    return lambda value: {name: value} if value else {}
 
 
-def _check_address(target: Target, body: Mapping[str, Any], create: bool) -> Mapping[str, Any]:
-    if not create:
-        target.context.broker.directory.address(body["address"])
-    return {}
-
-
-#: The parameters of operations that call one route: the letter of `Operation`, and the members of the request's body.
-#: The members ``path`` and ``id`` are the names in the path, and ``force`` is a parameter of the query.
+#: The parameters of operations that call one route: the letter of `Operation`, and the members of `Target.call`.
 PARAMETERS: Mapping[str, tuple[str, Members]] = {
-    **{name: ("n", _member(name)) for name in ("path", "id", "name", "address", "password")},
+    **{name: ("n", _member(name)) for name in ("name", "address", "password", "connectionID", "queue")},
     **{name: ("s", _member(name)) for name in ("routingType", "user")},
-    **{name: ("i", _member(name)) for name in ("maxConsumers", "priority")},
+    **{name: ("i", _member(name)) for name in ("maxConsumers", "priority", "page", "size")},
     **{name: ("b", _member(name)) for name in ("durable", "purgeOnNoConsumers", "exclusive", "force")},
     "newPassword": ("s", _member("password")),
-    "roles": ("s", lambda target, body, text: {} if text is None else {"roles": _words(text)}),
-    "routingTypes": ("s", lambda target, body, text: {"routingTypes": _words(text)} if _words(text) else {}),
-    "newRoutingTypes": ("s", lambda target, body, text: {"routingTypes": _words(text)}),
-    "createAddress": ("b", _check_address),
-    "group": ("s", lambda target, body, group: {"group": group}),
-    "filter": ("s", lambda target, body, text: {"filter": text} if text else {}),
-    "message": ("i", lambda target, body, number: {"messages": [str(number)]}),
-    "number": ("i", lambda target, body, number: {"id": str(number)}),
-    "queue": ("n", _queue_members),
-    "limit": ("i", lambda target, body, limit: {"limit": limit or -1}),
-    "positiveLimit": ("i", lambda target, body, limit: {"limit": limit if limit > 0 else -1}),
+    "roles": ("s", lambda text: {} if text is None else {"roles": _words(text)}),
+    "routingTypes": ("s", lambda text: {"routingTypes": _words(text)} if _words(text) else {}),
+    "newRoutingTypes": ("s", lambda text: {"routingTypes": _words(text)}),
+    "createAddress": ("b", lambda create: {"createAddress": create}),
+    "group": ("s", lambda group: {"group": group}),
+    "filter": ("s", _filter("filter")),
+    "nameOrAll": ("s", _filter("name")),
+    "routingTypeOrAll": ("s", _filter("routingType")),
+    "message": ("i", lambda number: {"messages": [str(number)]}),
+    "number": ("i", lambda number: {"id": str(number)}),
+    "limit": ("i", lambda limit: {"limit": limit or -1}),
+    "positiveLimit": ("i", lambda limit: {"limit": limit if limit > 0 else -1}),
     # of Artemis, without effect: messages per transaction, whether duplicates are rejected, whether the pause survives
     # a restart, whether the password is stored as it is
-    "flush": ("i", lambda target, body, number: {}),
-    **{name: ("b", lambda target, body, value: {}) for name in ("reject", "persist", "plaintext")},
+    "flush": ("i", lambda number: {}),
+    **{name: ("b", lambda value: {}) for name in ("reject", "persist", "plaintext")},
 }
 
 
@@ -490,23 +465,28 @@ def forward(
     result: Callable[[Any], Any],
     *signatures: str,
     changes: bool = True,
+    every: bool = False,
     secret: tuple[int, ...] = (),
     **fixed: object,
 ) -> None:
     """Register an operation that calls a route, whose answer ``result`` converts.
 
-    A signature has the names of `PARAMETERS`; ``fixed`` are members of the body.
+    A signature has the names of `PARAMETERS`; ``fixed`` are further members of `Target.call`. With ``every``
+    the result is made of all items of a list.
     """
     for signature in signatures or ("",):
         parameters = [PARAMETERS[each] for each in signature.split()]
 
         def run(target: Target, *values: Any, parameters: Any = parameters) -> Steps:
-            body: dict[str, Any] = dict(fixed)
+            given: JsonObject = dict(fixed)
             for (_, members), value in zip(parameters, values, strict=True):
-                body |= members(target, body, value)
-            query = {"force": body.pop("force")} if "force" in body else {}
-            path, number = body.pop("path", target.name), body.pop("id", None)
-            return result((yield from target.call(route, path, body, query=query, id=number)))
+                given |= members(value)
+            if "queue" in given:  # must exist: a move creates none
+                given["address"] = target.directory.queue(given["queue"]).address.name
+            if not given.pop("createAddress", True):
+                target.directory.address(given["address"])  # raises `NotFound`
+            call: Callable[..., Steps] = target.all_of if every else target.call
+            return result((yield from call(route, **given)))
 
         letters = "".join(letter for letter, _ in parameters)
         operation(kinds, name, letters, changes=changes, secret=secret)(run)
@@ -516,23 +496,23 @@ def _void(answer: object) -> object:
     return NOTHING
 
 
-def _done(task: Mapping[str, Any]) -> int:
+def _done(task: JsonObject) -> int:
     done: int = task["done"]
     return done
 
 
-def _any_done(task: Mapping[str, Any]) -> bool:
+def _any_done(task: JsonObject) -> bool:
     return _done(task) > 0
 
 
-def _sent(task: Mapping[str, Any]) -> int:
+def _sent(task: JsonObject) -> int:
     """How many are dead letters. Raises `Refused` if some stay, which Artemis would lose."""
     if task["failed"]:
         raise Refused(f"{task['error']}; {task['failed']} messages stay, {task['done']} were sent")
     return _done(task)
 
 
-def _attributes_as_json(detail: Mapping[str, Any]) -> str:
+def _attributes_as_json(detail: JsonObject) -> str:
     """A queue as Artemis writes it."""
     shown = {"name": detail["name"], "address": detail["address"], "routing-type": detail["routingType"]}
     if detail["filter"] is not None:
@@ -559,18 +539,18 @@ IMPLIED = {
 }
 
 
-def _address_text(detail: Mapping[str, Any]) -> str:
+def _address_text(detail: JsonObject) -> str:
     kinds = ", ".join(sorted(detail["routingTypes"]))
     created = str(detail["autoCreated"]).lower()
     return f"Address [name={detail['name']}, routingTypes={{{kinds}}}, autoCreated={created}]"
 
 
-forward("queue", "removeMessages", "removeMessages", _done, "filter", "flush filter", "flush filter limit")
-forward("queue", "removeAllMessages", "purgeQueue", lambda answer: answer["removed"])
-forward("queue", "expireMessages", "expireMessages", _done, "filter")
-forward("queue", "expireMessage", "expireMessages", _any_done, "message")
-forward(
-    "queue",
+on_broker, on_address, on_queue = (partial(forward, kind) for kind in ("broker", "address", "queue"))
+on_queue("removeMessages", "removeMessages", _done, "filter", "flush filter", "flush filter limit")
+on_queue("removeAllMessages", "purgeQueue", lambda answer: answer["removed"])
+on_queue("expireMessages", "expireMessages", _done, "filter")
+on_queue("expireMessage", "expireMessages", _any_done, "message")
+on_queue(
     "moveMessages",
     "moveMessages",
     _done,
@@ -579,32 +559,30 @@ forward(
     "flush filter queue reject",
     "flush filter queue reject positiveLimit",
 )
-forward("queue", "moveMessage", "moveMessages", _any_done, "message queue", "message queue reject")
-forward("queue", "copyMessage", "copyMessages", _any_done, "message queue")
-forward("queue", "retryMessages", "retryMessages", _done, "", "filter", keepOrigin=True)
-forward("queue", "retryMessage", "retryMessages", _any_done, "message", keepOrigin=True)
-forward("queue", "sendMessagesToDeadLetterAddress", "sendMessagesToDeadLetterAddress", _sent, "filter")
-forward(
-    "queue",
+on_queue("moveMessage", "moveMessages", _any_done, "message queue", "message queue reject")
+on_queue("copyMessage", "copyMessages", _any_done, "message queue")
+on_queue("retryMessages", "retryMessages", _done, "", "filter", keepOrigin=True)
+on_queue("retryMessage", "retryMessages", _any_done, "message", keepOrigin=True)
+on_queue("sendMessagesToDeadLetterAddress", "sendMessagesToDeadLetterAddress", _sent, "filter")
+on_queue(
     "sendMessageToDeadLetterAddress",
     "sendMessagesToDeadLetterAddress",
     lambda task: _sent(task) > 0,
     "message",
 )
-forward("queue", "changeMessagesPriority", "changeMessagesPriority", _done, "filter priority")
-forward("queue", "changeMessagePriority", "changeMessagesPriority", _any_done, "message priority")
-forward("queue", "deliverScheduledMessage", "deliverScheduled", _void, "number")
-forward("queue", "pause", "changeQueue", _void, "", "persist", paused=True)
-forward("queue", "resume", "changeQueue", _void, paused=False)
-forward("queue", "enable", "changeQueue", _void, enabled=True)
-forward("queue", "disable", "changeQueue", _void, enabled=False)
-forward("queue", "resetAllGroups", "resetGroups", _void)
-forward("queue", "resetGroup", "resetGroups", _void, "group")
-forward("address", "pause", "changeAddress", _void, "", "persist", paused=True)
-forward("address", "resume", "changeAddress", _void, paused=False)
-forward("address", "clearDuplicateIdCache", "forgetDuplicates", lambda answer: answer["forgotten"] > 0)
-forward(
-    "broker",
+on_queue("changeMessagesPriority", "changeMessagesPriority", _done, "filter priority")
+on_queue("changeMessagePriority", "changeMessagesPriority", _any_done, "message priority")
+on_queue("deliverScheduledMessage", "deliverScheduled", _void, "number")
+on_queue("pause", "changeQueue", _void, "", "persist", paused=True)
+on_queue("resume", "changeQueue", _void, paused=False)
+on_queue("enable", "changeQueue", _void, enabled=True)
+on_queue("disable", "changeQueue", _void, enabled=False)
+on_queue("resetAllGroups", "resetGroups", _void)
+on_queue("resetGroup", "resetGroups", _void, "group")
+on_address("pause", "changeAddress", _void, "", "persist", paused=True)
+on_address("resume", "changeAddress", _void, paused=False)
+on_address("clearDuplicateIdCache", "forgetDuplicates", lambda answer: answer["forgotten"] > 0)
+on_broker(
     "createQueue",
     "createQueue",
     _void,
@@ -616,22 +594,20 @@ forward(
     "address name filter durable routingType",
     "address routingType name filter durable maxConsumers purgeOnNoConsumers createAddress",
 )
-forward(
-    "broker",
+on_broker(
     "updateQueue",
     "changeQueue",
     _attributes_as_json,
-    "path routingType maxConsumers purgeOnNoConsumers",
-    "path routingType maxConsumers purgeOnNoConsumers exclusive",
-    "path routingType maxConsumers purgeOnNoConsumers exclusive user",
+    "name routingType maxConsumers purgeOnNoConsumers",
+    "name routingType maxConsumers purgeOnNoConsumers exclusive",
+    "name routingType maxConsumers purgeOnNoConsumers exclusive user",
 )
-forward("broker", "createAddress", "createAddress", _address_text, "name routingTypes")
-forward("broker", "updateAddress", "changeAddress", _address_text, "path newRoutingTypes")
-forward("broker", "deleteAddress", "deleteAddress", _void, "path", "path force")
-forward("broker", "getAddressInfo", "address", _address_text, "path", changes=False)
-forward("broker", "reloadConfigurationFile", "reload", _void)
-forward(
-    "broker",
+on_broker("createAddress", "createAddress", _address_text, "name routingTypes")
+on_broker("updateAddress", "changeAddress", _address_text, "name newRoutingTypes")
+on_broker("deleteAddress", "deleteAddress", _void, "name", "name force")
+on_broker("getAddressInfo", "address", _address_text, "name", changes=False)
+on_broker("reloadConfigurationFile", "reload", _void)
+on_broker(
     "addUser",
     "createUser",
     _void,
@@ -639,17 +615,16 @@ forward(
     "name password roles plaintext",
     secret=(1,),
 )
-forward(
-    "broker",
+on_broker(
     "resetUser",
     "changeUser",
     _void,
-    "path newPassword",
-    "path newPassword roles",
-    "path newPassword roles plaintext",
+    "name newPassword",
+    "name newPassword roles",
+    "name newPassword roles plaintext",
     secret=(1,),
 )
-forward("broker", "removeUser", "deleteUser", _void, "path")
+on_broker("removeUser", "deleteUser", _void, "name")
 for _verb in ("start", "stop", "pause", "resume"):
     forward("bridge", _verb, f"{_verb}Bridge", _void)
 
@@ -657,7 +632,7 @@ for _verb in ("start", "stop", "pause", "resume"):
 # ---- operations on messages
 
 
-def message_map(message: dict[str, Any]) -> dict[str, Any]:
+def message_map(message: JsonObject) -> JsonObject:
     """A message as Artemis lists it: its headers, and what it knows besides."""
     number = int(message["messageID"].rpartition("-")[2])
     return {
@@ -677,9 +652,6 @@ STANDARD = frozenset(
     "ack content-length destination expires message-id persistent priority redelivered subscription timestamp".split()
 )
 
-#: Lists and counts with a filter leave scheduled and delivering messages out, as in Artemis.
-ONLY_PENDING = {"state": "pending"}
-
 #: Values of a header by which `countMessages` may group.
 MAX_GROUPS = 10_000
 
@@ -687,47 +659,49 @@ MAX_GROUPS = 10_000
 TEXT_TYPE, BYTES_TYPE = 3, 4
 
 
-def _page_of_messages(target: Target, route: str, text_filter: str | None, **query: object) -> Steps:
-    if text_filter:
-        query["filter"] = text_filter
-    return target.call(route, target.name, query=query)
-
-
-@operation("queue", "listMessages", "s")
-def list_messages(target: Target, text_filter: str | None) -> Steps:
-    page = yield from _page_of_messages(target, "listMessages", text_filter, bodyLimit=0, **ONLY_PENDING)
+def _maps(page: JsonObject) -> list[JsonObject]:
     return [message_map(message) for message in page["data"]]
 
 
-@operation("queue", "listMessagesAsJSON", "s")
-def list_messages_as_json(target: Target, text_filter: str | None) -> Steps:
-    return _as_json((yield from list_messages(target, text_filter)))
-
-
-@operation("queue", "listScheduledMessages")
-def list_scheduled(target: Target) -> Steps:
-    page = yield from _page_of_messages(target, "listScheduled", None, bodyLimit=0)
-    return [message_map(message) for message in page["data"]]
-
-
-@operation("queue", "listScheduledMessagesAsJSON")
-def list_scheduled_as_json(target: Target) -> Steps:
-    return _as_json((yield from list_scheduled(target)))
-
-
-@operation("queue", "browse", "", "s", "ii", "iis")
-def browse(target: Target, *values: Any) -> Steps:
-    """Messages with their bodies, as ``text``."""
-    numbers = [value for value in values if isinstance(value, int)]
-    text_filter = next((value for value in values if isinstance(value, str)), None)
-    query = {**ONLY_PENDING, **dict(zip(("page", "size"), numbers, strict=False))}
-    page = yield from _page_of_messages(target, "listMessages", text_filter, **query)
+def _maps_with_bodies(page: JsonObject) -> list[JsonObject]:
     return [{**message_map(message), "text": message["body"]} for message in page["data"]]
 
 
-@operation("queue", "countMessages", "", "s")
-def count_messages(target: Target, text_filter: str | None = None) -> Any:
-    return _count(target, text_filter, "pending") if text_filter else target.queue.message_count
+for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(page)))):
+    on_queue(f"listScheduledMessages{_ending}", "listScheduled", _result, changes=False, bodyLimit=0)
+    # as in Artemis, a list with a filter has no scheduled and no delivering messages
+    on_queue(
+        f"listMessages{_ending}",
+        "listMessages",
+        _result,
+        "filter",
+        changes=False,
+        bodyLimit=0,
+        state="pending",
+    )
+on_queue(
+    "browse",
+    "listMessages",
+    _maps_with_bodies,
+    "",
+    "filter",
+    "page size",
+    "page size filter",
+    changes=False,
+    state="pending",
+)
+
+
+def _count(state: str, all_of: str, target: Target, text_filter: str | None = None) -> Steps:
+    """How many messages in a state match a filter; without a filter the attribute ``all_of`` of the queue."""
+    if not text_filter:
+        return getattr(target.queue, all_of)
+    page = yield from target.call("listMessages", filter=text_filter, state=state, size=1, bodyLimit=0)
+    return page["count"]
+
+
+operation("queue", "countMessages", "", "s")(partial(_count, "pending", "message_count"))
+operation("queue", "countDeliveringMessages", "", "s")(partial(_count, "delivering", "delivering"))
 
 
 @operation("queue", "countMessages", "ss")
@@ -755,19 +729,9 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
     return _as_json(groups)
 
 
-@operation("queue", "countDeliveringMessages", "", "s")
-def count_delivering(target: Target, text_filter: str | None = None) -> Any:
-    return _count(target, text_filter, "delivering") if text_filter else target.queue.delivering
-
-
-def _count(target: Target, text_filter: str, state: str) -> Steps:
-    page = yield from _page_of_messages(target, "listMessages", text_filter, state=state, size=1, bodyLimit=0)
-    return page["count"]
-
-
 @operation("queue", "removeMessage", "i", changes=True)
 def remove_message(target: Target, number: int) -> Steps:
-    return _whether(target.call("removeMessage", target.name, id=str(number)))
+    return _whether(target.call("removeMessage", id=str(number)))
 
 
 def _whether(steps: Steps) -> Steps:
@@ -784,7 +748,7 @@ def _whether(steps: Steps) -> Steps:
 @operation("queue address", "sendMessage", "oisbss", "oisbssb", changes=True, secret=(2, 5))
 def send_message(
     target: Target,
-    headers: dict[str, Any] | None,
+    headers: JsonObject | None,
     kind: int,
     body: str | None,
     durable: bool,
@@ -796,18 +760,16 @@ def send_message(
     security = target.context.security
     login = None
     if security is not None and user is not None:
-        host = target.request.peer.rpartition(":")[0]
-        login = yield from awaited(security.logins.log_in(Credentials(user, password, host, None)))
+        login = yield from awaited(
+            security.logins.log_in(Credentials(user, password, target.request.peer.rpartition(":")[0], None))
+        )
     sent = yield from target.call(
         "sendMessages",
-        None,
-        {
-            target.kind: target.name,
-            "headers": {**(headers or {}), "persistent": durable},
-            "body": body or "",
-            "encoding": "text" if kind == TEXT_TYPE else "base64",
-        },
-        login=login,
+        login,
+        **{target.kind: target.name},
+        headers={**(headers or {}), "persistent": durable},
+        body=body or "",
+        encoding="text" if kind == TEXT_TYPE else "base64",
     )
     if not sent["sent"]:
         raise Refused(sent["reason"] or "The message was not sent")
@@ -821,14 +783,14 @@ def send_message(
 def purge_address(target: Target) -> Steps:
     removed = 0
     for name in list(target.address.queues):
-        removed += (yield from target.call("purgeQueue", name))["removed"]
+        removed += (yield from target.call("purgeQueue", name=name))["removed"]
     return removed
 
 
-def _attributes(text: str | None) -> dict[str, Any]:
+def _attributes(text: str | None) -> JsonObject:
     """The body of a request of the HTTP API for a queue's JSON as Artemis writes it. Raises `Refused`."""
     given = _object(text, "queue")
-    body: dict[str, Any] = {}
+    body: JsonObject = {}
     for name, value in given.items():
         if name == "id" or value is None:
             continue
@@ -845,34 +807,32 @@ def _attributes(text: str | None) -> dict[str, Any]:
 @operation("broker", "createQueue", "n", "nb", changes=True)
 def create_queue(target: Target, text: str | None, ignore_if_exists: bool = False) -> Steps:
     body = _attributes(text)
-    if ignore_if_exists and body["name"] in target.context.broker.directory.queues:
+    if ignore_if_exists and body["name"] in target.directory.queues:
         return text
-    return _attributes_as_json((yield from target.call("createQueue", None, body)))
+    return _attributes_as_json((yield from target.call("createQueue", **body)))
 
 
 @operation("broker", "updateQueue", "n", changes=True)
 def update_queue(target: Target, text: str | None) -> Steps:
     body = _attributes(text)
-    name = body.pop("name")
-    queue = target.context.broker.directory.queue(name)
+    queue = target.directory.queue(body["name"])
     if body.pop("address", queue.address.name) != queue.address.name:
-        raise Refused(f"The address of queue {name} cannot change while it exists")
-    return _attributes_as_json((yield from target.call("changeQueue", name, body)))
+        raise Refused(f"The address of queue {queue.name} cannot change while it exists")
+    return _attributes_as_json((yield from target.call("changeQueue", **body)))
 
 
 @operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
-    address = as_address(target.context.broker.directory.queue(name).address)
-    yield from target.call("deleteQueue", name, query={"force": force})
+    address = as_address(target.directory.queue(name).address)
+    yield from target.call("deleteQueue", name=name, force=force)
     if delete_address and not address.queues and not address.deleted:
-        yield from target.call("deleteAddress", address.name)
+        yield from target.call("deleteAddress", name=address.name)
     return NOTHING
 
 
 @operation("broker", "getAddressSettingsAsJSON", "n")
 def address_settings(target: Target, match: str) -> str:
-    settings: AddressSettings = target.context.broker.directory.settings.lookup(match)
-    shown = {camel_case(name): hidden(value) for name, value in asdict(settings).items()}
+    shown = addresses.settings_shown(target.directory.settings.lookup(match))
     shown["addressFullMessagePolicy"] = shown.pop("addressFullPolicy")
     return json.dumps(shown, separators=(",", ":"), default=str)
 
@@ -884,8 +844,6 @@ def roles_as_json(target: Target, match: str) -> str:
     entries = () if security is None else security.authority.permissions.decide(
         frozenset(), PermissionType.SEND, match
     ).entries  # fmt: skip
-    granted = [entry.roles.get(permission, frozenset()) for entry in entries for permission in PermissionType]
-    names = sorted(set().union(*granted))
     return _as_json(
         [
             {
@@ -895,7 +853,9 @@ def roles_as_json(target: Target, match: str) -> str:
                     for permission in PermissionType
                 },
             }
-            for name in names
+            for name in sorted(
+                {role for entry in entries for roles in entry.roles.values() for role in roles}
+            )
         ]
     )
 
@@ -905,8 +865,9 @@ def roles_as_json(target: Target, match: str) -> str:
 
 @operation("broker", "listAddresses", "s")
 def list_addresses(target: Target, separator: str | None) -> str:
-    names = target.context.broker.directory.addresses
-    return (separator or ",").join(sorted(name for name in names if not is_internal(name)))
+    return (separator or ",").join(
+        sorted(name for name in target.directory.addresses if not is_internal(name))
+    )
 
 
 #: The fields of lists, by Artemis's names, where they differ from those of the HTTP API.
@@ -920,13 +881,12 @@ LISTED: Mapping[str, Mapping[str, str]] = {
 
 def _page(route: str, target: Target, options: str | None, page: int, size: int) -> Steps:
     """One page as ``{"data":[…],"count":n}``: the values are texts, as in Artemis."""
-    query = {**_filtered(route, options), "page": page, "size": size}
-    answer = yield from target.call(route, query=query)
-    data = []
-    for item in answer["data"]:
-        shown = {name: _text(value) for name, value in item.items()}
-        shown.update({name: _text(item[field]) for name, field in LISTED[route].items()})
-        data.append(shown)
+    answer = yield from target.call(route, **{**_filtered(route, options), "page": page, "size": size})
+    data = [
+        {name: _text(value) for name, value in item.items()}
+        | {name: _text(item[field]) for name, field in LISTED[route].items()}
+        for item in answer["data"]
+    ]
     return _as_json({"data": data, "count": answer["count"]})
 
 
@@ -973,14 +933,14 @@ def _filtered(route: str, options: str | None) -> dict[str, object]:
     return query
 
 
-Items = list[dict[str, Any]]
+Items = list[JsonObject]
 
 
 def _column(name: str) -> Callable[[Items], list[str]]:
     return lambda items: [item[name] for item in items]
 
 
-def _objects(more: Callable[[dict[str, Any]], dict[str, Any]], **names: str) -> Callable[[Items], str]:
+def _objects(more: Callable[[JsonObject], JsonObject], **names: str) -> Callable[[Items], str]:
     """Items as JSON objects: Artemis's names of fields of the HTTP API, and what ``more`` adds."""
     return lambda items: _as_json(
         [{**{name: item[field] for name, field in names.items()}, **more(item)} for item in items]
@@ -1020,44 +980,22 @@ _CONSUMERS = _objects(
 )
 
 
-def listed(
-    kind: str,
-    name: str,
-    route: str,
-    result: Callable[[Items], Any],
-    *signatures: str,
-    field: str = "",
-) -> None:
-    """Register an operation that lists items, of which ``field`` has the value of the parameter, if there is one.
-
-    A parameter that may be null does not filter if it is empty.
-    """
-    for signature in signatures or ("",):
-
-        def run(target: Target, value: str | None = None, signature: str = signature) -> Steps:
-            query = {field: value} if value or signature == "n" else {}
-            return result((yield from target.all_of(route, target.name, **query)))
-
-        operation(kind, name, signature)(run)
-
-
-listed("broker", "getQueueNames", "listQueues", _column("name"), "s", field="routingType")
-listed("broker", "listConnectionIDs", "listConnections", _column("connectionID"))
-listed("broker", "listConnectionsAsJSON", "listConnections", _CONNECTIONS)
-listed("broker", "listSessions", "listConnections", _column("connectionID"), "n", field="connectionID")
-listed("broker", "listSessionsAsJSON", "listConnections", _SESSIONS, "n", field="connectionID")
-listed("broker", "listAllSessionsAsJSON", "listConnections", _SESSIONS)
-listed("broker", "listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
-listed("broker", "listConsumersAsJSON", "listConsumers", _CONSUMERS, "n", field="connectionID")
-listed("queue", "listConsumersAsJSON", "listQueueConsumers", _CONSUMERS)
+listed = partial(on_broker, every=True, changes=False)
+listed("getQueueNames", "listQueues", _column("name"), "routingTypeOrAll")
+listed("listConnectionIDs", "listConnections", _column("connectionID"))
+listed("listConnectionsAsJSON", "listConnections", _CONNECTIONS)
+listed("listSessions", "listConnections", _column("connectionID"), "connectionID")
+listed("listSessionsAsJSON", "listConnections", _SESSIONS, "connectionID")
+listed("listAllSessionsAsJSON", "listConnections", _SESSIONS)
+listed("listAllConsumersAsJSON", "listConsumers", _CONSUMERS)
+listed("listConsumersAsJSON", "listConsumers", _CONSUMERS, "connectionID")
+on_queue("listConsumersAsJSON", "listQueueConsumers", _CONSUMERS, every=True, changes=False)
 listed(
-    "broker",
     "listUser",
     "listUsers",
     _objects(lambda item: {}, username="name", roles="roles"),
     "",
-    "s",
-    field="name",
+    "nameOrAll",
 )
 
 
@@ -1081,29 +1019,30 @@ def _close(target: Target, connections: Iterable[str]) -> Steps:
     return closed
 
 
-@operation("broker", "closeConnectionWithID", "n", changes=True)
-def close_connection(target: Target, number: str) -> Steps:
-    return _close(target, (number,))
-
-
 @operation("broker", "closeConnectionsForAddress", "n", changes=True)
 def close_connections_for_address(target: Target, host: str) -> Steps:
     found = yield from target.all_of("listConnections")
-    numbers = [each["connectionID"] for each in found if _host(each["remoteAddress"]) == host]
-    return (yield from _close(target, numbers))
+    return (
+        yield from _close(
+            target, [each["connectionID"] for each in found if _host(each["remoteAddress"]) == host]
+        )
+    )
 
 
 def _close_all(route: str, field: str, target: Target, value: str) -> Steps:
-    found = yield from target.all_of(route, **{field: value})
-    return (yield from _close(target, [each["connectionID"] for each in found]))
+    return (
+        yield from _close(
+            target, [each["connectionID"] for each in (yield from target.all_of(route, **{field: value}))]
+        )
+    )
 
 
-operation("broker", "closeConnectionsForUser", "n", changes=True)(
-    partial(_close_all, "listConnections", "user")
-)
-operation("broker", "closeConsumerConnectionsForAddress", "n", changes=True)(
-    partial(_close_all, "listConsumers", "address")
-)
+for _name, _route, _sought in (
+    ("closeConnectionWithID", "listConnections", "connectionID"),
+    ("closeConnectionsForUser", "listConnections", "user"),
+    ("closeConsumerConnectionsForAddress", "listConsumers", "address"),
+):
+    operation("broker", _name, "n", changes=True)(partial(_close_all, _route, _sought))
 
 
 log = logging.getLogger(__name__)
@@ -1121,21 +1060,15 @@ class ManagementRequests:
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._lanes: dict[str, deque[ManagementRequest]] = {}
-        self._replies: dict[str, deque[PendingReply]] = {}
-        self._routes: Routes | None = None
+        self._replies: dict[str, deque[Exchange]] = {}
         self._spent = 0.0  # seconds of this turn of the reactor
         self.succeeded = self.failed = 0
-        settings = context.configuration
-        self._pattern = re.compile(settings.view_permission_method_match_pattern)
+        self._views = re.compile(context.configuration.view_permission_method_match_pattern)
 
-    @property
+    @cached_property
     def routes(self) -> Routes:
         """The routes of the HTTP API. Made with the first request."""
-        if self._routes is None:
-            from .http import admin_routes
-
-            self._routes = admin_routes()
-        return self._routes
+        return admin_routes()
 
     # ---- the requests of a connection, in order
 
@@ -1164,7 +1097,7 @@ class ManagementRequests:
             return
         finally:
             self._spent += perf_counter() - began
-        self._context.tasks.cooperator.cooperate(_after(wait, work))
+        self._context.tasks.cooperator.cooperate(chain((wait,), work))
 
     def _turn_ended(self) -> None:
         self._spent = 0.0
@@ -1185,14 +1118,9 @@ class ManagementRequests:
         result: object = NOTHING
         error: str | None = None
         try:
-            self._check_length(request)
-            exchange.read()
-            if exchange.operation is not None:
-                self._check_permission(exchange)
-            result = yield from exchange.carry_out()
-            if exchange.operation is None:  # its value tells the name of its method
-                exchange.method = f"{'is' if isinstance(result, bool) else 'get'}{exchange.method}"
-                self._check_permission(exchange)
+            if len(request.body) > MAX_REQUEST:
+                raise Refused(f"The request is longer than {MAX_REQUEST} bytes")
+            result = yield from exchange.carry_out(self._views)
         except Refused as refused:
             error = str(refused)
             if isinstance(refused, PermissionRejected):
@@ -1202,139 +1130,100 @@ class ManagementRequests:
             error = "Internal error; see the broker's log"
         if error is None:
             self.succeeded += 1
-            body = b"" if result is NOTHING or result is None else encode([result])
+            exchange.body = b"" if result is NOTHING or result is None else encode([result])
         else:
             self.failed += 1
-            body = encode([error])
-        reply = PendingReply(request, error is None, body)
-        self._replies.setdefault(request.connection, deque()).append(reply)
+            exchange.succeeded, exchange.body = False, encode([error])
+        self._replies.setdefault(request.connection, deque()).append(exchange)
         if exchange.changes:
-            exchange.log(error, body)
-            self._reply_when_synced(reply)
+            exchange.log(error)
+            synced(self._context).addCallback(self._reply_to_change, exchange)
         else:
-            self._ready(reply)
-
-    def _check_length(self, request: ManagementRequest) -> None:
-        if len(request.body) > MAX_REQUEST:
-            raise Refused(f"The request is longer than {MAX_REQUEST} bytes")
-
-    def _check_permission(self, exchange: Exchange) -> None:
-        """``management-message-rbac``: view or edit on the address of the operation. Raises `Refused`."""
-        settings = self._context.configuration
-        if not settings.management_message_rbac:
-            return
-        viewing = self._pattern.match(exchange.method) is not None
-        address = ".".join((settings.management_rbac_prefix, exchange.resource_name, exchange.method))
-        exchange.request.login.authorizer.check(
-            PermissionType.VIEW if viewing else PermissionType.EDIT, address
-        )
+            self._ready(exchange)
 
     # ---- replies, in the order of the requests of a connection
 
-    def _reply_when_synced(self, reply: PendingReply) -> None:
+    def _reply_to_change(self, fault: str | None, exchange: Exchange) -> None:
         """As an answer over HTTP, the reply to a change waits until the change is synced."""
-        reply.changed = True
-        timeout: list[IDelayedCall] = []
+        if fault is not None:
+            exchange.succeeded, exchange.body = False, encode([fault])
+        self._ready(exchange)
 
-        def synced() -> None:
-            if timeout:
-                if not timeout[0].active():
-                    return
-                timeout[0].cancel()
-            self._ready(reply)
-
-        def not_synced() -> None:
-            store = self._context.store
-            cause = None if store is None else store.writer.failing
-            reply.succeeded, reply.body = False, encode([not_synced_text(cause)])
-            self._ready(reply)
-
-        self._context.broker.storage.when_synced(synced)
-        if not reply.ready:
-            timeout.append(self._context.reactor.callLater(SYNC_TIME, not_synced))
-
-    def _ready(self, reply: PendingReply) -> None:
-        reply.ready = True
-        connection = reply.request.connection
-        replies = self._replies.get(connection)
+    def _ready(self, exchange: Exchange) -> None:
+        exchange.ready = True
+        connection = exchange.request.connection
+        replies = self._replies[connection]
         while replies and replies[0].ready:
             self._send(replies.popleft())
-        if replies is not None and not replies:
-            self._replies.pop(connection, None)
+        if not self._replies.get(connection, True):  # `done` may have begun requests, and a new queue
+            del self._replies[connection]
 
-    def _send(self, reply: PendingReply) -> None:
-        request = reply.request
+    def _send(self, exchange: Exchange) -> None:
+        request = exchange.request
         if request.reply_to is not None:
-            headers = {SUCCEEDED: b"true" if reply.succeeded else b"false"}
+            headers = {SUCCEEDED: b"true" if exchange.succeeded else b"false"}
             correlation = request.headers.get(b"correlation-id")
             if correlation is not None:
                 headers[b"correlation-id"] = correlation
-            if not send_reply(self._context.broker, request.reply_to, headers, reply.body):
+            if not send_reply(self._context.broker, request.reply_to, headers, exchange.body):
                 log.debug("management reply to %s not routed", request.reply_to.address)
-        request.done(reply.changed)
-
-
-@dataclass(slots=True)
-class PendingReply:
-    """The outcome of a request, until its reply is sent. ``changed``: it waits for the sync of a change."""
-
-    request: ManagementRequest
-    succeeded: bool
-    body: bytes
-    changed: bool = False
-    ready: bool = False
-
-
-def _after(first: object, rest: Iterator[object]) -> Iterator[object]:
-    yield first
-    yield from rest
+        request.done(exchange.changes)
 
 
 class Exchange:
-    """One request while it is carried out. ``text`` and ``fields`` describe it in the log."""
+    """One request, and the body of its reply. ``text`` and ``fields`` describe the request in the log."""
+
+    changes = False  # whether the operation changes something: its reply waits for the sync
+    ready = False  # whether the reply may be sent
+    succeeded = True
+    body = b""
+    operation: Operation | None = None
 
     def __init__(self, context: AdminContext, routes: Routes, request: ManagementRequest) -> None:
         self.context = context
         self.routes = routes
         self.request = request
         self.resource_name = request.text(RESOURCE) or ""
-        self.method = ""
-        self.changes = False
-        self._resource: tuple[str, str] | None = None
-        self.operation: Operation | None = None
-        self._attribute: str | None = None
         self._values: list[Any] = []
         self.fields: dict[str, object] = {"peer": request.peer, "connection": request.connection}
         if request.login.user is not None:
             self.fields["user"] = request.login.user
-        self.text = printable(self.resource_name, MAX_REASON)
+        name = request.text(OPERATION) or request.text(ATTRIBUTE) or ""
+        self.text = printable(f"{self.resource_name} {name}".strip(), MAX_REASON)
 
-    def read(self) -> None:
-        """Find the resource and what is asked of it. Raises `Refused`."""
+    def carry_out(self, views: re.Pattern[str]) -> Steps:
+        """The result as JSON; `NOTHING` for an operation without one. Raises `Refused`."""
         request = self.request
         operation, attribute = request.text(OPERATION), request.text(ATTRIBUTE)
-        name = operation or attribute or ""
-        self.text = printable(f"{self.resource_name} {name}".strip(), MAX_REASON)
-        self._resource = kind, named = find_resource(self.resource_name)
+        kind, name = find_resource(self.resource_name)
         if kind in ("queue", "address"):
-            self.fields[kind] = named
+            self.fields[kind] = name
         if operation is not None:
             self._values = read_parameters(request.body)
             self.operation = found = find_operation(kind, operation, self._values)
-            self.method, self.changes = found.name, found.changes
-        elif attribute is not None:
-            self.method = self._attribute = find_attribute(kind, attribute)
-        else:
+            self.changes = found.changes
+            self._check_permission(found.name, views)
+            return (
+                yield from result_of(
+                    found.function(Target(self.context, self.routes, request, kind, name), *self._values)
+                )
+            )
+        if attribute is None:
             raise Refused("The request has neither _AMQ_OperationName nor _AMQ_Attribute")
+        attribute = find_attribute(kind, attribute)
+        result = yield from Target(self.context, self.routes, request, kind, name).attribute(attribute)
+        # the value tells the name of the method
+        self._check_permission(f"{'is' if isinstance(result, bool) else 'get'}{attribute}", views)
+        return result
 
-    def carry_out(self) -> Generator[Any, None, object]:
-        """The result as JSON; `NOTHING` for an operation without one. Raises `Refused`."""
-        assert self._resource is not None
-        target = Target(self.context, self.routes, self.request, *self._resource)
-        if self.operation is not None:
-            return (yield from result_of(self.operation.function(target, *self._values)))
-        assert self._attribute is not None
-        return (yield from target.attribute(self._attribute))
+    def _check_permission(self, method: str, views: re.Pattern[str]) -> None:
+        """``management-message-rbac``: view or edit on the address of the operation. Raises `Refused`."""
+        settings = self.context.configuration
+        if settings.management_message_rbac:
+            self.request.login.authorizer.check(
+                PermissionType.VIEW if views.match(method) else PermissionType.EDIT,
+                f"{settings.management_rbac_prefix}.{self.resource_name}.{method}",
+            )
 
     def notify_violation(self, refused: PermissionRejected) -> None:
         """Notify that the user lacks the permission for the operation."""
@@ -1348,15 +1237,14 @@ class Exchange:
             remoteAddress=self.request.peer,
         )
 
-    def log(self, error: str | None, body: bytes) -> None:
-        """The log line and the notification of a change."""
+    def log(self, error: str | None) -> None:
+        """Write the log line of a change, and notify of it."""
         broker, request = self.context.broker, self.request
-        shown = [
-            HIDDEN if self.operation is not None and index in self.operation.secret else value
-            for index, value in enumerate(self._values)
-        ]
+        assert self.operation is not None
+        secret = self.operation.secret
+        shown = [HIDDEN if index in secret else value for index, value in enumerate(self._values)]
         parameters = printable(encode(shown).decode(), MAX_BODY) if shown else ""
-        result = "" if error is None and len(body) > MAX_RESULT else body.decode()
+        result = "" if error is None and len(self.body) > MAX_RESULT else self.body.decode()
         outcome = "failed" if error is not None else "succeeded"
         broker.log_limit.info(
             log,

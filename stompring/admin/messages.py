@@ -1,36 +1,40 @@
-"""Messages over HTTP: browse, send, export and import.
+"""Messages over HTTP: browse, send, export and import; tasks that change many messages.
 
 ``/api/v1/queues/{name}/messages`` and ``…/scheduled``: browse a queue, remove, cancel or deliver one message.
 
 ``POST /api/v1/messages``: send messages as SEND does, with its headers, permissions, policies and limits.
 
 ``GET …/export`` and ``POST …/import``: messages of a queue as JSON lines, like those of ``data export``.
+
+``POST …/move``, ``copy``, ``retry``, ``remove``, ``expire``, ``dead-letter``, ``priority``, ``purge``;
+``/api/v1/tasks``: each changes many messages, as a task that runs in slices. A request waits for its task, or gets its
+id at once.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import codecs
 import json
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from twisted.internet.task import deferLater
 
-from stompring.broker import queue_browser
+from stompring.broker import publish, queue_browser
 from stompring.broker.address import as_address
-from stompring.broker.message import Message, origin_of
+from stompring.broker.directory import services_of
+from stompring.broker.message import Matches, Message, origin_of
 from stompring.broker.ports import Offer
-from stompring.broker.publish import COMMITS, check_admission, enqueue, messages_of, publish
+from stompring.broker.publish import COMMITS, Mover, Rejection, Target
 from stompring.broker.queue import Queue, as_queue
 from stompring.broker.queue_browser import PageRead, iterate_timed, matching
-from stompring.broker.reference import GONE, PENDING, SCHEDULED, STATES, Reference
+from stompring.broker.reference import DELIVERING, GONE, PENDING, SCHEDULED, STATES, Reference
 from stompring.errors import Refused
 from stompring.session.connect import Login
 from stompring.session.destination import ALLOW_ALL, OWN, Destination, Destinations
@@ -42,35 +46,66 @@ from stompring.stomp.frames import Head
 from stompring.store.export import InvalidExport, PortableMessage, QueueEntry
 
 from .api import (
+    CONFLICT,
     LINES,
-    MANAGE,
-    MANAGEMENT,
     PAGE,
     Answer,
     Body,
     Call,
+    Handler,
+    Json,
     Parameter,
+    PermissionRule,
     Problem,
     Query,
-    RequiredPermission,
+    RequiredPermissions,
     Response,
+    Route,
     Steps,
     browse_queue,
-    choice,
     edit_queue,
+    edit_task,
     encode,
+    flag,
     invalid,
+    json_answer,
+    listing,
     manage_broker,
+    manages,
+    message_copy,
+    message_move,
     message_number,
+    message_retry,
+    number,
+    optional,
     page_answer,
     paging,
+    permission_check,
     permission_rule,
     required,
     route,
+    routing_type,
     text,
+    view,
+    view_broker,
+    view_task,
 )
-from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
-from .json_schema import TEXT, Component, boolean, integer, keyword, page_of, string, structure, timestamp
+from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, background_done, page_read
+from .json_schema import (
+    TEXT,
+    Fields,
+    JsonObject,
+    Schema,
+    array,
+    boolean,
+    integer,
+    keyword,
+    object_of,
+    page_of,
+    string,
+    structure,
+    timestamp,
+)
 from .queues import queue_of
 
 #: Default and maximum number of bytes of a body in a list.
@@ -97,11 +132,8 @@ class BodyFormat(StrEnum):
 
 
 def message_view(
-    ref: Reference,
-    body_limit: int = MAX_BODY_LENGTH,
-    body_format: BodyFormat = BodyFormat.AUTO,
-    body_offset: int = 0,
-) -> dict[str, Any]:
+    ref: Reference, body_limit: int, body_format: BodyFormat, body_offset: int = 0
+) -> JsonObject:
     """The fields of a message; ``dueTime`` and ``recurrence`` are null unless it is scheduled."""
     message = ref.message
     scheduled = ref.state == SCHEDULED
@@ -135,7 +167,7 @@ def message_id(ref: Reference) -> str:
     return f"{ref.queue.number}-{ref.message.number}"
 
 
-def recurrence_view(ref: Reference) -> dict[str, Any] | None:
+def recurrence_view(ref: Reference) -> JsonObject | None:
     """How a scheduled message repeats after its due time; ``repeat`` counts the remaining times, -1: no end."""
     recurrence = ref.recurrence
     if recurrence is None:
@@ -148,9 +180,7 @@ def recurrence_view(ref: Reference) -> dict[str, Any] | None:
     }
 
 
-def body_view(
-    message: Message, limit: int, body_format: BodyFormat = BodyFormat.AUTO, offset: int = 0
-) -> dict[str, Any]:
+def body_view(message: Message, limit: int, body_format: BodyFormat, offset: int) -> JsonObject:
     """``limit`` bytes of the body from ``offset``, and how they are encoded.
 
     AUTO gives text if they are UTF-8, else base64; JSON the same, but says ``json`` of a whole body that is JSON. TEXT
@@ -210,8 +240,13 @@ def body_format(query: Query) -> BodyFormat:
 def find_message(call: Call) -> Generator[Any, None, Reference]:
     """The message that the path names, in whatever state. Raises `NotFound`."""
     queue = queue_of(call)
-    number = message_number(call.names["id"], queue.number)
-    return (yield from _read(queue_browser.find_message(queue, number, in_transactions(call.context))))
+    return (
+        yield from _read(
+            queue_browser.find_message(
+                queue, message_number(call.names["id"], queue.number), in_transactions(call.context)
+            )
+        )
+    )
 
 
 def _change_message(call: Call, change: Callable[[Queue, int], Iterator[PageRead]]) -> Steps:
@@ -230,8 +265,7 @@ def _read(steps: Generator[PageRead | None, None, Found]) -> Generator[Any, None
         try:
             wait = next(steps)
         except StopIteration as end:
-            found: Found = end.value
-            return found
+            return cast(Found, end.value)
         yield None if wait is None else page_read(wait)
 
 
@@ -263,51 +297,49 @@ class DueMessage(NamedTuple):
 RECURRENCE = structure(
     {
         "period": integer("Milliseconds between two deliveries."),
-        "repeat": integer("Deliveries after the next one; -1: no end.", -1),
+        "repeat": integer("Deliveries after the next one; -1: no end.", minimum=-1),
         "cron": string("Cron expression.", null=True),
         "delay": integer("Milliseconds after each time of the cron expression."),
     },
     "How it repeats after its due time; null: once.",
 )
-MESSAGE = Component(
+MESSAGE = object_of(
     "Message",
-    structure(
-        {
-            "messageID": string("The message-id header that consumers of the queue receive."),
-            "state": keyword(LISTED_STATES, "pending, scheduled or delivering."),
-            "address": string("Address the message was sent to."),
-            "priority": integer("0 to 9.", maximum=9),
-            "durable": boolean("Whether the message was sent with persistent:true."),
-            "timestamp": timestamp("Time it was sent."),
-            "age": integer("Milliseconds since then."),
-            "expires": timestamp("Time it expires; 0: never."),
-            "user": string("User who sent it.", null=True),
-            "group": string("Message group.", null=True),
-            "deliveryCount": integer("Number of deliveries."),
-            "failedAttempts": integer("Deliveries that count towards max-delivery-attempts."),
-            "dueTime": timestamp("Due time of a scheduled message.", null=True),
-            "recurrence": {**RECURRENCE, "type": ["object", "null"]},
-            "originAddress": string("Original address of a dead letter or an expired message.", null=True),
-            "originQueue": string("Original queue of a dead letter or an expired message.", null=True),
-            "reason": string(
-                "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, management, policy, a "
-                "reason that a policy gives, or unknown.",
-                null=True,
-            ),
-            "size": integer("Memory of the message, in bytes."),
-            "headers": {
-                "type": "object",
-                "additionalProperties": TEXT,
-                "description": "Headers as consumers receive them; bytes that are not UTF-8 are replaced.",
-            },
-            "body": string("The body or its beginning, in the encoding given."),
-            "encoding": keyword(
-                ("text", "json", "hex", "base64"), "How body shows the bytes; json: as text, which is JSON."
-            ),
-            "bodySize": integer("Size of the whole body, in bytes."),
-            "bodyTruncated": boolean("Whether body is only a part."),
-        }
-    ),
+    {
+        "messageID": string("The message-id header that consumers of the queue receive."),
+        "state": keyword(LISTED_STATES, "pending, scheduled or delivering."),
+        "address": string("Address the message was sent to."),
+        "priority": integer("0 to 9.", maximum=9),
+        "durable": boolean("Whether the message was sent with persistent:true."),
+        "timestamp": timestamp("Time it was sent."),
+        "age": integer("Milliseconds since then."),
+        "expires": timestamp("Time it expires; 0: never."),
+        "user": string("User who sent it.", null=True),
+        "group": string("Message group.", null=True),
+        "deliveryCount": integer("Number of deliveries."),
+        "failedAttempts": integer("Deliveries that count towards max-delivery-attempts."),
+        "dueTime": timestamp("Due time of a scheduled message.", null=True),
+        "recurrence": {**RECURRENCE, "type": ["object", "null"]},
+        "originAddress": string("Original address of a dead letter or an expired message.", null=True),
+        "originQueue": string("Original queue of a dead letter or an expired message.", null=True),
+        "reason": string(
+            "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, management, policy, a "
+            "reason that a policy gives, or unknown.",
+            null=True,
+        ),
+        "size": integer("Memory of the message, in bytes."),
+        "headers": {
+            "type": "object",
+            "additionalProperties": TEXT,
+            "description": "Headers as consumers receive them; bytes that are not UTF-8 are replaced.",
+        },
+        "body": string("The body or its beginning, in the encoding given."),
+        "encoding": keyword(
+            ("text", "json", "hex", "base64"), "How body shows the bytes; json: as text, which is JSON."
+        ),
+        "bodySize": integer("Size of the whole body, in bytes."),
+        "bodyTruncated": boolean("Whether body is only a part."),
+    },
 )
 MESSAGES = page_of(MESSAGE)
 
@@ -352,6 +384,16 @@ STATE = Parameter(
 FILTER = Parameter("filter", "Only messages that match this selector.")
 
 
+def _browsing(call: Call) -> tuple[Queue, int, int, Callable[[Reference], bytes]]:
+    """The queue of a request for one page of messages, page and size, and how a message is shown. Raises 400."""
+    queue, query = queue_of(call), call.query
+    most = queue.address.settings.management_browse_page_size
+    page, size = paging(query, size=most, most=most)
+    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
+    shown_as = body_format(query)
+    return queue, page, size, lambda ref: encode(message_view(ref, limit, shown_as))
+
+
 #: Messages that one request may send.
 MAX_COUNT = 10_000
 
@@ -385,13 +427,9 @@ class HttpWire:
         """The answer is that of the request."""
 
     def close(self) -> None:
-        """There is no connection of its own."""
+        """There is no connection of its own, and nothing to read."""
 
-    def pause_reading(self) -> None:
-        """There is nothing to read."""
-
-    def resume_reading(self) -> None:
-        """The same."""
+    pause_reading = resume_reading = close
 
 
 class HttpSession(Session):
@@ -407,10 +445,11 @@ class HttpSession(Session):
             context.outgoing,
             "http",
         )
-        authorizer = call.authorizer
-        if authorizer.allows(MANAGE, MANAGEMENT):
-            authorizer = ALLOW_ALL
-        self.login = Login(call.user, authorizer, verified=not call.authorizer.allows_all)
+        self.login = Login(
+            call.user,
+            (ALLOW_ALL if manages(call.authorizer) else call.authorizer),
+            verified=not call.authorizer.allows_all,
+        )
         self._target = target
 
     def end(self) -> None:
@@ -423,20 +462,13 @@ class HttpSession(Session):
         return self._target
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What has become of one message: why it did not enter, whether that holds for the next one too, and whether a
-    queue accepted it."""
-
-    reason: str | None
-    final: bool
-    routed: bool
-
-
-def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generator[Any, None, Outcome]:
+def send_one(
+    session: Session, head: Head, body: bytes, reactor: Any
+) -> Generator[Any, None, tuple[str | None, bool]]:
     """Send one message; yields a Deferred while a policy delays it, or the store has much to write.
 
-    Raises `Refused` where a SEND would be answered with an ERROR.
+    The result is why the message did not enter, if it did not, and whether a queue accepted it. Raises `Refused` if
+    that holds for the next message too, or where a SEND would be answered with an ERROR.
     """
     plan: SendPlan | None = head.plan
     if plan is None or plan.stamp != plan.address.stamp:
@@ -448,29 +480,32 @@ def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generat
     while True:
         try:
             if not evaluation.decide():
-                return Outcome("A policy has dropped the message", False, False)
+                return "A policy has dropped the message", False
         except Blocked as blocked:
             delay = blocked.milliseconds
             waited += delay
             if waited > LONGEST_DELAY:
                 reason = f"A policy of address {blocked.address.name} delays the message"
                 evaluation.refused(reason)
-                return Outcome(reason, True, False)
+                raise Refused(reason) from None
         except Exception as fault:
             evaluation.refused(str(fault))
             raise
         else:
             address = evaluation.plan.address
             unrouted = address.unrouted_messages
-            rejection = publish(session.broker, evaluation.plan, body)
+            rejection = publish.publish(session.broker, evaluation.plan, body)
             if rejection is None:
                 evaluation.entered()
-                return Outcome(None, False, address.unrouted_messages == unrouted)
+                return None, address.unrouted_messages == unrouted
             delay = STORE_INTERVAL
             stored += delay
             if not rejection.of_backlog or stored > LONGEST_DELAY:
-                evaluation.refused(rejection.describe())
-                return Outcome(rejection.describe(), rejection.policy is not FullPolicy.DROP, False)
+                reason = rejection.describe()
+                evaluation.refused(reason)
+                if rejection.policy is not FullPolicy.DROP:
+                    raise Refused(reason)
+                return reason, False
         yield deferLater(reactor, delay / 1000, lambda: None)
 
 
@@ -479,21 +514,17 @@ def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: An
     reason: str | None = None
     for index in range(count):
         try:
-            outcome = yield from send_one(session, head, body, reactor)
+            fault, routed = yield from send_one(session, head, body, reactor)
         except Refused as refused:
             if not sent:
                 raise
-            outcome = Outcome(str(refused), True, False)
-        if outcome.reason is None:
-            sent += 1
-            unrouted += not outcome.routed
-        elif outcome.final:
-            rejected, reason = count - sent, outcome.reason
-            if not sent:
-                raise Refused(outcome.reason)
+            rejected, reason = count - sent, str(refused)
             break
+        if fault is None:
+            sent += 1
+            unrouted += not routed
         else:
-            rejected, reason = rejected + 1, reason or outcome.reason
+            rejected, reason = rejected + 1, reason or fault
         size += len(body)
         if index % SENT_PER_STEP == SENT_PER_STEP - 1 or size >= BYTES_PER_STEP:
             size = 0
@@ -502,22 +533,17 @@ def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: An
 
 
 def _target(call: Call) -> Destination:
-    body = call.body
-    address, queue = _names(body)
-    routing_type: RoutingType | None = None
-    if "routingType" in body:
-        routing_type = RoutingType(choice(RoutingType)("routingType", body["routingType"]))
+    address, queue = _names(call.body)
+    kind = routing_type(call.body)
     if queue is not None and not address:
         address = call.context.broker.auto_create.address_of("", queue)
-    return Destination(address, queue, routing_type)
+    return Destination(address, queue, kind)
 
 
-def _names(body: dict[str, Any]) -> tuple[str, str | None]:
-    queue = body.get("queue")
-    if queue is not None:
-        queue = text("queue", queue)
-        if not queue:
-            raise invalid("queue", "must not be empty")
+def _names(body: JsonObject) -> tuple[str, str | None]:
+    queue = optional(body, "queue")
+    if queue == "":
+        raise invalid("queue", "must not be empty")
     address = "" if "address" not in body and queue is not None else required(body, "address")
     if not address and queue is None:
         raise invalid("address", "must not be empty")
@@ -527,7 +553,7 @@ def _names(body: dict[str, Any]) -> tuple[str, str | None]:
     return address, queue
 
 
-def _head(body: dict[str, Any]) -> Head:
+def _head(body: JsonObject) -> Head:
     given = body.get("headers", {})
     if not isinstance(given, dict):
         raise invalid("headers", "must be an object of names and values")
@@ -537,10 +563,8 @@ def _head(body: dict[str, Any]) -> Head:
     headers: dict[bytes, bytes] = {b"destination": b""}
     for name, value in given.items():
         encoded = text("headers", name).encode()
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        elif isinstance(value, int):
-            value = str(value)
+        if isinstance(value, int):  # also true and false
+            value = str(value).lower()
         line = encoded, text("headers", value).encode()
         if not encoded or b"\0" in line[0] or b"\0" in line[1]:
             raise invalid(
@@ -564,7 +588,7 @@ def _head(body: dict[str, Any]) -> Head:
     return Head(b"SEND", headers)
 
 
-def _body(body: dict[str, Any]) -> bytes:
+def _body(body: JsonObject) -> bytes:
     content = text("body", body.get("body", ""))
     encoding = body.get("encoding", "text")
     try:
@@ -574,12 +598,12 @@ def _body(body: dict[str, Any]) -> bytes:
             return base64.b64decode(content, validate=True)
         if encoding == "hex":
             return bytes.fromhex(content)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise invalid("body", f"is not {encoding}") from None
     raise invalid("encoding", "must be text, base64 or hex")
 
 
-def _count(body: dict[str, Any]) -> int:
+def _count(body: JsonObject) -> int:
     count = body.get("count", 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
         raise invalid("count", f"must be a whole number from 1 to {MAX_COUNT}")
@@ -587,21 +611,19 @@ def _count(body: dict[str, Any]) -> int:
 
 
 @permission_rule("as for a SEND: send on the address, and the permissions to create it")
-def message_send(call: Call) -> Iterator[RequiredPermission]:
+def message_send(call: Call) -> RequiredPermissions:
     target = _target(call)
     yield PermissionType.SEND, target.address, target.queue
 
 
-SENT = Component(
+SENT = object_of(
     "Sent",
-    structure(
-        {
-            "sent": integer("Messages that have entered."),
-            "unrouted": integer("How many of these no queue accepted: they are lost, or dead letters."),
-            "rejected": integer("Messages that have not entered."),
-            "reason": string("Why the first of these has not; null without one.", null=True),
-        }
-    ),
+    {
+        "sent": integer("Messages that have entered."),
+        "unrouted": integer("How many of these no queue accepted: they are lost, or dead letters."),
+        "rejected": integer("Messages that have not entered."),
+        "reason": string("Why the first of these has not; null without one.", null=True),
+    },
 )
 HEADERS = {
     "type": "object",
@@ -624,19 +646,17 @@ def line_of(ref: Reference) -> Iterator[bytes]:
     """One message as a line, in pieces: its body may be long."""
     message = ref.message
     due = ref.due if ref.state == SCHEDULED else 0
-    entry = QueueEntry(ref.queue.name, ref.deliveries, ref.attempts, int(due), ref.recurrence)
     fields = PortableMessage(
         message.number,
         message.address.name,
-        (entry,),
+        (QueueEntry(ref.queue.name, ref.deliveries, ref.attempts, int(due), ref.recurrence),),
         message.traits,
         b"",
         message.timestamp,
         message.expires,
     ).fields()
     del fields["body"]
-    head = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    yield b'{"message":%b,"body":' % head[:-1]
+    yield b'{"message":%b,"body":' % encode(fields)[:-1]
     body = message.body
     try:
         text = body.decode()
@@ -652,20 +672,19 @@ def line_of(ref: Reference) -> Iterator[bytes]:
     yield b'"}}\n'
 
 
-def _read_line(line: bytes, number: int) -> PortableMessage:
+def _read_line(line: bytes, at: int) -> PortableMessage:
     try:
         found = json.loads(line)
         if not isinstance(found, dict) or found.keys() != {"message"}:
             raise InvalidExport("not an object with the one member message")
         return PortableMessage.of(found["message"])
     except (InvalidExport, ValueError, RecursionError) as fault:
-        raise Problem(400, f"Line {number}: {fault}; nothing was imported", line=number) from None
+        raise Problem(400, f"Line {at}: {fault}; nothing was imported", line=at) from None
 
 
 def _message(queue: Queue, portable: PortableMessage) -> Message:
     broker = queue.broker
-    now = broker.clock.now
-    return replace(portable, timestamp=now).message(broker.next_message_number(), queue.address)
+    return replace(portable, timestamp=broker.clock.now).message(broker.next_message_number(), queue.address)
 
 
 def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
@@ -678,14 +697,19 @@ def _enqueue(queue: Queue, read: list[PortableMessage]) -> Iterator[None]:
                 return
             entry = portable.places[0]
             due = entry.due if not entry.deliveries else 0
-            recurrence = entry.recurrence if due else None
-            enqueue(as_address(queue.address), _message(queue, portable), (queue,), due, recurrence)
+            publish.enqueue(
+                as_address(queue.address),
+                _message(queue, portable),
+                (queue,),
+                due,
+                (entry.recurrence if due else None),
+            )
             yield
     finally:
         storage.commit()
 
 
-IMPORTED = Component("Imported", structure({"imported": integer("Messages imported.")}))
+IMPORTED = object_of("Imported", {"imported": integer("Messages imported.")})
 
 
 @route(
@@ -696,13 +720,9 @@ IMPORTED = Component("Imported", structure({"imported": integer("Messages import
 )
 def list_messages(call: Call) -> Steps:
     """List the messages of a queue: pending in order of delivery, then scheduled, then delivering."""
-    queue, query = queue_of(call), call.query
-    most = queue.address.settings.management_browse_page_size
-    page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call.query)
-    matches = queue_browser.matching(query.text("filter"))
-    state = query.choice("state", LISTED_STATES)
+    queue, page, size, shown = _browsing(call)
+    matches = matching(call.query.text("filter"))
+    state = call.query.choice("state", LISTED_STATES)
     only_pending = state == STATES[PENDING]
     total: int | None = None  # if it is known
     if matches is None and (state is None or only_pending):
@@ -713,12 +733,12 @@ def list_messages(call: Call) -> Steps:
         if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
-        shown = STATES[ref.state]
-        if only_pending and shown != state:
+        ref_state = STATES[ref.state]
+        if only_pending and ref_state != state:
             break  # they come first
-        if (state is None or shown == state) and (matches is None or matches(ref.message)):
+        if (state is None or ref_state == state) and (matches is None or matches(ref.message)):
             if first <= count < first + size:
-                items.append(encode(message_view(ref, limit, shown_as)))
+                items.append(shown(ref))
                 if len(items) % ENCODED_PER_STEP == 0:
                     yield
             count += 1
@@ -740,8 +760,7 @@ def show_message(call: Call) -> Steps:
     limit = call.query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_WHOLE_BODY)
     offset = call.query.number("bodyOffset", 0, 0)
     shown_as = body_format(call.query)
-    ref = yield from find_message(call)
-    return message_view(ref, limit, shown_as, offset)
+    return message_view((yield from find_message(call)), limit, shown_as, offset)
 
 
 @route(
@@ -759,8 +778,11 @@ def show_message_body(call: Call) -> Steps:
         "Content-Disposition": f'attachment; filename="message-{message_id(ref)}.bin"',
         "Content-Length": str(end - first),
     }
-    pieces = (message.tail[at : min(end, at + BODY_PIECE)] for at in range(first, end, BODY_PIECE))
-    return Answer(pieces, content_type=OCTETS, headers=headers)
+    return Answer(
+        (message.tail[at : min(end, at + BODY_PIECE)] for at in range(first, end, BODY_PIECE)),
+        content_type=OCTETS,
+        headers=headers,
+    )
 
 
 @route(
@@ -768,7 +790,7 @@ def show_message_body(call: Call) -> Steps:
     edit_queue,
     Response("The message is removed."),
     parameters=(MESSAGE_ID,),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def remove_message(call: Call) -> Steps:
     """Remove a pending or scheduled message; it counts as acknowledged."""
@@ -784,11 +806,7 @@ def remove_message(call: Call) -> Steps:
 def list_scheduled(call: Call) -> Steps:
     """List the scheduled messages of a queue by due time."""
     # Scheduled messages by due time, including NACKed messages during their redelivery-delay.
-    queue, query = queue_of(call), call.query
-    most = queue.address.settings.management_browse_page_size
-    page, size = paging(query, size=most, most=most)
-    limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
-    shown_as = body_format(call.query)
+    queue, page, size, shown = _browsing(call)
     refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
     for index, ref in enumerate(iterate_timed(queue)):
         if isinstance(ref, PageRead):
@@ -808,7 +826,7 @@ def list_scheduled(call: Call) -> Steps:
             if found is None:
                 found = yield from _read(queue_browser.seek(queue, due.sequence))
             if found is not None and found.state == SCHEDULED:
-                items.append(encode(message_view(found, limit, shown_as)))
+                items.append(shown(found))
         if index % ENCODED_PER_STEP == ENCODED_PER_STEP - 1:
             yield
     return page_answer(items, len(refs), page, size)
@@ -848,7 +866,7 @@ def deliver_scheduled(call: Call) -> Steps:
             "headers": HEADERS,
             "body": string("The body, in the encoding given."),
             "encoding": keyword(("text", "base64", "hex"), "Encoding of body. Default: text."),
-            "count": integer(f"How often to send it, at most {MAX_COUNT}. Default: 1.", 1),
+            "count": integer(f"How often to send it, at most {MAX_COUNT}. Default: 1.", minimum=1),
         },
         name="NewMessage",
     ),
@@ -880,7 +898,7 @@ def export_messages(call: Call) -> Answer:
     """Download the messages of a queue as JSON lines."""
     queue = queue_of(call)
     matches = matching(call.query.text("filter"))
-    found = messages_of(queue, in_transactions(call.context))
+    found = queue_browser.messages_of(queue, in_transactions(call.context))
 
     def pieces() -> Iterator[Any]:
         for index, ref in enumerate(found):
@@ -899,7 +917,7 @@ def export_messages(call: Call) -> Answer:
     manage_broker,
     Response("The number of imported messages.", IMPORTED),
     body_type=LINES,
-    errors=(409,),
+    errors=CONFLICT,
 )
 def import_messages(call: Call) -> Steps:
     """Upload messages as JSON lines, all of one request or none.
@@ -908,16 +926,16 @@ def import_messages(call: Call) -> Steps:
     """
     queue = queue_of(call)
     read: list[PortableMessage] = []
-    for number, line in enumerate(call.raw.split(b"\n"), 1):
+    for at, line in enumerate(call.raw.split(b"\n"), 1):
         if line.strip():
-            read.append(_read_line(line, number))
-        if number % LINES_PER_STEP == 0:
+            read.append(_read_line(line, at))
+        if at % LINES_PER_STEP == 0:
             yield None
-    for number, portable in enumerate(read, 1):
+    for at, portable in enumerate(read, 1):
         message = _message(queue, portable)
         if queue.accepts is not None and not queue.accepts(message):
-            raise Problem(400, f"Message {number} does not match the filter of queue {queue.name}")
-        if number % LINES_PER_STEP == 0:
+            raise Problem(400, f"Message {at} does not match the filter of queue {queue.name}")
+        if at % LINES_PER_STEP == 0:
             yield None
     if queue.deleted or not queue.open:
         raise Refused(f"Queue {queue.name} accepts no messages now")
@@ -925,10 +943,396 @@ def import_messages(call: Call) -> Steps:
     durable = any(portable.traits.durable for portable in read)
     headers: dict[bytes, bytes] = {}
     offer = Offer(address.name, read[0].traits, headers) if read and address.hooks.full is not None else None
-    rejection = check_admission(address, durable, offer)
+    rejection = publish.check_admission(address, durable, offer)
     if rejection is not None:
         raise Refused(f"{rejection.describe()}; nothing was imported")
     background = queue.broker.background
     background.run(_enqueue(queue, read), COMMITS)
     yield background_done(background, COMMITS)
     return {"imported": len(read)}
+
+
+#: Messages that one request may name.
+MAX_IDS = 10_000
+
+#: Seconds that a task waits for a full target, or for the disk, without moving a message.
+FULL_TIMEOUT = 10.0
+
+#: Seconds between two looks at a full target.
+FULL_INTERVAL = 0.02
+
+#: What a step may cost: messages looked at, of which one that is changed counts as five.
+STEP_COST, CHANGED_COST = 50, 5
+
+#: Bytes of messages changed per step.
+STEP_BYTES = 256 * 1024
+
+
+class Selection(NamedTuple):
+    """The messages that a request selects: by number, by a filter, or all that are pending or scheduled."""
+
+    numbers: Sequence[int] | None
+    matches: Matches | None
+    limit: int  # -1: none
+    total: int | None  # how many they are, where that is known
+
+    @classmethod
+    def of(cls, queue: Queue, body: JsonObject) -> Selection:
+        """Read the body of a request. Raises 400, and 404 for the id of a message of another queue."""
+        ids, text_filter = body.get("messages"), optional(body, "filter")
+        limit = number(1, "limit", body.get("limit", -1))
+        if ids is not None and text_filter is not None:
+            raise invalid("messages", "and filter are given: select by one of them")
+        matches = matching(text_filter)
+        if ids is None:
+            total = queue.message_count if matches is None else None
+            return cls(None, matches, limit, total if total is None or limit < 0 else min(limit, total))
+        if not isinstance(ids, list) or len(ids) > MAX_IDS:
+            raise invalid("messages", f"must be a list of at most {MAX_IDS} message ids")
+        numbers = [message_number(text("messages", each), queue.number) for each in ids]
+        return cls(numbers, None, limit, len(set(numbers)))
+
+
+#: Changes one message: True if that is done, False if it has left meanwhile, None if it stays, a rejection if its
+#: target does not accept it now. Raises `Refused` if this message cannot be changed.
+Change = Callable[[Reference], Rejection | bool | None]
+
+
+class QueueTask(NamedTuple):
+    """The work of one task on the messages of one queue. It fails if the ``target`` is deleted."""
+
+    context: AdminContext
+    queue: Queue
+    task: ManagementTask
+    target: Target | None
+
+    def run(self, selection: Selection, change: Change) -> Iterator[object]:
+        """Change what is selected; what is in delivery is skipped."""
+        queue, task, matches = self.queue, self.task, selection.matches
+        task.total = selection.total
+        remaining = None if selection.numbers is None else set(selection.numbers)
+        found: Iterator[Reference | PageRead | None] = (
+            queue_browser.messages_of(queue, in_transactions(self.context))
+            if remaining is None
+            else publish.numbered(queue, remaining)
+        )
+        cost = size = 0
+        for ref in found:
+            if isinstance(ref, PageRead):
+                yield page_read(ref)
+                continue
+            if queue.deleted:
+                raise Refused(f"Queue {queue.name} was deleted")
+            cost += 1
+            if ref is not None and (matches is None or matches(ref.message)):
+                if ref.state in (PENDING, SCHEDULED):
+                    yield from self._store_ready()
+                    yield from self._change(change, ref)
+                    cost += CHANGED_COST
+                    size += ref.message.size
+                    if task.done == selection.limit:
+                        remaining = None
+                        break
+                elif remaining is not None or ref.state == DELIVERING:
+                    task.skipped += 1
+            if cost >= STEP_COST or size >= STEP_BYTES:
+                cost = size = 0
+                yield None
+        if remaining:
+            task.skipped += len(remaining)
+        if not queue.consumers and not queue.deleted:
+            queue.broker.consider_deleting(queue)
+
+    def _store_ready(self) -> Iterator[object]:
+        """Wait while the store cannot take more. Raises `Refused` where that takes too long."""
+        limit = self.queue.broker.storage.write_limit
+        waited = 0.0
+        while limit.full:
+            if waited >= FULL_TIMEOUT:
+                raise Refused(f"Durable messages are rejected: {limit.fault or 'the disk is too slow'}")
+            yield self._pause()
+            waited += FULL_INTERVAL
+
+    def _pause(self) -> object:
+        return deferLater(self.context.reactor, FULL_INTERVAL, lambda: None)
+
+    def _change(self, change: Change, ref: Reference) -> Iterator[object]:
+        """Change one message and count it. Raises `Refused` if the task cannot go on."""
+        task, target = self.task, self.target
+        waited = 0.0
+        while True:
+            if target is not None and (
+                target.address.deleted or (target.queue is not None and target.queue.deleted)
+            ):
+                raise Refused(f"{target.describe()} was deleted".capitalize())
+            try:
+                outcome = change(ref)
+            except Refused as refused:  # of this message only
+                task.fail(str(refused))
+                return
+            if outcome is None or isinstance(outcome, bool):
+                task.done += outcome is True
+                task.skipped += outcome is False
+                return
+            if outcome.policy is not FullPolicy.BLOCK or waited >= FULL_TIMEOUT:
+                raise Refused(
+                    f"{outcome.describe()}; {task.done} messages are done, the others stay in queue {self.queue.name}"
+                )
+            yield self._pause()
+            waited += FULL_INTERVAL
+
+
+def _start(call: Call, operation: str, change: Change, target: Target | None = None) -> Answer | Steps:
+    queue = queue_of(call)
+    wait = flag("wait", call.body.get("wait", True))
+    selection = Selection.of(queue, call.body)
+    tasks = call.context.tasks
+    task = tasks.new(operation, queue.name, call.user)
+    tasks.start(task, QueueTask(call.context, queue, task, target).run(selection, change))
+    return _answer_when_ended(task) if wait else _accepted(task)
+
+
+def _accepted(task: ManagementTask) -> Answer:
+    return json_answer(view(task, TASK_FIELDS), 202, {"Location": f"/api/v1/tasks/{task.number}"})
+
+
+def _answer_when_ended(task: ManagementTask) -> Steps:
+    yield task.when_ended()
+    if task.state is TaskState.FAILED:
+        raise Problem(
+            409,
+            task.error or "The task failed",
+            **{name: TASK_FIELDS[name].read(task) for name in ("taskID", "done", "skipped", "failed")},
+        )
+    return view(task, TASK_FIELDS)
+
+
+def _task_target(call: Call) -> Target:
+    body, queue, kind = call.body, queue_of(call), routing_type(call.body)
+    return publish.move_target(
+        queue,
+        optional(body, "address"),
+        optional(body, "queue"),
+        kind,
+        permission_check(call),
+        call.user,
+    )
+
+
+def _removed_when_ended(task: ManagementTask) -> Steps:
+    yield task.when_ended()
+    if task.state is TaskState.FAILED:
+        raise Refused(task.error or "The purge failed")
+    return {"removed": task.done}
+
+
+def _purge(queue: Queue, task: ManagementTask, purged: Iterator[int | PageRead]) -> Iterator[object]:
+    for index, killed in enumerate(purged):
+        if isinstance(killed, PageRead):
+            yield page_read(killed)
+            continue
+        task.done += killed
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield None
+    if task.done and not queue.consumers:
+        queue.broker.consider_deleting(queue)
+
+
+TASK_FIELDS: Fields[ManagementTask] = {
+    "taskID": string("Id of the task.", lambda t: str(t.number)),
+    "operation": keyword(
+        ("move", "copy", "retry", "remove", "expire", "dead-letter", "priority", "purge"),
+        "What the task does.",
+        "operation",
+    ),
+    "queue": string("Queue of the messages.", "queue"),
+    "user": string("User who started it; null without security.", "user", null=True),
+    "state": keyword(TaskState, "running, completed, failed or cancelled.", "state"),
+    "started": timestamp("Time of the start.", "started"),
+    "ended": timestamp("Time of the end; null while it runs.", "ended", null=True),
+    "done": integer("Messages changed: moved, copied, retried, removed and so on.", "done"),
+    "skipped": integer(
+        "Messages in delivery, messages that had left the queue, and scheduled ones that keep their priority.",
+        "skipped",
+    ),
+    "failed": integer("Messages that could not go where they should; they stay in the queue.", "failed"),
+    "total": integer("Messages selected at the start; null if a filter selects them.", "total", null=True),
+    "error": string(
+        "Why the task failed, or why the first message failed; null without an error.", "error", null=True
+    ),
+}
+
+TASK = object_of("Task", TASK_FIELDS)
+
+SELECTION: dict[str, Schema] = {
+    "messages": array(string("A messageID."), f"Message ids, at most {MAX_IDS}.", maxItems=MAX_IDS),
+    "filter": string("Selector.", null=True),
+    "limit": integer("Maximum number of messages to change. -1: no limit.", minimum=-1),
+    "wait": boolean("False: answer at once with 202 and the task. Default: true."),
+}
+TARGET = {
+    "address": string("Address that the messages go to. Required unless queue is given."),
+    "queue": string("The one queue that they go to.", null=True),
+    "routingType": keyword(RoutingType, "Routing type of an address or queue that does not exist yet."),
+    **SELECTION,
+}
+
+SELECTED = (
+    "messages or filter select the messages; without both, all pending and scheduled messages. Messages in delivery "
+    "are skipped. The work is done in slices; each message is one transaction of the journal."
+)
+DONE = (
+    Response("The task, which has ended.", TASK),
+    Response("The task, which runs; with wait: false.", TASK, headers=("Location",), status=202),
+)
+
+TASK_ID = Parameter("id", "The taskID.", where="path", component="taskID")
+
+
+def _task_route(where: str, permissions: PermissionRule, body: Body) -> Callable[[Handler], Route]:
+    """The route of a task that changes the selected messages."""
+    return route(where, permissions, *DONE, description=SELECTED, body=body, errors=CONFLICT)
+
+
+@_task_route("POST /api/v1/queues/{name}/move", message_move, Body(TARGET))
+def move_messages(call: Call) -> Answer | Steps:
+    """Move messages to an address or to a queue.
+
+    A full target loses no message: those that are not moved stay.
+    """
+    target, mover = _task_target(call), Mover(queue_of(call), remove=True)
+    return _start(call, "move", lambda ref: mover.send(ref, target), target)
+
+
+@_task_route("POST /api/v1/queues/{name}/copy", message_copy, Body(TARGET))
+def copy_messages(call: Call) -> Answer | Steps:
+    """Copy messages to an address or to a queue."""
+    target, mover = _task_target(call), Mover(queue_of(call), remove=False)
+    return _start(call, "copy", lambda ref: mover.send(ref, target), target)
+
+
+@_task_route(
+    "POST /api/v1/queues/{name}/retry",
+    message_retry,
+    Body(
+        {
+            **SELECTION,
+            "keepOrigin": boolean("Whether messages keep the _AMQ_ORIG_… headers. Default: false."),
+        },
+        optional=True,
+    ),
+)
+def retry_messages(call: Call) -> Answer | Steps:
+    """Send dead letters and expired messages back to where they came from.
+
+    A message goes to its original queue if that still exists, else to its original address, without the headers of
+    its origin unless keepOrigin is true, as a message that was never delivered.
+    """
+    queue, named, check = queue_of(call), call.body.get("messages") is not None, permission_check(call)
+    mover = Mover(queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False)))
+
+    def retry(ref: Reference) -> Rejection | bool | None:
+        origin = origin_of(ref.message)
+        if origin is None or origin.queue == queue.name:  # one in the queue of its origin came back already
+            if named:
+                raise Refused(f"Message {ref.message.number} has no origin: it is no dead letter")
+            return None
+        return mover.send(ref, publish.retry_target(services_of(queue), origin, check, call.user), origin)
+
+    return _start(call, "retry", retry)
+
+
+@_task_route("POST /api/v1/queues/{name}/remove", edit_queue, Body(SELECTION, optional=True))
+def remove_messages(call: Call) -> Answer | Steps:
+    """Remove messages; each counts as acknowledged."""
+    return _start(call, "remove", publish.take)
+
+
+@_task_route("POST /api/v1/queues/{name}/expire", edit_queue, Body(SELECTION, optional=True))
+def expire_messages(call: Call) -> Answer | Steps:
+    """Expire messages now: each goes to the expiry-address of its address, if there is one."""
+    return _start(call, "expire", publish.expire)
+
+
+@_task_route("POST /api/v1/queues/{name}/dead-letter", edit_queue, Body(SELECTION, optional=True))
+def send_messages_to_dead_letter_address(call: Call) -> Answer | Steps:
+    """Send messages to the dead-letter-address of their address now; each counts as killed."""
+    address = queue_of(call).address
+    target = address.settings.dead_letter_address
+    if target is None:
+        raise Refused(f"Address {address.name} has no dead-letter-address: set one, or move the messages")
+    if target == address.name:
+        raise Refused(
+            f"Address {address.name} is its own dead-letter-address: the messages are there already"
+        )
+    return _start(call, "dead-letter", publish.dead_letter)
+
+
+@_task_route(
+    "POST /api/v1/queues/{name}/priority",
+    edit_queue,
+    Body({"priority": integer("The new priority, 0 to 9.", maximum=9), **SELECTION}, ("priority",)),
+)
+def change_messages_priority(call: Call) -> Answer | Steps:
+    """Change the priority of pending messages.
+
+    A message goes to the end of its new priority, with a new id, as one that was never delivered. Scheduled
+    messages are skipped.
+    """
+    priority = number(0, "priority", call.body.get("priority", -1))
+    if not 0 <= priority <= 9:
+        raise invalid("priority", "must be a whole number from 0 to 9")
+    return _start(
+        call, "priority", lambda ref: ref.state == PENDING and publish.change_priority(ref, priority)
+    )
+
+
+@route(
+    "POST /api/v1/queues/{name}/purge",
+    edit_queue,
+    Response(
+        "The number of removed messages.",
+        structure({"removed": integer("Number of removed messages; each counts as killed.")}),
+    ),
+    DONE[1],
+    body=Body({name: SELECTION[name] for name in ("filter", "wait")}, optional=True),
+    errors=CONFLICT,
+)
+def purge_queue(call: Call) -> Answer | Steps:
+    """Remove all pending and scheduled messages, or those that match a selector."""
+    queue, tasks = queue_of(call), call.context.tasks
+    wait = flag("wait", call.body.get("wait", True))
+    text_filter = optional(call.body, "filter")
+    purged = queue_browser.purge(queue, text_filter)
+    task = tasks.new("purge", queue.name, call.user)
+    if text_filter is None:
+        task.total = queue.message_count
+    tasks.start(task, _purge(queue, task, purged))
+    return _removed_when_ended(task) if wait else _accepted(task)
+
+
+@listing("/api/v1/tasks", view_broker, "tasks", TASK, TASK_FIELDS, searched="queue")
+def list_tasks(call: Call) -> list[ManagementTask]:
+    """List the tasks that run, and the last 100 that have ended."""
+    return list(call.context.tasks)
+
+
+@route("GET /api/v1/tasks/{id}", view_task, Response("The task.", TASK), parameters=(TASK_ID,))
+def show_task(call: Call) -> Json:
+    """Show one task."""
+    return view(call.context.tasks.find(call.names["id"]), TASK_FIELDS)
+
+
+@route(
+    "DELETE /api/v1/tasks/{id}",
+    edit_task,
+    Response("The task ends after its present slice."),
+    parameters=(TASK_ID,),
+    errors=CONFLICT,
+)
+def cancel_task(call: Call) -> None:
+    """Cancel a task; what it has done stays done."""
+    task = call.context.tasks.find(call.names["id"])
+    if task.state is not TaskState.RUNNING:
+        raise Refused(f"Task {task.number} has ended: it is {task.state.value}")
+    task.cancelled = True

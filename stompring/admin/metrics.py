@@ -7,7 +7,8 @@ rendered here in pieces, because a Python object for each of ten thousand sample
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import twisted
@@ -25,7 +26,7 @@ from stompring.replication.role import Role
 from .api import Answer, Call, Parameter, Response, route, view_broker
 from .context import ITEMS_PER_STEP, AdminContext
 from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, QUEUE, Counter, families_of, help_text
-from .ha import ha_families, role_families
+from .ha import ha_families
 from .json_schema import TEXT
 
 Thing = TypeVar("Thing")
@@ -92,119 +93,109 @@ OPENMETRICS = "application/openmetrics-text"
 NAMES = "name[]"
 
 
-def build_family() -> Metric:
-    """The versions of this process."""
-    build = {
-        "version": stompring.__version__,
-        "build": stompring.build(),
-        "python": platform.python_version(),
-        "twisted": twisted.__version__,
-    }
-    return InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+class Families(Collector):
+    """The versions of this process, and the families that a function yields, for prometheus_client."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """The families that have a sample."""
+        build = {
+            "version": stompring.__version__,
+            "build": stompring.build(),
+            "python": platform.python_version(),
+            "twisted": twisted.__version__,
+        }
+        yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+        yield from self._families()
 
 
-def process_registry(collector: Collector, *, describe: bool = False) -> CollectorRegistry:
-    """The metrics of the process, and those of a collector; ``describe`` if some are selected by name."""
+def process_registry(
+    families: Callable[[], Iterable[Metric]], *, describe: bool = False
+) -> CollectorRegistry:
+    """The metrics of the process, and the families of a function; ``describe`` if some are selected by name."""
     registry = CollectorRegistry(auto_describe=describe)
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(collector)
+    registry.register(Families(families))
     return registry
 
 
 def labelled_families(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
     name: str,
     text: str,
     labels: Sequence[str],
-    samples: Iterable[tuple[Sequence[str], float]],
+    samples: Iterable[tuple[str | Sequence[str], float]],
 ) -> Iterator[Metric]:
-    """A family with a sample for each of the values of its labels; none without samples."""
+    """A family with a sample for each value of its label, or for the values of its labels; none without samples."""
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(name, text, labels=labels)
     for values, number in samples:
-        family.add_metric(values, number)
+        family.add_metric((values,) if isinstance(values, str) else values, number)
     if family.samples:
         yield family
 
 
-def by_name(numbers: Mapping[str, float]) -> Iterator[tuple[Sequence[str], float]]:
-    """Samples of numbers with one label."""
-    return (((name,), number) for name, number in numbers.items())
-
-
-class BrokerCollector(Collector):
-    """The counters of the broker, for prometheus_client."""
-
-    def __init__(self, context: AdminContext) -> None:
-        self._context = context
-
-    def collect(self) -> Iterable[Metric]:
-        """The families that have a sample."""
-        context = self._context
-        policies, diverts = context.broker.policies, context.broker.diverts.by_name
-        yield build_family()
-        yield from families_of(context, BROKER)
-        for name, text, numbers in (
-            (
-                "stompring_policy_errors_total",
-                "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
-                policies.errors,
-            ),
-            (
-                "stompring_policy_slow_hooks_total",
-                "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
-                policies.slow_hooks,
-            ),
-        ):
-            hooks = ("policy", "hook")
-            yield from labelled_families(CounterMetricFamily, name, text, hooks, numbers.items())
-        for counter in DIVERT:
-            copied = {name: counter.read(divert) for name, divert in diverts.items()}
-            yield from labelled_families(
-                CounterMetricFamily, counter.metric, help_text(counter), ("divert",), by_name(copied)
-            )
-        node = context.node
-        yield from role_families(Role.ACTIVE.value) if node is None else ha_families(node.status())
-        listeners = context.listener_stack
-        certificates = [
+def broker_families(context: AdminContext) -> Iterator[Metric]:
+    """The families of the broker that have a sample."""
+    policies, diverts = context.broker.policies, context.broker.diverts.by_name
+    yield from families_of(context, BROKER)
+    hooks = ("policy", "hook")
+    yield from labelled_families(
+        "stompring_policy_errors_total",
+        "Exceptions and invalid results of address policy hooks, by policy and hook. JSON: policyErrors.",
+        hooks,
+        policies.errors.items(),
+    )
+    yield from labelled_families(
+        "stompring_policy_slow_hooks_total",
+        "Calls of address policy hooks that took longer than 20 ms, by policy and hook.",
+        hooks,
+        policies.slow_hooks.items(),
+    )
+    for counter in DIVERT:
+        yield from labelled_families(
+            counter.metric,
+            help_text(counter),
+            ("divert",),
+            [(name, counter.read(divert)) for name, divert in diverts.items()],
+        )
+    yield from ha_families(context.node, Role.ACTIVE)
+    listeners = context.listener_stack
+    yield from labelled_families(
+        "stompring_certificate_expiry_timestamp_seconds",
+        "Expiry time of the certificate chain of an acceptor.",
+        ("acceptor", "file", "subject"),
+        [
             ((acceptor, each.file, each.subject), each.not_after.timestamp())
             for acceptor, each in listeners.identities()
-        ]
-        yield from labelled_families(
-            GaugeMetricFamily,
-            "stompring_certificate_expiry_timestamp_seconds",
-            "Expiry time of the certificate chain of an acceptor.",
-            ("acceptor", "file", "subject"),
-            certificates,
-        )
-        for label, name, text, counts in (
-            (
-                "acceptor",
-                "stompring_tls_failures_total",
-                "Connections closed by a TLS error, most of them in the handshake.",
-                listeners.tls_failures,
-            ),
-            (
-                "acceptor",
-                "stompring_proxy_failures_total",
-                "Connections closed because their PROXY header is missing, invalid or not allowed.",
-                listeners.proxy_failures,
-            ),
-            (
-                "limit",
-                "stompring_refusals_total",
-                "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
-                context.broker.rejections.counts,
-            ),
-        ):
-            yield from labelled_families(CounterMetricFamily, name, text, (label,), by_name(counts))
+        ],
+    )
+    yield from labelled_families(
+        "stompring_tls_failures_total",
+        "Connections closed by a TLS error, most of them in the handshake.",
+        ("acceptor",),
+        listeners.tls_failures.items(),
+    )
+    yield from labelled_families(
+        "stompring_proxy_failures_total",
+        "Connections closed because their PROXY header is missing, invalid or not allowed.",
+        ("acceptor",),
+        listeners.proxy_failures.items(),
+    )
+    yield from labelled_families(
+        "stompring_refusals_total",
+        "Connections, frames and requests rejected because a limit was reached, by limit. JSON: refusals.",
+        ("limit",),
+        context.broker.rejections.counts.items(),
+    )
 
 
 def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool) -> Iterator[bytes]:
     wanted = frozenset(call.query.all(NAMES))
-    registry = process_registry(BrokerCollector(call.context), describe=bool(wanted))
-    source = registry.restricted_registry(wanted) if wanted else registry
-    yield encode(source).removesuffix(b"# EOF\n")
+    registry = process_registry(partial(broker_families, call.context), describe=bool(wanted))
+    yield encode(registry.restricted_registry(wanted) if wanted else registry).removesuffix(b"# EOF\n")
     directory = call.directory
     addresses = [address for address in directory.addresses.values() if address.settings.enable_metrics]
     yield from families(_selected(ADDRESS, wanted), addresses, address_labels, openmetrics)
@@ -260,5 +251,4 @@ FAMILIES = Parameter(
 def show_metrics(call: Call) -> Answer:
     """Show metrics in Prometheus's text format or as OpenMetrics."""
     encode, content_type = choose_encoder(call.accept)
-    openmetrics = content_type.startswith(OPENMETRICS)
-    return Answer(_pieces(call, encode, openmetrics), content_type=content_type)
+    return Answer(_pieces(call, encode, content_type.startswith(OPENMETRICS)), content_type=content_type)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode, no_permission, route
-from .json_schema import TEXT, Component, integer, string, structure
+from .api import JSON, PROBLEM, Answer, Call, Parameter, Response, Route, encode, no_permission, route
+from .json_schema import TEXT, Component, JsonObject, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
     "Problem",
@@ -15,13 +15,13 @@ PROBLEM_SCHEMA = Component(
         {
             "type": string("Always about:blank."),
             "title": string("Reason phrase of the HTTP status."),
-            "status": integer("HTTP status.", None),
+            "status": integer("HTTP status.", minimum=None),
             "detail": string("Description of the error."),
             "instance": string("Path of the request."),
             "field": string("Field of the body with the error."),
             "parameter": string("Parameter with the error."),
-            "line": integer("Line of the error in a body that is not JSON.", None),
-            "column": integer("Column of the error in a body that is not JSON.", None),
+            "line": integer("Line of the error in a body that is not JSON.", minimum=None),
+            "column": integer("Column of the error in a body that is not JSON.", minimum=None),
             "taskID": string("Task that has failed."),
             "done": integer("Messages that the failed task has changed."),
             "skipped": integer("Messages in delivery or gone that the failed task has skipped."),
@@ -76,63 +76,68 @@ def errors_of(route: Route) -> list[int]:
     return sorted(statuses - route.responses.keys())
 
 
+LOGIN = {
+    "type": "http",
+    "scheme": "basic",
+    "description": "A user of the broker. Required while security-enabled is true.",
+}
+
+#: How the fields of an object stand in a query.
+EXPLODED = {"style": "form", "explode": True}
+
+
 class Document:
-    """The document, and its components as they are met."""
+    """The operations of a document, and the components that they refer to."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self.parameters: dict[str, Any] = {}
-        self.responses: dict[str, Any] = {}
-        self.schemas: dict[str, Any] = {}
-        self.paths: dict[str, dict[str, Any]] = {}
+        self.components: dict[str, JsonObject] = {
+            "securitySchemes": {"login": LOGIN},
+            "parameters": {},
+            "responses": {},
+            "schemas": {},
+        }
+        self.paths: dict[str, JsonObject] = {}
         for each in routes:
             self.paths.setdefault(each.path, {})[each.method.lower()] = self.operation(each)
 
-    @property
-    def content(self) -> dict[str, Any]:
-        """The whole document as JSON has it."""
-        login = {
-            "type": "http",
-            "scheme": "basic",
-            "description": "A user of the broker. Required while security-enabled is true.",
-        }
-        return {
-            "openapi": "3.1.0",
-            "info": {
-                "title": "stompring management API",
-                "version": "1",
-                "description": "Monitor and manage a running broker. HEAD works wherever GET does. Unknown parameters "
-                "and fields are rejected with 400, other methods with 405. Sizes are bytes, times milliseconds.",
-            },
-            "servers": [{"url": "/"}],
-            "security": [{"login": []}],
-            "paths": self.paths,
-            "components": {
-                "securitySchemes": {"login": login},
-                "parameters": self.parameters,
-                "responses": self.responses,
-                "schemas": self.schemas,
-            },
-        }
+    def component(self, kind: str, name: str, value: Any) -> dict[str, str]:
+        """A reference to a component with this value."""
+        self.components[kind][name] = value
+        return {"$ref": f"#/components/{kind}/{name}"}
 
-    def operation(self, route: Route) -> dict[str, Any]:
+    def operation(self, route: Route) -> JsonObject:
         """One method of one path."""
-        permissions = f"Permissions: {route.permissions.text}."
-        description = permissions if not route.description else f"{route.description} {permissions}"
-        found: dict[str, Any] = {"operationId": route.operation, "summary": route.summary}
+        found: JsonObject = {"operationId": route.operation, "summary": route.summary}
         if not route.public:
-            found["description"] = description
+            found["description"] = f"{route.description} Permissions: {route.permissions.text}.".lstrip()
         parameters = [self.parameter(parameter) for parameter in route.parameters]
         if route.filters:
-            parameters.append(self.filters(route))
+            parameters.append(
+                {
+                    "name": "fields",
+                    "in": "query",
+                    "description": "Only items whose field has this value: address=orders, temporary=false.",
+                    "schema": {
+                        "type": "object",
+                        "properties": {name: {} for name in route.filters},
+                        "additionalProperties": False,
+                    },
+                    **EXPLODED,
+                }
+            )
         if parameters:
             found["parameters"] = parameters
-        if route.body is not None:
-            found["requestBody"] = self.body(route.body)
-        elif route.body_type != JSON:
+        body = route.body
+        if body is not None:
+            schema = structure(body.fields, required=body.required)
             found["requestBody"] = {
-                "required": True,
-                "content": {route.body_type: {"schema": TEXT}},
+                "required": not body.optional,
+                "content": {
+                    JSON: {"schema": self.schema(Component(body.name, schema) if body.name else schema)}
+                },
             }
+        elif route.body_type != JSON:
+            found["requestBody"] = {"required": True, "content": {route.body_type: {"schema": TEXT}}}
         found["responses"] = {
             **{str(status): self.response(response) for status, response in route.responses.items()},
             **{str(status): self.error(status) for status in errors_of(route)},
@@ -141,10 +146,9 @@ class Document:
             found["security"] = []
         return found
 
-    def parameter(self, parameter: Parameter) -> dict[str, str]:
+    def parameter(self, parameter: Parameter) -> JsonObject:
         """A reference to a parameter."""
-        name = parameter.component or parameter.name
-        described: dict[str, Any] = {
+        described: JsonObject = {
             "name": parameter.name,
             "in": parameter.where,
             "description": parameter.description,
@@ -153,39 +157,17 @@ class Document:
         if parameter.where == "path":
             described["required"] = True
         if parameter.schema["type"] == "array":
-            described |= {"style": "form", "explode": True}
-        self.parameters[name] = described
-        return {"$ref": f"#/components/parameters/{name}"}
+            described |= EXPLODED
+        return self.component("parameters", parameter.component or parameter.name, described)
 
-    def filters(self, route: Route) -> dict[str, Any]:
-        """The fields of a list as parameters."""
-        return {
-            "name": "fields",
-            "in": "query",
-            "description": "Only items whose field has this value: address=orders, temporary=false.",
-            "schema": {
-                "type": "object",
-                "properties": {name: {} for name in route.filters},
-                "additionalProperties": False,
-            },
-            "style": "form",
-            "explode": True,
-        }
-
-    def body(self, body: Body) -> dict[str, Any]:
-        """The JSON object of a request."""
-        schema = structure(body.fields, required=body.required)
-        found = self.schema(Component(body.name, schema) if body.name else schema)
-        return {"required": not body.optional, "content": {"application/json": {"schema": found}}}
-
-    def response(self, response: Response) -> dict[str, Any]:
-        """An answer."""
-        found: dict[str, Any] = {"description": response.description}
+    def response(self, response: Response) -> JsonObject:
+        """An answer. The schema describes one JSON value as the whole content."""
+        found: JsonObject = {"description": response.description}
         if response.schema is not None:
             schema = self.schema(response.schema)
             found["content"] = {
-                content_type: {"schema": schema if is_json(content_type) else TEXT}
-                for content_type in response.content_types
+                kind: {"schema": schema if kind in (JSON, PROBLEM) else TEXT}
+                for kind in response.content_types
             }
         if response.headers:
             found["headers"] = {name: {"schema": TEXT} for name in response.headers}
@@ -199,15 +181,15 @@ class Document:
             found["headers"] = {
                 header: {"description": text, "schema": TEXT} for header, text in headers.items()
             }
-        self.responses[name] = found
-        return {"$ref": f"#/components/responses/{name}"}
+        return self.component("responses", name, found)
 
     def schema(self, node: Any) -> Any:
         """A schema with its named parts as references."""
         if isinstance(node, Component):
-            if node.name not in self.schemas:
-                self.schemas[node.name] = {}  # reserves the name: a schema may refer to itself
-                self.schemas[node.name] = self.schema(node.schema)
+            schemas = self.components["schemas"]
+            if node.name not in schemas:
+                schemas[node.name] = {}  # reserves the name: a schema may refer to itself
+                schemas[node.name] = self.schema(node.schema)
             return {"$ref": f"#/components/schemas/{node.name}"}
         if isinstance(node, Mapping):
             return {key: self.schema(value) for key, value in node.items()}
@@ -216,14 +198,22 @@ class Document:
         return node
 
 
-def is_json(content_type: str) -> bool:
-    """Whether one JSON value is the whole content: the schema of an answer describes it."""
-    return content_type == "application/json" or content_type.endswith("+json")
-
-
-def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The OpenAPI document of these routes."""
-    return Document(routes).content
+def document(routes: Sequence[Route]) -> JsonObject:
+    """The OpenAPI document of these routes, as JSON has it."""
+    described = Document(routes)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "stompring management API",
+            "version": "1",
+            "description": "Monitor and manage a running broker. HEAD works wherever GET does. Unknown parameters "
+            "and fields are rejected with 400, other methods with 405. Sizes are bytes, times milliseconds.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"login": []}],
+        "paths": described.paths,
+        "components": described.components,
+    }
 
 
 def with_document(routes: Sequence[Route]) -> tuple[Route, ...]:

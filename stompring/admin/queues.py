@@ -9,7 +9,7 @@ They are found by the headers of their origin, whatever the names of the queues 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from stompring.broker.directory import Directory, check_not_internal
 from stompring.broker.message import EXPIRED, UNKNOWN, MessageOrigin, origin_of
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, iterate_timed, pending
-from stompring.broker.reference import GONE, Reference
+from stompring.broker.reference import GONE
 from stompring.errors import Refused
 from stompring.settings import model
 from stompring.settings.match import is_internal
@@ -28,6 +28,7 @@ from stompring.settings.model import Option, QueueConfiguration, RoutingType
 from stompring.settings.value_types import VALUE_TYPES, key_header, message_header
 
 from .api import (
+    CONFLICT,
     FORCE,
     Answer,
     Body,
@@ -57,45 +58,39 @@ from .api import (
     view_queue,
 )
 from .connections import CONSUMER, consumers_of_queue
-from .context import ITEMS_PER_STEP, AdminContext, background_done, page_read
+from .context import ITEMS_PER_STEP, background_done, page_read
 from .counters import QUEUE, fields_of, oldest_age
 from .json_schema import (
-    Component,
     Field,
     Fields,
+    JsonObject,
     Schema,
     array,
     boolean,
     integer,
     keyword,
     object_of,
-    shown,
     string,
     structure,
     timestamp,
-    typed,
 )
 from .sampler import QUEUE_RATES, rate_fields
 
 #: The rows of the options that the interface shows.
 OPTIONS = [row for row in model.options_of(QueueConfiguration) if row.http]
 
-ROUTING_TYPE = keyword(RoutingType, "Routing type of the queue.")
-
-
-def meaning(row: Option) -> str:
-    """The meaning of an option, with its unit."""
-    return f"{row.meaning} In milliseconds." if row.unit == "ms" else row.meaning
+ROUTING_TYPE: Schema = keyword(RoutingType, "Routing type of the queue.")
 
 
 def schema_of(row: Option) -> Schema:
     """The schema of an option's value in an answer."""
     value_type = VALUE_TYPES[row.type]
+    meaning = f"{row.meaning} In milliseconds." if row.unit == "ms" else row.meaning
     if value_type.choices is not None:
-        return keyword(value_type.choices, meaning(row))
+        return keyword(value_type.choices, meaning)
     if value_type.kind is int:
-        return integer(meaning(row), -1)
-    return boolean(meaning(row)) if value_type.kind is bool else string(meaning(row), null=True)
+        return integer(meaning, minimum=-1)
+    return boolean(meaning) if value_type.kind is bool else string(meaning, null=True)
 
 
 def body_field(row: Option) -> BodyField:
@@ -104,16 +99,19 @@ def body_field(row: Option) -> BodyField:
     schema = schema_of(row)
     if row.http == model.CREATE_ONLY:
         schema = create_only(schema)
+    reader: Reader
     if value_type.choices is not None:
-        return BodyField(row.name, choice(value_type.choices), schema)
-    if value_type.kind is int:
+        reader = partial(choice, value_type.choices)
+    elif value_type.kind is int:
+        reader = partial(number, value_type.least)
         if value_type.least > 0:
-            bounds = {"anyOf": [{"const": -1}, {"minimum": value_type.least}]}
-            schema = typed("integer", schema["description"], False, bounds)
-        return BodyField(row.name, number(value_type.least), schema)
-    reader: Reader = flag if value_type.kind is bool else text_or_none
-    if row.type in HEADER_NAMES:
+            schema = integer(
+                schema["description"], minimum=None, anyOf=[{"const": -1}, {"minimum": value_type.least}]
+            )
+    elif row.type in HEADER_NAMES:
         reader = partial(header_or_none, HEADER_NAMES[row.type])
+    else:
+        reader = flag if value_type.kind is bool else text_or_none
     return BodyField(row.name, reader, schema)
 
 
@@ -132,16 +130,18 @@ def header_or_none(check: Callable[[str], str | None], name: str, value: Any) ->
 
 def create_only(schema: Schema) -> Schema:
     """The schema of an attribute that PATCH does not change."""
-    text = f"{schema['description']} A PATCH may repeat the value, but not change it."
-    return {**schema, "description": text}
+    return {
+        **schema,
+        "description": f"{schema['description']} A PATCH may repeat the value, but not change it.",
+    }
 
 
 COUNTERS = fields_of(QUEUE)
 
 FIELDS: Fields[Queue] = {
-    "name": Field("name", string("Name of the queue, unique in the broker.")),
-    "address": Field("address.name", string("Address of the queue.")),
-    "routingType": Field("attributes.routing_type", ROUTING_TYPE),
+    "name": string("Name of the queue, unique in the broker.", "name"),
+    "address": string("Address of the queue.", "address.name"),
+    "routingType": Field(ROUTING_TYPE, "attributes.routing_type"),
     **COUNTERS,
     **rate_fields(
         QUEUE_RATES,
@@ -155,63 +155,54 @@ FIELDS: Fields[Queue] = {
             "paged": "Messages by which pagedCount grew.",
         },
     ),
-    "pendingCount": Field(
+    "pendingCount": integer(
+        "Pending messages in memory; with pagedCount, deliveringCount and scheduledCount they make messageCount.",
         "count",
-        integer(
-            "Pending messages in memory; with pagedCount, deliveringCount and scheduledCount they make messageCount."
-        ),
     ),
-    "oldestAge": Field(
+    "oldestAge": integer(
+        "Time since the oldest pending message was sent, of any priority. Milliseconds.",
         oldest_age,
-        integer("Time since the oldest pending message was sent, of any priority. Milliseconds.", null=True),
+        null=True,
     ),
-    "rebalancing": Field(
+    "rebalancing": boolean(
+        "Whether delivery waits until everything in delivery is settled, because a consumer came "
+        "(groupRebalancePauseDispatch).",
         "dispatcher.rebalancing",
-        boolean(
-            "Whether delivery waits until everything in delivery is settled, because a consumer came "
-            "(groupRebalancePauseDispatch)."
-        ),
     ),
-    "paused": Field("paused", boolean("Whether delivery to consumers is paused.")),
+    "paused": boolean("Whether delivery to consumers is paused.", "paused"),
     **{
-        row.json_name: Field(attrgetter(f"attributes.{row.name}"), schema_of(row))
+        row.json_name: Field(schema_of(row), attrgetter(f"attributes.{row.name}"))
         for row in OPTIONS
         if row.json_name not in COUNTERS
     },
-    "autoCreated": Field("attributes.auto_created", boolean("Whether the queue was created automatically.")),
-    "autoDelete": Field(
-        "attributes.auto_delete",
-        boolean("Whether the queue is deleted automatically when it is no longer used."),
+    "autoCreated": boolean("Whether the queue was created automatically.", "attributes.auto_created"),
+    "autoDelete": boolean(
+        "Whether the queue is deleted automatically when it is no longer used.", "attributes.auto_delete"
     ),
-    "temporary": Field("attributes.temporary", boolean("Whether the queue is deleted with its connection.")),
-    "configured": Field(
-        "attributes.configured",
-        boolean("Whether broker.xml defines the queue: a reload resets it to the file."),
+    "temporary": boolean("Whether the queue is deleted with its connection.", "attributes.temporary"),
+    "configured": boolean(
+        "Whether broker.xml defines the queue: a reload resets it to the file.", "attributes.configured"
     ),
 }
 
-#: Attributes that POST and PATCH set.
-CHANGEABLE: dict[str, BodyField] = {
-    row.json_name: body_field(row) for row in OPTIONS if row.http == model.CHANGEABLE
+#: Attributes that a request sets: those that only POST sets, then those that PATCH changes.
+ATTRIBUTES: dict[str, BodyField] = {
+    "routingType": BodyField("routing_type", partial(choice, RoutingType), create_only(ROUTING_TYPE)),
+    **{
+        row.json_name: body_field(row)
+        for kind in (model.CREATE_ONLY, model.CHANGEABLE)
+        for row in OPTIONS
+        if row.http == kind
+    },
 }
-
-#: Attributes that only POST sets; a PATCH may repeat the value, but not change it.
-FIXED: dict[str, BodyField] = {
-    "routingType": BodyField("routing_type", choice(RoutingType), create_only(ROUTING_TYPE)),
-    **{row.json_name: body_field(row) for row in OPTIONS if row.http == model.CREATE_ONLY},
-}
-
-ATTRIBUTES = {**FIXED, **CHANGEABLE}
 
 QUEUE_SCHEMA = object_of("Queue", FIELDS)
-QUEUE_DETAIL = Component(
-    "QueueDetail", structure({**shown(FIELDS), "consumers": array(CONSUMER, "Consumers of the queue.")})
-)
+QUEUE_DETAIL = object_of("QueueDetail", {**FIELDS, "consumers": array(CONSUMER, "Consumers of the queue.")})
 
 
-def detailed(context: AdminContext, queue: Queue) -> dict[str, Any]:
+def detailed(call: Call, queue: Queue) -> JsonObject:
     """All fields, and the queue's consumers."""
-    return {**view(queue, FIELDS), "consumers": consumers_of_queue(context, queue)}
+    return {**view(queue, FIELDS), "consumers": consumers_of_queue(call.context, queue)}
 
 
 def queue_of(call: Call) -> Queue:
@@ -227,10 +218,10 @@ def default_type(directory: Directory, name: str) -> RoutingType:
     return directory.settings.lookup(name).default_queue_routing_type
 
 
-RESET = "Number of groups that were pinned to a consumer; with groupBuckets above 0, of buckets."
-TRIMMED = "Number of evicted messages; each counts as replaced."
-PAUSED = boolean("Pause or resume the queue.")
-SETTABLE = {**{name: field.schema for name, field in ATTRIBUTES.items()}, "paused": PAUSED}
+SETTABLE = {
+    **{name: field.schema for name, field in ATTRIBUTES.items()},
+    "paused": boolean("Pause or resume the queue."),
+}
 NEW = {
     "name": string("Name of the queue.", minLength=1),
     "address": string("Address of the queue. Default: the name of the queue.", minLength=1),
@@ -281,32 +272,24 @@ def _equals(name: str, value: str) -> str:
     return f"{name} = '{literal}'" if value else f"{name} IS NULL"
 
 
-def _messages(queue: Queue) -> Iterator[Reference | PageRead]:
-    return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue))
-
-
 GROUP_FIELDS: Fields[DeadLetterGroup] = {
-    "queue": Field("queue.name", string("Queue that has the messages.")),
-    "address": Field("queue.address.name", string("Address of that queue.")),
-    "originAddress": Field("origin.address", string("Original address of the messages.")),
-    "originQueue": Field("origin.queue", string("Original queue of the messages.")),
-    "reason": Field(
+    "queue": string("Queue that has the messages.", "queue.name"),
+    "address": string("Address of that queue.", "queue.address.name"),
+    "originAddress": string("Original address of the messages.", "origin.address"),
+    "originQueue": string("Original queue of the messages.", "origin.queue"),
+    "reason": string(
+        "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
+        "unknown.",
         "origin.reason",
-        string(
-            "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
-            "unknown."
-        ),
     ),
-    "count": Field("count", integer("Messages of the group, without those in delivery.")),
-    "oldest": Field("oldest", timestamp("When the first of them arrived in the queue.")),
-    "newest": Field("newest", timestamp("When the last of them arrived in the queue.")),
-    "complete": Field(
-        "complete",
-        boolean(f"False if the queue has more than {MAX_EXAMINED} messages: only these are counted."),
+    "count": integer("Messages of the group, without those in delivery.", "count"),
+    "oldest": timestamp("When the first of them arrived in the queue.", "oldest"),
+    "newest": timestamp("When the last of them arrived in the queue.", "newest"),
+    "complete": boolean(
+        f"False if the queue has more than {MAX_EXAMINED} messages: only these are counted.", "complete"
     ),
-    "filter": Field(
-        "filter",
-        string("The selector of the group, for retry, remove, move and the list of messages."),
+    "filter": string(
+        "The selector of the group, for retry, remove, move and the list of messages.", "filter"
     ),
 }
 
@@ -324,7 +307,7 @@ def list_queues(call: Call) -> list[Queue]:
     queue_creation,
     Response("The new queue.", QUEUE_DETAIL, headers=("Location",), status=201),
     body=Body(NEW, ("name",), "NewQueue"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def create_queue(call: Call) -> Answer:
     """Create a queue, and its address if it does not exist.
@@ -334,27 +317,29 @@ def create_queue(call: Call) -> Answer:
     """
     directory, body = call.directory, call.body
     name = required(body, "name")
-    address = text("address", body["address"]) if "address" in body else name
+    address = text("address", body.get("address", name))
     for each in (name, address):
         check_not_internal(each)
-    attributes = read_fields(body, ATTRIBUTES)
+    attributes = {
+        "routing_type": default_type(directory, address),
+        "user": call.user,
+        **read_fields(body, ATTRIBUTES),
+    }
     paused = flag("paused", body.get("paused", False))
-    attributes.setdefault("routing_type", default_type(directory, address))
-    attributes.setdefault("user", call.user)
     if name not in directory.queues:
-        directory.resource_limits.check_queue(attributes.get("user"))
+        directory.resource_limits.check_queue(attributes["user"])
         if address not in directory.addresses:
             directory.resource_limits.check_address(address)
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
     if paused:
         queue.pause()
-    return created(detailed(call.context, queue), "queues", name)
+    return created(detailed(call, queue), "queues", name)
 
 
 @route("GET /api/v1/queues/{name}", view_queue, Response("The queue.", QUEUE_DETAIL))
 def show_queue(call: Call) -> Json:
     """Show one queue."""
-    return detailed(call.context, queue_of(call))
+    return detailed(call, queue_of(call))
 
 
 @route(
@@ -362,7 +347,7 @@ def show_queue(call: Call) -> Json:
     edit_queue,
     Response("The changed queue.", QUEUE_DETAIL),
     body=Body(SETTABLE, name="QueueChange"),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def change_queue(call: Call) -> Json:
     """Change attributes of a queue: all of them or none.
@@ -378,7 +363,7 @@ def change_queue(call: Call) -> Json:
             queue.pause()
         else:
             queue.resume()
-    return detailed(call.context, queue)
+    return detailed(call, queue)
 
 
 @route(
@@ -386,7 +371,7 @@ def change_queue(call: Call) -> Json:
     queue_deletion,
     Response("The queue is deleted."),
     parameters=(FORCE,),
-    errors=(409,),
+    errors=CONFLICT,
 )
 def delete_queue(call: Call) -> Steps:
     """Delete a queue and its messages.
@@ -406,7 +391,16 @@ def delete_queue(call: Call) -> Steps:
 @route(
     "POST /api/v1/queues/{name}/groups/reset",
     edit_queue,
-    Response("The number of groups unpinned.", structure({"reset": integer(RESET)})),
+    Response(
+        "The number of groups unpinned.",
+        structure(
+            {
+                "reset": integer(
+                    "Number of groups that were pinned to a consumer; with groupBuckets above 0, of buckets."
+                )
+            }
+        ),
+    ),
     body=Body({"group": string("The group; without it all groups.", minLength=1)}, name="GroupReset"),
 )
 def reset_groups(call: Call) -> Json:
@@ -414,14 +408,20 @@ def reset_groups(call: Call) -> Json:
 
     The next message of a group pins it anew. Messages in delivery stay with their consumers.
     """
-    group = text("group", call.body["group"]).encode() if "group" in call.body else None
-    return {"reset": queue_of(call).dispatcher.reset_groups(group)}
+    return {
+        "reset": queue_of(call).dispatcher.reset_groups(
+            text("group", call.body["group"]).encode() if "group" in call.body else None
+        )
+    }
 
 
 @route(
     "POST /api/v1/queues/{name}/trim",
     edit_queue,
-    Response("The number of evicted messages.", structure({"replaced": integer(TRIMMED)})),
+    Response(
+        "The number of evicted messages.",
+        structure({"replaced": integer("Number of evicted messages; each counts as replaced.")}),
+    ),
 )
 def trim_queue(call: Call) -> Steps:
     """Evict messages until the queue fits its ringSize."""
@@ -446,14 +446,13 @@ def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
     """List dead letters and expired messages of all queues, in groups by queue, origin and reason."""
     groups: list[DeadLetterGroup] = []
     examined = 0
-    queues = list(call.directory.queues.values())
     only = call.query.text("queue")
-    for queue in queues:
+    for queue in list(call.directory.queues.values()):
         examined += 1
-        if queue.message_count and (only is None or queue.name == only) and not queue.deleted:
+        if queue.message_count and only in (None, queue.name) and not queue.deleted:
             of_queue: dict[MessageOrigin, DeadLetterGroup] = {}
             looked_at = 0
-            for ref in _messages(queue):
+            for ref in chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue)):
                 if isinstance(ref, PageRead):
                     yield page_read(ref)
                     continue

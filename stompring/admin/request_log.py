@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.web.server import Request
 
 from stompring.session.outbox import printable
 
-from .api import Answer, encode
-
-if TYPE_CHECKING:
-    from .api import Route
-    from .context import AdminContext
+from .api import Answer, Route, encode
+from .context import AdminContext
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +28,14 @@ HIDDEN = "***"
 
 
 #: Fields of events and of log lines.
-FIELDS_OF_EVENTS = (
-    ("user", "user"),
-    ("queue", "queue"),
-    ("address", "address"),
-    ("connectionID", "connection"),
-)
+FIELDS_OF_EVENTS = {"user": "user", "queue": "queue", "address": "address", "connectionID": "connection"}
+
+
+#: By path the members of the body that name the object to create, and their fields in the log.
+NAMED_IN_BODY = {
+    "/api/v1/queues": {"name": "queue", "address": "address"},
+    "/api/v1/addresses": {"name": "address"},
+}
 
 
 class RequestLog:
@@ -53,20 +52,17 @@ class RequestLog:
             "method": self._method,
             "path": printable(request.uri.decode("latin-1"), MAX_PATH),
         }
+        #: method and path, printable
+        self.request_line = f"{self._method} {self.fields['path']}"
         self._body: dict[str, Any] = {}
-        self._reason: str | None = None
-        self._login_failed = False
-        self._written = False
 
-    @property
-    def request_line(self) -> str:
-        """Method and path, printable."""
-        return f"{self._method} {self.fields['path']}"
+    _reason: str | None = None
+    _login_failed = False
+    _written = False
 
     def set_route(self, route: Route, names: dict[str, str]) -> None:
         """Add the names in the path."""
-        if route.secret:
-            self._shown_fields = frozenset(route.fields) - route.secret
+        self._route = route
         directory = self._context.broker.directory
         name = names.get("name", "")
         if route.path.startswith("/api/v1/queues/{"):
@@ -78,29 +74,13 @@ class RequestLog:
             self.fields["address"] = name
         elif route.path.startswith("/api/v1/connections/{"):
             self.fields["connection"] = names["id"]
-        elif route.path == "/api/v1/queues":
-            self._named_in_body = (("name", "queue"), ("address", "address"))
-        elif route.path == "/api/v1/addresses":
-            self._named_in_body = (("name", "address"),)
-
-    #: Members of the body that name the object to create, and their fields in the log.
-    _named_in_body: tuple[tuple[str, str], ...] = ()
-
-    #: Members of the body that may be logged, where others are secret; a misspelt member may be a secret too.
-    _shown_fields: frozenset[str] | None = None
-
-    def set_user(self, user: str | None) -> None:
-        """Add the user; None without security."""
-        if user is not None:
-            self.fields["user"] = user
 
     def set_body(self, body: dict[str, Any]) -> None:
         """Add the body."""
-        shown = self._shown_fields
-        self._body = {
-            name: value if shown is None or name in shown else HIDDEN for name, value in body.items()
-        }
-        for member, field in self._named_in_body:
+        secret, shown = self._route.secret, self._route.fields.keys() - self._route.secret
+        # where a member is secret, a misspelt one may be a secret too
+        self._body = {name: HIDDEN if secret and name not in shown else value for name, value in body.items()}
+        for member, field in NAMED_IN_BODY.get(self._route.path, {}).items():
             if isinstance(value := body.get(member), str):
                 self.fields[field] = value
 
@@ -154,7 +134,7 @@ class RequestLog:
         else:
             return
         fields = self.fields
-        named = {name: str(fields[field]) for name, field in FIELDS_OF_EVENTS if field in fields}
+        named = {name: str(fields[field]) for name, field in FIELDS_OF_EVENTS.items() if field in fields}
         reason = f": {self._reason}" if self._reason else ""
         self._context.broker.notifications.notify(
             kind,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import add
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -21,7 +22,7 @@ from stompring.session.session import Session
 from stompring.session.subscription import Subscription
 
 from .context import AdminContext
-from .json_schema import Field, Fields, number
+from .json_schema import Fields, number
 
 Thing = TypeVar("Thing")
 
@@ -74,52 +75,53 @@ class Held(NamedTuple):
 
 
 class Sampled(Protocol):
-    """What has a history."""
+    """A thing with a history."""
 
-    history: History | None
+    @property
+    def history(self) -> History | None: ...
 
 
 def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
     """A field ``…Rate`` for each of the rates that have a meaning, by its position among all."""
     return {
-        f"{name}Rate": Field(
-            _rate_of(rates.index(name)),
-            number(f"{meaning} Per second, mean of the last 10 seconds.", null=True),
+        f"{name}Rate": number(
+            f"{meaning} Per second, mean of the last 10 seconds.",
+            partial(_rate, rates.index(name)),
+            null=True,
         )
         for name, meaning in meanings.items()
     }
 
 
-def _rate_of(index: int) -> Callable[[Sampled], float | None]:
-    def rate(thing: Sampled) -> float | None:
-        return None if thing.history is None else thing.history.rate(index)
-
-    return rate
+def _rate(index: int, thing: Sampled) -> float | None:
+    history = thing.history
+    return None if history is None else history.rate(index)
 
 
 class Sampler:
     """Writes the histories of a broker's things."""
 
+    seconds: Callable[[], float] = staticmethod(time.perf_counter)  # measures slices
+    history: History | None = None  # of the broker as a whole
+    _begun = 0  # ms of the steady clock at which second ``_base`` began
+    _base = 0  # the wall clock's second then
+    _timer: Timer | None = None
+    _round: Iterator[None] | None = None
+    _late = 1  # seconds of the round under way
+    _spent = 0.0  # seconds of work of the round under way
+    _skipped = 0  # rounds to leave out
+    _swept = 0
+    _looked = 0  # second of the last look at what consumers hold
+
     def __init__(self, context: AdminContext) -> None:
         self._context = context
         self._broker = context.broker
-        self.seconds: Callable[[], float] = time.perf_counter  # measures slices
         self.memory = HistoryMemory()
         self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # of consumers: for their rates only
-        self.history: History | None = None  # of the broker as a whole
-        self._begun = 0  # ms of the steady clock at which second ``_base`` began
-        self._base = 0  # the wall clock's second then
-        self._timer: Timer | None = None
-        self._round: Iterator[None] | None = None
-        self._late = 1  # seconds of the round under way
-        self._spent = 0.0  # seconds of work of the round under way
-        self._skipped = 0  # rounds to leave out
-        self._swept = 0
         self._totals = list(NOTHING)  # of all queues, also of those that are gone
         self._by_address: dict[AddressBase, list[int]] = {}  # changes of queues in this round
         #: the oldest unsettled message of each consumer with a backlog, at the last check
         self._held: dict[Subscription, Held] = {}
-        self._looked = 0  # second of that
 
     # ---- time
 
@@ -133,7 +135,7 @@ class Sampler:
         self._swept = self._base
         self._broker.directory.on_queue_deleted = self._queue_deleted
         self._set_timer()
-        self._begin(self._first_round())
+        self._run(self._first_round())
 
     def stop(self) -> None:
         """Sample nothing any more."""
@@ -176,14 +178,10 @@ class Sampler:
         if self._round is None and second > memory.second:  # else the last round is still under way
             self._late = second - memory.second
             memory.sampling = self._recent.sampling = second
-            self._begin(self._sample_all())
+            self._run(self._sample_all())
 
-    def _begin(self, work: Iterator[None]) -> None:
-        self._round = work
-        self._run()
-
-    def _run(self) -> None:
-        work = self._round
+    def _run(self, work: Iterator[None] | None = None) -> None:
+        work = self._round = work or self._round
         if work is None:
             return
         begun = now = self.seconds()
@@ -204,36 +202,18 @@ class Sampler:
 
     def _first_round(self) -> Iterator[None]:
         directory = self._broker.directory
-        for queues in _in_steps(directory.queues.values()):
-            for queue in queues:
-                if not queue.deleted:
-                    self._new_queue(queue)
-            yield
-        for addresses in _in_steps(directory.addresses.values()):
-            for address in addresses:
-                address.history = History(
-                    self.memory, _of_address(address, NOTHING), len(ADDRESS_RATES), self.memory.sampling
-                )
-            yield
+        yield from _in_steps(directory.queues.values(), self._new_queue)
+        yield from _in_steps(directory.addresses.values(), self._new_address)
         self._finish()
 
     def _sample_all(self) -> Iterator[None]:
         directory = self._broker.directory
-        for queues in _in_steps(directory.queues.values()):
-            for queue in queues:
-                if not queue.deleted:
-                    self._sample_queue(queue)
-            yield
+        yield from _in_steps(directory.queues.values(), self._sample_queue)
         by_address, self._by_address = self._by_address, {}
-        for addresses in _in_steps(directory.addresses.values()):
-            for address in addresses:
-                self._sample_address(address, by_address.get(address))
-            yield
-        for sessions in _in_steps(self._context.connections.open.values()):
-            for session in sessions:
-                if not session.closed:
-                    self._sample_session(session)
-            yield
+        yield from _in_steps(
+            directory.addresses.values(), lambda each: self._sample_address(each, by_address.get(each))
+        )
+        yield from _in_steps(self._context.connections.open.values(), self._sample_session)
         if self.memory.sampling - self._looked >= LOOK_INTERVAL:
             yield from self._look_at_consumers()
         self._finish()
@@ -261,8 +241,15 @@ class Sampler:
         """The history of a thing that is new since the last round."""
         return History(memory, (0,) * (len(rates) + len(gauges)), len(rates), memory.sampling - self._late)
 
+    def _new_address(self, address: Address) -> None:
+        address.history = History(
+            self.memory, _of_address(address, NOTHING), len(ADDRESS_RATES), self.memory.sampling
+        )
+
     def _new_queue(self, queue: Queue) -> None:
         """Take the counters of a queue as they are."""
+        if queue.deleted:
+            return
         values = queue_values(queue, 0, 0)
         queue.history = history = History(
             self.memory, NOTHING if values == NOTHING else values, len(QUEUE_RATES), self.memory.sampling
@@ -271,6 +258,8 @@ class Sampler:
         self._count(queue.address, [*NOTHING[: len(QUEUE_RATES)], *values[len(QUEUE_RATES) :]])
 
     def _sample_queue(self, queue: Queue) -> None:
+        if queue.deleted:
+            return
         history = queue.history
         changes = _changes(queue)
         if history is None:  # created since the last round
@@ -284,16 +273,12 @@ class Sampler:
         ):
             return
         history.changes = changes
-        self._record(queue, history)
-
-    def _record(self, queue: Queue, history: History) -> None:
-        last = history.last
         values = queue_values(queue, last[DELIVERED], last[TO_DISK] + max(0, queue.paged_count - last[PAGED]))
-        changes = history.record(values, self._late)
+        rises = history.record(values, self._late)
         rates = len(QUEUE_RATES)
         for value, before in zip(values[rates:], last[rates:], strict=True):
-            changes.append(value - before)
-        self._count(queue.address, changes)
+            rises.append(value - before)
+        self._count(queue.address, rises)
 
     def _count(self, address: AddressBase, changes: list[int]) -> None:
         """Add changes of a queue to those of its address and of the broker."""
@@ -306,8 +291,12 @@ class Sampler:
         history, queue.history = queue.history, None
         last = NOTHING if history is None else history.last
         rates = len(QUEUE_RATES)
-        counters = queue_values(queue, last[DELIVERED], last[TO_DISK])[:rates]
-        changes = [max(0, value - before) for value, before in zip(counters, last[:rates], strict=True)]
+        changes = [
+            max(0, value - before)
+            for value, before in zip(
+                queue_values(queue, last[DELIVERED], last[TO_DISK])[:rates], last[:rates], strict=True
+            )
+        ]
         self._count(queue.address, [*changes, *[-before for before in last[rates:]]])
 
     def _sample_address(self, address: Address, of_queues: list[int] | None) -> None:
@@ -326,6 +315,8 @@ class Sampler:
             history.record(values, self._late)
 
     def _sample_session(self, session: Session) -> None:
+        if session.closed:
+            return
         delivering = 0
         delivered, acknowledged = session.delivered_before, session.acknowledged_before
         for subscription in session.subscriptions.values():
@@ -337,8 +328,13 @@ class Sampler:
         history = session.history
         if history is None:
             history = session.history = self._new(self.memory, CONNECTION_RATES, CONNECTION_GAUGES)
-        outgoing = max(0, session.outbox.size - session.outbox.capacity)
-        values = (session.messages_in, delivered, acknowledged, delivering, outgoing)
+        values = (
+            session.messages_in,
+            delivered,
+            acknowledged,
+            delivering,
+            max(0, session.outbox.size - session.outbox.capacity),
+        )
         if values != history.last:
             history.record(values, self._late)
 
@@ -394,10 +390,13 @@ class Sampler:
         self.memory.review(used)
 
 
-def _in_steps(things: Iterable[Thing]) -> Iterator[list[Thing]]:
+def _in_steps(things: Iterable[Thing], sample: Callable[[Thing], object]) -> Iterator[None]:
+    """Sample all things, so many between two checks of the time slice."""
     listed = list(things)
     for start in range(0, len(listed), ITEMS_PER_STEP):
-        yield listed[start : start + ITEMS_PER_STEP]
+        for thing in listed[start : start + ITEMS_PER_STEP]:
+            sample(thing)
+        yield
 
 
 def _changes(queue: Queue) -> int:
@@ -437,5 +436,9 @@ def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
 def _of_address(address: Address, of_queues: Sequence[int]) -> tuple[int, ...]:
     """The values of an address's history, from those of all its queues."""
     rates = len(QUEUE_RATES)
-    own = address.unrouted_messages, address.dropped_messages
-    return (address.routed_messages, *of_queues[1:rates], *own, *of_queues[rates:])
+    return (
+        address.routed_messages,
+        *of_queues[1:rates],
+        *(address.unrouted_messages, address.dropped_messages),
+        *of_queues[rates:],
+    )

@@ -20,7 +20,6 @@ from stompring.broker.address import Address
 from stompring.broker.directory import services_of
 from stompring.broker.queue import Queue
 from stompring.broker.reference import QueueAttributes
-from stompring.errors import NotFound
 from stompring.policy.api import AddressPolicy
 from stompring.settings.document import hidden
 from stompring.settings.match import SettingsRepository
@@ -45,6 +44,7 @@ from .api import (
     edit_broker,
     invalid,
     listing,
+    named,
     route,
     view,
     view_address,
@@ -54,9 +54,9 @@ from .api import (
 from .context import AdminContext
 from .json_schema import (
     TEXT,
-    Component,
-    Field,
     Fields,
+    JsonObject,
+    Schema,
     array,
     boolean,
     integer,
@@ -104,60 +104,53 @@ def origin_of(repository: SettingsRepository, address: str, setting: str) -> Ori
     return DEFAULT
 
 
-def of_address(address: Address) -> Iterator[dict[str, Any]]:
+def of_address(address: Address) -> Iterator[JsonObject]:
     """The address-settings in force."""
     repository = services_of(address).directory.settings
     for row in options_of(AddressSettings):
-        value = getattr(address.settings, row.name)
-        yield shown_setting(row, value, origin_of(repository, address.name, row.name))
+        yield shown_setting(
+            row, getattr(address.settings, row.name), origin_of(repository, address.name, row.name)
+        )
 
 
-def of_queue(queue: Queue) -> Iterator[dict[str, Any]]:
+def of_queue(queue: Queue) -> Iterator[JsonObject]:
     """The attributes of a queue. A queue gets values from the address-settings when it is created, and keeps them."""
     configured = configuration_of(queue)
     address, attributes = queue.address, queue.attributes
     repository = services_of(queue).directory.settings
     routing_type = attributes.routing_type
     yield {
+        **dict.fromkeys(SETTING),
         "name": "routingType",
         "element": routing_type.lower(),
         "value": routing_type,
-        "unit": None,
         "source": Source.QUEUE,
-        "match": None,
-        "line": None,
-        "addressSetting": None,
-        "group": None,
         "changeable": False,
         "meaning": "Routing type of the queue.",
     }
     for row in QUEUE_OPTIONS:
         value = getattr(attributes, row.name)
+        origin = Origin(Source.QUEUE)
         if not row.inherits:
-            origin = DEFAULT if value == row.default else Origin(Source.QUEUE)
-        elif configured is not None and getattr(configured, row.name) is not None:
-            origin = Origin(Source.QUEUE)
-        elif value != getattr(address.settings, row.inherits):
-            origin = Origin(Source.QUEUE)
-        else:
-            origin = origin_of(repository, address.name, row.inherits)
+            origin = DEFAULT if value == row.default else origin
+        elif configured is None or getattr(configured, row.name) is None:
+            if value == getattr(address.settings, row.inherits):
+                origin = origin_of(repository, address.name, row.inherits)
         yield shown_setting(row, value, origin)
 
 
 def configuration_of(queue: Queue) -> QueueConfiguration | None:
     """The queue of broker.xml, None for another queue."""
-    if queue.attributes.configured:
-        for address in services_of(queue).configuration.addresses:
-            for configured in address.queues:
-                if configured.name == queue.name:
-                    return configured
-    return None
+    if not queue.attributes.configured:
+        return None
+    addresses = services_of(queue).configuration.addresses
+    return next((one for address in addresses for one in address.queues if one.name == queue.name), None)
 
 
 INHERITED = {row.name: row.xml_name for row in options_of(AddressSettings)}
 
 
-def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
+def shown_setting(row: Option, value: Any, origin: Origin) -> JsonObject:
     """One value as JSON."""
     if isinstance(value, tuple):
         value = [one.name if isinstance(one, PolicyUse) else one for one in value]
@@ -166,9 +159,7 @@ def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
         "element": row.xml_name,
         "value": hidden(value),
         "unit": row.unit or None,
-        "source": origin.source,
-        "match": origin.match,
-        "line": origin.line,
+        **origin._asdict(),
         "addressSetting": INHERITED.get(row.inherits),
         "group": row.group or None,
         "changeable": row.http == CHANGEABLE,
@@ -176,29 +167,24 @@ def shown_setting(row: Option, value: Any, origin: Origin) -> dict[str, Any]:
     }
 
 
-SETTING = Component(
-    "Setting",
-    structure(
-        {
-            "name": string("Name in JSON."),
-            "element": string("Name in broker.xml."),
-            "value": {"description": "Value in force. Policies are names."},
-            "unit": string("Unit of a number.", null=True),
-            "source": keyword(
-                Source, "Where the value comes from: the queue itself, an address-setting, or the default."
-            ),
-            "match": string("match of the address-setting.", null=True),
-            "line": integer("Line of the address-setting in broker.xml.", 1, null=True),
-            "addressSetting": string(
-                "Of a queue: the address-setting that provides the value for new queues.", null=True
-            ),
-            "group": string("Group of the setting in docs/settings.md.", null=True),
-            "changeable": boolean("Whether PATCH of the queue changes it."),
-            "meaning": string("Meaning, in Markdown."),
-        }
+SETTING: dict[str, Schema] = {
+    "name": string("Name in JSON."),
+    "element": string("Name in broker.xml."),
+    "value": {"description": "Value in force. Policies are names."},
+    "unit": string("Unit of a number.", null=True),
+    "source": keyword(
+        Source, "Where the value comes from: the queue itself, an address-setting, or the default."
     ),
-)
-SETTINGS = Response("The settings.", structure({"data": array(SETTING, "Settings.")}))
+    "match": string("match of the address-setting.", null=True),
+    "line": integer("Line of the address-setting in broker.xml.", minimum=1, null=True),
+    "addressSetting": string(
+        "Of a queue: the address-setting that provides the value for new queues.", null=True
+    ),
+    "group": string("Group of the setting in docs/settings.md.", null=True),
+    "changeable": boolean("Whether PATCH of the queue changes it."),
+    "meaning": string("Meaning, in Markdown."),
+}
+SETTINGS = Response("The settings.", structure({"data": array(object_of("Setting", SETTING), "Settings.")}))
 
 
 #: The hooks that a policy may override, in the order of `AddressPolicy`.
@@ -209,7 +195,7 @@ HOOKS = [
 ]
 
 
-def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
+def entries(context: AdminContext) -> Iterator[JsonObject]:
     """The broker-plugins in the order of broker.xml."""
     policies = context.policies
     counts = policies.address_counts()
@@ -227,9 +213,7 @@ def entries(context: AdminContext) -> Iterator[dict[str, Any]]:
             "uses": uses,
             "addresses": counts[plugin.name],
             "hooks": list(hooks_of(context, plugin.name, kind)),
-            "lastError": None
-            if last is None
-            else {"time": last.time, "address": last.address, "hook": last.hook, "text": last.text},
+            "lastError": None if last is None else last._asdict(),
         }
 
 
@@ -239,7 +223,7 @@ def first_line(kind: type[AddressPolicy]) -> str:
     return text.strip().partition("\n")[0].strip()
 
 
-def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[dict[str, Any]]:
+def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Iterator[JsonObject]:
     """The parameters of a policy with the values of the broker-plugin."""
     given = {one.key: one for one in plugin.properties}
     for parameter in kind.parameters.values():
@@ -256,21 +240,19 @@ def parameters_of(kind: type[AddressPolicy], plugin: PluginConfiguration) -> Ite
         }
 
 
-def uses_of(
-    plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]
-) -> Iterator[dict[str, Any]]:
+def uses_of(plugin: PluginConfiguration, settings: tuple[AddressSettingEntry, ...]) -> Iterator[JsonObject]:
     """The address-settings that name a policy."""
     for entry in settings:
         named: Any = entry.values.get("address_policy", ())
-        uses: list[PolicyUse] = [policy for policy in named if policy.name == plugin.name]
-        for policy in uses:
-            yield {
-                "match": entry.match,
-                "line": policy.line or entry.line,
-                "element": "address-policy",
-                "enabled": policy.enabled,
-                "parameters": {one.key: hidden(one.value) for one in policy.properties},
-            }
+        for policy in named:
+            if policy.name == plugin.name:
+                yield {
+                    "match": entry.match,
+                    "line": policy.line or entry.line,
+                    "element": "address-policy",
+                    "enabled": policy.enabled,
+                    "parameters": {one.key: hidden(one.value) for one in policy.properties},
+                }
         if entry.values.get("address_full_policy") == plugin.name:
             yield {
                 "match": entry.match,
@@ -281,7 +263,7 @@ def uses_of(
             }
 
 
-def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[dict[str, Any]]:
+def hooks_of(context: AdminContext, name: str, kind: type[AddressPolicy] | None) -> Iterator[JsonObject]:
     """The hooks that a policy overrides, and others with an error, as ``timer``."""
     recorded = context.policies.recorded
     overridden = [
@@ -312,7 +294,7 @@ PARAMETER = structure(
 USE = structure(
     {
         "match": string("match of the address-setting."),
-        "line": integer("Line in broker.xml.", 1, null=True),
+        "line": integer("Line in broker.xml.", minimum=1, null=True),
         "element": keyword(("address-policy", "address-full-policy"), "Element that names the policy."),
         "enabled": boolean("Whether it applies; false removes the policy of a less specific entry."),
         "parameters": {
@@ -338,25 +320,23 @@ LAST_ERROR = structure(
         "text": string("Type and text of the exception."),
     }
 )
-PLUGIN = Component(
+PLUGIN = object_of(
     "Plugin",
-    structure(
-        {
-            "name": string("Name of the broker-plugin."),
-            "plugin": string("Name of the policy: of its module or entry point."),
-            "class": string("Name of its class."),
-            "description": string("First line of its docstring."),
-            "parameters": array(PARAMETER, "Parameters."),
-            "matches": array(TEXT, "match of each address-setting that applies it."),
-            "uses": array(USE, "Address-settings that name it, with their own properties."),
-            "addresses": integer("Number of addresses with the policy."),
-            "hooks": array(HOOK, "Hooks that it overrides."),
-            "lastError": {
-                "description": "Last exception; null: none.",
-                "anyOf": [LAST_ERROR, {"type": "null"}],
-            },
-        }
-    ),
+    {
+        "name": string("Name of the broker-plugin."),
+        "plugin": string("Name of the policy: of its module or entry point."),
+        "class": string("Name of its class."),
+        "description": string("First line of its docstring."),
+        "parameters": array(PARAMETER, "Parameters."),
+        "matches": array(TEXT, "match of each address-setting that applies it."),
+        "uses": array(USE, "Address-settings that name it, with their own properties."),
+        "addresses": integer("Number of addresses with the policy."),
+        "hooks": array(HOOK, "Hooks that it overrides."),
+        "lastError": {
+            "description": "Last exception; null: none.",
+            "anyOf": [LAST_ERROR, {"type": "null"}],
+        },
+    },
 )
 
 
@@ -383,31 +363,30 @@ def level_name(level: int) -> str:
 
 
 LOGGER_FIELDS: Fields[logging.Logger] = {
-    "name": Field("name", string("Name of the logger: a module or package, or root.")),
-    "level": Field(
+    "name": string("Name of the logger: a module or package, or root.", "name"),
+    "level": string(
+        "Level of the logger; null: that of its parent.",
         lambda each: level_name(each.level) if each.level else None,
-        string("Level of the logger; null: that of its parent.", null=True, enum=[*LEVELS, None]),
+        null=True,
+        enum=[*LEVELS, None],
     ),
-    "effectiveLevel": Field(
+    "effectiveLevel": string(
+        "Lines of this level and above are logged.",
         lambda each: level_name(each.getEffectiveLevel()),
-        string("Lines of this level and above are logged.", enum=list(LEVELS)),
+        enum=list(LEVELS),
     ),
-    "configured": Field(
+    "configured": boolean(
+        "Whether the level is that of the start of the broker.",
         lambda each: _configured.get(each.name, each.level) == each.level,
-        boolean("Whether the level is that of the start of the broker."),
     ),
 }
 
 
 def loggers() -> dict[str, logging.Logger]:
     """The root logger and those of `PACKAGES`, by name."""
-    found = {ROOT: logging.getLogger()}
-    for name in sorted(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in PACKAGES:  # also a package that has no lines of its own
-            found[name] = logging.getLogger(name)
-    for package in PACKAGES:
-        found.setdefault(package, logging.getLogger(package))
-    return found
+    found = [name for name in sorted(logging.root.manager.loggerDict) if name.partition(".")[0] in PACKAGES]
+    # a package may have no lines of its own
+    return {name: logging.getLogger(None if name == ROOT else name) for name in (ROOT, *found, *PACKAGES)}
 
 
 LOGGER = object_of("Logger", LOGGER_FIELDS)
@@ -417,7 +396,6 @@ LOGGER_NAME = Parameter(
     where="path",
     component="loggerName",
 )
-LEVEL = string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])
 
 
 @route("GET /api/v1/queues/{name}/settings", view_queue, SETTINGS)
@@ -460,14 +438,16 @@ def list_loggers(call: Call) -> list[logging.Logger]:
     edit_broker,
     Response("The changed logger.", LOGGER),
     parameters=(LOGGER_NAME,),
-    body=Body({"level": LEVEL}, ("level",), "LoggerChange"),
+    body=Body(
+        {"level": string("New level; null: that of its parent.", null=True, enum=[*LEVELS, None])},
+        ("level",),
+        "LoggerChange",
+    ),
 )
 def change_logger(call: Call) -> Json:
     """Change the level of a logger until the broker stops."""
+    found = named(call, loggers(), "Logger")
     name = call.names["name"]
-    found = loggers().get(name)
-    if found is None:
-        raise NotFound(f"Logger {name} does not exist")
     if "level" not in call.body:
         raise invalid("level", "is missing")
     level: Any = call.body["level"]

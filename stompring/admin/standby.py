@@ -7,19 +7,17 @@ closed, so that the next request reaches the broker that has become active meanw
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
-from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 from twisted.web.server import Request
 
 from stompring.errors import Refused
-from stompring.replication.role import Node
+from stompring.replication.role import Node, Role
 from stompring.session.connect import Login
 from stompring.settings.model import BrokerConfiguration
 
@@ -28,15 +26,15 @@ from .api import (
     VIEW,
     Answer,
     Problem,
-    SecuritySource,
     check_fetch_site,
     json_answer,
     manages,
     problem_answer,
 )
-from .ha import describe, ha_families, role_families, without_log
+from .context import Security
+from .ha import describe, ha_families
 from .http import IDLE, AdminChannel, AdminRequest, AdminResource, AdminSite, HttpConnectionLimit, Responder
-from .metrics import build_family, process_registry
+from .metrics import process_registry
 from .request_log import READ_METHODS
 
 log = logging.getLogger(__name__)
@@ -47,31 +45,27 @@ LIVE, READY, METRICS, HA = "/health/live", "/health/ready", "/metrics", "/api/v1
 PAGE = "/"
 
 
-class StandbyContext(SecuritySource, Protocol):
-    """What the site shows."""
+class StandbyContext:
+    """The context of the site: the base class of a standby."""
 
     reactor: Any
-
-    @property
-    def configuration(self) -> BrokerConfiguration: ...
-    @property
-    def node(self) -> Node | None:
-        """This broker in its replicated log; None while it waits for a lock."""
-
-    @property
-    def reason(self) -> str:
-        """What the broker waits for."""
+    configuration: BrokerConfiguration
+    security: Security | None
+    node: Node | None  # of the replicated log; None while this broker waits for a lock
+    reason: str  # what the broker waits for
 
     @property
     def acceptor_names(self) -> list[str]:
         """The acceptors that are not open."""
+        raise AssertionError("a derived class has it")
 
 
 def show(context: StandbyContext) -> Answer:
     """The answer of ``/api/v1/ha``."""
+    described = describe(context.node, context.configuration, Role.STANDBY)
     if context.node is None:
-        return json_answer({**without_log(STANDBY), "fault": context.reason})
-    return json_answer(describe(context.node.status(), context.configuration))
+        described["fault"] = context.reason
+    return json_answer(described)
 
 
 def live() -> Answer:
@@ -81,81 +75,71 @@ def live() -> Answer:
 
 def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
     """The answer of ``/health/ready``: never ready, with the members that an active broker's answer has."""
-    details = {
-        "status": "RECOVERING" if recovering else "STANDBY",
-        "stopping": False,
-        "draining": False,
-        "listeners": [],
-        "missingListeners": context.acceptor_names,
-        "diskFault": None,
-        "storeFault": None,
-        "replicationFault": None,
-        "role": ACTIVE if recovering else STANDBY,
-        "reason": "recovering" if recovering else context.reason,
-    }
-    return json_answer(details, status=503)
+    return json_answer(
+        {
+            "status": "RECOVERING" if recovering else "STANDBY",
+            "stopping": False,
+            "draining": False,
+            "listeners": [],
+            "missingListeners": context.acceptor_names,
+            "diskFault": None,
+            "storeFault": None,
+            "replicationFault": None,
+            "role": ACTIVE if recovering else STANDBY,
+            "reason": "recovering" if recovering else context.reason,
+        },
+        status=503,
+    )
 
 
 def recovering_problem() -> Problem:
     """The answer to everything but health while the broker recovers to become active."""
-    return Problem(503, "This broker is recovering to become active", None, role=ACTIVE)
+    return Problem(503, "This broker is recovering to become active", role=ACTIVE)
 
 
-class _Standby(Collector):
-    def __init__(self, node: Node | None) -> None:
-        self._node = node
-
-    def collect(self) -> Iterable[Metric]:
-        yield build_family()
-        yield from role_families(STANDBY) if self._node is None else ha_families(self._node.status())
-
-
-def scrape(accept: str, node: Node | None = None) -> Answer:
+def scrape(accept: str, node: Node | None) -> Answer:
     """The metrics of a standby: process, build, role, and those of its replicated log."""
     encode, content_type = choose_encoder(accept)
-    return Answer(encode(process_registry(_Standby(node))), content_type=content_type)
+    return Answer(
+        encode(process_registry(partial(ha_families, node, Role.STANDBY))), content_type=content_type
+    )
 
 
 class StandbyResponder(Responder):
     """Answers one request."""
 
     def __init__(self, request: Request, context: StandbyContext) -> None:
-        super().__init__(request)
+        super().__init__(request, context.security)
         self._context = context
 
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
         path = self._request.path.decode("latin-1")
-        try:
-            self._check_site(str(getattr(self._request.getHost(), "host", "")))
-            if path != PAGE:  # that of the console, which a link of another site may open
-                check_fetch_site(self._header("sec-fetch-site"))
-            if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
-                text = f"This broker is a standby: {self._context.reason}"
-                raise Problem(503, text, None, role=STANDBY)
-            if path in (LIVE, READY):
-                self._write(live() if path == LIVE else ready(self._context))
-                return
-            login = self._log_in(self._context)
-        except Refused as refused:
-            self._write(problem_answer(refused, self._instance))
-            return
-        answered = succeed(Login()) if login is None else login
-        answered.addCallback(self._logged_in, path).addErrback(self._failed)
+        maybeDeferred(self._answer, path).addErrback(self._error_answer).addCallback(self._write)
 
-    def _logged_in(self, login: Login, path: str) -> None:
-        """Answer those who may view the broker. Raises `Refused`."""
+    def _answer(self, path: str) -> Deferred[Answer]:
+        self._check_site(str(getattr(self._request.getHost(), "host", "")))
+        if path != PAGE:  # that of the console, which a link of another site may open
+            check_fetch_site(self._header("sec-fetch-site"))
+        if self._method not in READ_METHODS or path not in (LIVE, READY, METRICS, HA):
+            raise Problem(503, f"This broker is a standby: {self._context.reason}", role=STANDBY)
+        if path in (LIVE, READY):
+            return succeed(live() if path == LIVE else ready(self._context))
+        return (self._log_in() or succeed(Login())).addCallback(self._view, path)
+
+    def _view(self, login: Login, path: str) -> Answer:
+        """The answer for a user who may view the broker. Raises `Refused`."""
         if not manages(login.authorizer):
             login.authorizer.check(VIEW, MANAGEMENT, None)
         context = self._context
-        self._write(show(context) if path == HA else scrape(self._header("accept") or "", context.node))
+        return show(context) if path == HA else scrape(self._header("accept") or "", context.node)
 
-    def _failed(self, failure: Failure) -> None:
+    def _error_answer(self, failure: Failure) -> Answer:
         fault = failure.value
         if not isinstance(fault, Refused):
             log.error("%s failed: %s", self._request.path.decode("latin-1"), failure.getTraceback())
             fault = Refused("Internal error; see the broker's log", status=500)
-        self._write(problem_answer(fault, self._instance))
+        return problem_answer(fault, self._instance)
 
     def _write(self, answer: Answer) -> None:
         if not self._disconnected:
@@ -179,8 +163,11 @@ class StandbySite(AdminSite):
     protocol = StandbyChannel
 
     def __init__(self, context: StandbyContext) -> None:
-        resource = AdminResource(lambda request: StandbyResponder(request, context).handle())
-        super().__init__(resource, timeout=IDLE, reactor=context.reactor)  # type: ignore[no-untyped-call]
+        super().__init__(
+            AdminResource(lambda request: StandbyResponder(request, context).handle()),
+            timeout=IDLE,
+            reactor=context.reactor,
+        )  # type: ignore[no-untyped-call]
         self.connection_limit = HttpConnectionLimit(lambda limit, peer, text: log.info("%s: %s", peer, text))
         self._channels: list[StandbyChannel] = []
 

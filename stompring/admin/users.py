@@ -7,20 +7,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any
-
-from twisted.internet.defer import Deferred
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple
 
 from stompring.errors import ConfigurationError, NotFound, Refused
-from stompring.security.access import Decision, Permissions
 from stompring.security.accounts import InvalidUser, UserFiles
 from stompring.session.destination import name_of_others
 from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType
 
 from .api import (
+    CONFLICT,
     MANAGE,
     MANAGEMENT,
     VIEW,
@@ -44,12 +41,12 @@ from .api import (
     view,
     view_broker,
 )
-from .context import AdminContext, Security, awaited
+from .context import Security, awaited
 from .json_schema import (
     TEXT,
-    Component,
     Field,
     Fields,
+    JsonObject,
     Schema,
     array,
     boolean,
@@ -61,8 +58,7 @@ from .json_schema import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UserEntry:
+class UserEntry(NamedTuple):
     """A user with a password, with a certificate, or with both."""
 
     name: str
@@ -73,14 +69,8 @@ class UserEntry:
         """Whether the user has a line in the users file."""
         return self.name in self.security.users
 
-    @property
-    def hash_outdated(self) -> bool:
-        """Whether the password hash has other parameters than new ones."""
-        return self.has_password and self.security.users.needs_rehash(self.name)
 
-
-@dataclass(frozen=True, slots=True)
-class RoleEntry:
+class RoleEntry(NamedTuple):
     """A role with its users; a role of the security-settings may have none."""
 
     name: str
@@ -88,58 +78,65 @@ class RoleEntry:
     granted: bool
 
 
-ROLES = array(TEXT, "Roles of the user, sorted.")
-
 FIELDS: Fields[UserEntry] = {
-    "name": Field("name", string("Name of the user.")),
-    "roles": Field(lambda u: sorted(u.security.authority.roles_of(u.name)), ROLES),
-    "hasPassword": Field("has_password", boolean("Whether the user can log in with a password.")),
-    "certificate": Field(
-        lambda u: u.security.certificate_subjects().get(u.name),
-        string("Subject of the certificate with which the user can log in.", null=True),
+    "name": string("Name of the user.", "name"),
+    "roles": array(
+        TEXT, "Roles of the user, sorted.", lambda u: sorted(u.security.authority.roles_of(u.name))
     ),
-    "hashOutdated": Field(
-        "hash_outdated",
-        boolean("Whether the password hash has other parameters than new ones: set the password again."),
+    "hasPassword": boolean("Whether the user can log in with a password.", "has_password"),
+    "certificate": string(
+        "Subject of the certificate with which the user can log in.",
+        lambda u: u.security.certificate_subjects().get(u.name),
+        null=True,
+    ),
+    "hashOutdated": boolean(
+        "Whether the password hash has other parameters than new ones: set the password again.",
+        lambda u: u.has_password and u.security.users.needs_rehash(u.name),
     ),
 }
 
 ROLE_FIELDS: Fields[RoleEntry] = {
-    "name": Field("name", string("Name of the role.")),
-    "users": Field("users", array(TEXT, "Users with the role, sorted.")),
-    "granted": Field("granted", boolean("Whether a security-setting grants a permission to the role.")),
+    "name": string("Name of the role.", "name"),
+    "users": array(TEXT, "Users with the role, sorted.", "users"),
+    "granted": boolean("Whether a security-setting grants a permission to the role.", "granted"),
 }
 
 
-def security_of(context: AdminContext) -> Security:
+def security_of(call: Call) -> Security:
     """The security of the broker. Raises `Refused` if it is disabled."""
-    if context.security is None:
+    if call.context.security is None:
         raise Refused(
             "Security is disabled: the broker uses no users and roles. Set <security-enabled> in broker.xml"
         )
-    return context.security
+    return call.context.security
 
 
-def edit(security: Security, change: Callable[[UserFiles], None]) -> Generator[Deferred[None], None, None]:
+def edit(call: Call, change: Callable[[UserFiles], None]) -> Steps:
     """Run a change in a thread. Raises `Refused` for whatever prevents it."""
     try:
-        yield from awaited(security.edit_users(change))
+        yield from awaited(security_of(call).edit_users(change))
     except InvalidUser as fault:
-        raise Problem(400, str(fault), None, field=fault.field) from None
+        raise Problem(400, str(fault), field=fault.field) from None
     except ConfigurationError as fault:
         raise Refused(str(fault)) from None
 
 
-def password_of(body: dict[str, Any]) -> str | None:
+def read_security(call: Call) -> Generator[Any, None, Security]:
+    """The security of the broker with its files as they are now. Raises `Refused` if it is disabled."""
+    security = security_of(call)
+    yield from awaited(security.read_changes())
+    return security
+
+
+def password_of(body: JsonObject) -> str | None:
     """The password in a body. No error shows it."""
-    if "password" not in body:
-        return None
-    if not isinstance(body["password"], str):
+    password = body.get("password", "")
+    if not isinstance(password, str):
         raise invalid("password", "must be a string")
-    return body["password"]
+    return password if "password" in body else None
 
 
-def roles_of(body: dict[str, Any]) -> list[str] | None:
+def roles_of(body: JsonObject) -> list[str] | None:
     """The roles in a body. Raises 400."""
     if "roles" not in body:
         return None
@@ -148,14 +145,11 @@ def roles_of(body: dict[str, Any]) -> list[str] | None:
     return [text("roles", role) for role in body["roles"]]
 
 
-PASSWORD = string("Password. It is in no answer and in no log.", writeOnly=True, minLength=1)
+PASSWORD: Schema = string("Password. It is in no answer and in no log.", writeOnly=True, minLength=1)
 GIVEN_ROLES: Schema = array(TEXT, "Roles of the user: all of them.")
 SECRET = frozenset(("password",))
 
 USER = object_of("User", FIELDS)
-
-
-PERMISSION = keyword(PermissionType, "Permission, as in <permission type> of broker.xml.")
 
 
 # ---- may a user do something, and why
@@ -174,36 +168,43 @@ def destination(call: Call) -> tuple[str, str | None]:
 
 def check_user(call: Call, security: Security, user: str) -> None:
     """Raise `NotFound` for a user without password, certificate and role."""
-    known = (
+    if not (
         user == call.user
         or user in security.users
         or user in security.certificate_subjects()
-        or bool(security.authority.roles_of(user))
-    )
-    if not known:
+        or security.authority.roles_of(user)
+    ):
         raise NotFound(f"User {user} does not exist")
 
 
-@dataclass(frozen=True, slots=True)
-class Inquiry:
-    """The permissions of one user, and their reasons."""
-
-    rules: Permissions
-    user: str
-    roles: frozenset[str]
-    manages: bool
-    sees_all: bool  # whether roles that the user does not have are shown
-
-    def entry(self, permission: PermissionType, address: str, queue: str | None) -> dict[str, Any]:
-        """One permission as JSON."""
-        decision = self.rules.decide(self.roles, permission, address, queue)
-        refusing = decision.refusing(self.roles, permission)
-        deciding = refusing or next(iter(decision.entries), None)
+def decisions(
+    call: Call, security: Security, user: str, address: str, queue: str | None
+) -> Iterator[JsonObject]:
+    """The permissions of a user on an address or a queue as JSON, each with its reason."""
+    rules, roles = security.authority.permissions, security.authority.roles_of(user)
+    manages = rules.allows(roles, MANAGE, MANAGEMENT)
+    # without view on the broker the caller learns of no role of others
+    sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
+    for permission in PermissionType:
+        decision = rules.decide(roles, permission, address, queue)
+        deciding = decision.refusing(roles, permission) or next(iter(decision.entries), None)
         granted = frozenset[str]() if deciding is None else deciding.roles.get(permission, frozenset())
-        shown = granted if self.sees_all else granted & self.roles
+        shown = granted if sees_all else granted & roles
         match = None if deciding is None else deciding.match
-        reason = self.reason(permission, decision, match, shown, granted)
         allowed = decision.allowed
+        if match is None:
+            reason = f"No <security-setting> matches address {decision.address}: every operation is denied"
+        elif allowed:
+            through = ", ".join(sorted(shown & roles))
+            more = f", and {len(decision.entries) - 1} more" if len(decision.entries) > 1 else ""
+            reason = f'<security-setting match="{match}">{more} grants {permission} to {through}'
+        else:
+            own = ", ".join(sorted(roles)) or "no role"
+            to = ", ".join(sorted(shown)) if sees_all else "other roles"
+            reason = (
+                f'<security-setting match="{match}"> grants {permission} to {to if granted else "no role"}; '
+                f"user {user} has {own}"
+            )
         others = name_of_others(permission, address, queue, None)
         if others is not None:
             allowed = False
@@ -215,43 +216,22 @@ class Inquiry:
             reason = (
                 f"Creating a queue requires the permission on the address of its name ({name}) too. {reason}"
             )
-        if self.manages and not allowed:
+        if manages and not allowed:
             reason += ". The HTTP API allows it to users with manage on activemq.management"
-        return {
+        yield {
             "permission": str(permission),
             "allowed": allowed,
-            "allowedOverHTTP": allowed or self.manages,
+            "allowedOverHTTP": allowed or manages,
             "match": match,
             "roles": sorted(shown),
             "reason": reason,
         }
 
-    def reason(
-        self,
-        permission: PermissionType,
-        decision: Decision,
-        match: str | None,
-        shown: frozenset[str],
-        granted: frozenset[str],
-    ) -> str:
-        """Why the permission is granted or denied."""
-        if match is None:
-            return f"No <security-setting> matches address {decision.address}: every operation is denied"
-        if decision.allowed:
-            through = ", ".join(sorted(shown & self.roles))
-            more = f", and {len(decision.entries) - 1} more" if len(decision.entries) > 1 else ""
-            return f'<security-setting match="{match}">{more} grants {permission} to {through}'
-        own = ", ".join(sorted(self.roles)) or "no role"
-        to = ", ".join(sorted(shown)) if self.sees_all else "other roles"
-        to = to if granted else "no role"
-        return f'<security-setting match="{match}"> grants {permission} to {to}; user {self.user} has {own}'
-
 
 # ---- the matrix
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The roles with one permission by one security-setting."""
 
     match: str
@@ -261,23 +241,23 @@ class Grant:
 
 
 GRANT_FIELDS: Fields[Grant] = {
-    "match": Field("match", string("match of the security-setting.")),
+    "match": string("match of the security-setting.", "match"),
     "permission": Field(
-        "permission",
         {
             "type": ["string", "null"],
             "enum": [*map(str, PermissionType), None],
             "description": "Permission; null for an entry without any: it denies every operation.",
         },
+        "permission",
     ),
-    "roles": Field("roles", array(TEXT, "Roles with the permission, sorted.")),
-    "line": Field("line", integer("Line of the entry in broker.xml.", 1, null=True)),
+    "roles": array(TEXT, "Roles with the permission, sorted.", "roles"),
+    "line": integer("Line of the entry in broker.xml.", "line", 1, null=True),
 }
 
 
 ENTRY = structure(
     {
-        "permission": PERMISSION,
+        "permission": keyword(PermissionType, "Permission, as in <permission type> of broker.xml."),
         "allowed": boolean("Whether the user has the permission."),
         "allowedOverHTTP": boolean(
             "Whether the HTTP API allows it: also if the user has manage on activemq.management."
@@ -290,44 +270,41 @@ ENTRY = structure(
         "reason": string("Reason of the decision."),
     }
 )
-ANSWER = Component(
+ANSWER = object_of(
     "Permissions",
-    structure(
-        {
-            "user": string("User; null without security.", null=True),
-            "roles": array(TEXT, "Roles of the user."),
-            "address": string("Address."),
-            "queue": string("Queue.", null=True),
-            "data": array(ENTRY, "One entry for each permission."),
-        }
-    ),
+    {
+        "user": string("User; null without security.", null=True),
+        "roles": array(TEXT, "Roles of the user."),
+        "address": string("Address."),
+        "queue": string("Queue.", null=True),
+        "data": array(ENTRY, "One entry for each permission."),
+    },
 )
-WHOAMI = Component(
+WHOAMI = object_of(
     "Whoami",
-    structure(
-        {
-            "securityEnabled": boolean("Whether security is enabled."),
-            "user": string("User; null without security.", null=True),
-            "roles": array(TEXT, "Roles of the user, sorted."),
-            "permissions": {
-                "description": "Permissions on activemq.management, as the HTTP API applies them: manage includes all.",
-                **structure({str(permission): boolean(f"{permission}.") for permission in PermissionType}),
-            },
-        }
-    ),
+    {
+        "securityEnabled": boolean("Whether security is enabled."),
+        "user": string("User; null without security.", null=True),
+        "roles": array(TEXT, "Roles of the user, sorted."),
+        "permissions": {
+            "description": "Permissions on activemq.management, as the HTTP API applies them: manage includes all.",
+            **structure({str(permission): boolean(f"{permission}.") for permission in PermissionType}),
+        },
+    },
 )
 
 
-@listing("/api/v1/users", manage_broker, "users", USER, FIELDS, errors=(409,))
+@listing("/api/v1/users", manage_broker, "users", USER, FIELDS, errors=CONFLICT)
 def list_users(call: Call) -> Listed[UserEntry]:
     """List users.
 
     Passwords and their hashes are never shown.
     """
-    security = security_of(call.context)
-    yield from awaited(security.read_changes())
-    names = {**dict.fromkeys(security.users.names()), **security.certificate_subjects()}
-    return [UserEntry(name, security) for name in names]
+    security = yield from read_security(call)
+    return [
+        UserEntry(name, security)
+        for name in {**dict.fromkeys(security.users.names()), **security.certificate_subjects()}
+    ]
 
 
 @route(
@@ -339,7 +316,7 @@ def list_users(call: Call) -> Listed[UserEntry]:
         ("name", "password"),
         "NewUser",
     ),
-    errors=(409,),
+    errors=CONFLICT,
     secret=SECRET,
 )
 def create_user(call: Call) -> Steps:
@@ -347,20 +324,19 @@ def create_user(call: Call) -> Steps:
 
     The change is in the users file and the roles file, and in effect, when it is answered.
     """
-    security = security_of(call.context)
+    security = security_of(call)
     name, password = required(call.body, "name"), password_of(call.body)
     if password is None:
         raise invalid("password", "is missing")
     roles = roles_of(call.body) or []
-    yield from edit(security, lambda files: files.add(name, password, roles))
+    yield from edit(call, lambda files: files.add(name, password, roles))
     return created(view(UserEntry(name, security), FIELDS), "users", name)
 
 
-@route("GET /api/v1/users/{name}", manage_broker, Response("The user.", USER), errors=(409,))
+@route("GET /api/v1/users/{name}", manage_broker, Response("The user.", USER), errors=CONFLICT)
 def show_user(call: Call) -> Steps:
     """Show one user."""
-    security, name = security_of(call.context), call.names["name"]
-    yield from awaited(security.read_changes())
+    security, name = (yield from read_security(call)), call.names["name"]
     if name not in security.users and name not in security.certificate_subjects():
         raise NotFound(f"User {name} does not exist")
     return view(UserEntry(name, security), FIELDS)
@@ -371,7 +347,7 @@ def show_user(call: Call) -> Steps:
     manage_broker,
     Response("The changed user.", USER),
     body=Body({"password": PASSWORD, "roles": GIVEN_ROLES}, name="UserChange"),
-    errors=(409,),
+    errors=CONFLICT,
     secret=SECRET,
 )
 def change_user(call: Call) -> Steps:
@@ -380,42 +356,40 @@ def change_user(call: Call) -> Steps:
     Open connections stay open; their permissions are checked again. The last user with manage on
     activemq.management keeps it.
     """
-    security, name = security_of(call.context), call.names["name"]
+    security, name = security_of(call), call.names["name"]
     password, roles = password_of(call.body), roles_of(call.body)
-    yield from edit(security, lambda files: files.change(name, password, roles))
+    yield from edit(call, lambda files: files.change(name, password, roles))
     return view(UserEntry(name, security), FIELDS)
 
 
-@route("DELETE /api/v1/users/{name}", manage_broker, Response("The user is deleted."), errors=(409,))
+@route("DELETE /api/v1/users/{name}", manage_broker, Response("The user is deleted."), errors=CONFLICT)
 def delete_user(call: Call) -> Steps:
     """Delete a user and revoke all roles of the user.
 
     Open connections stay open, without any permission. The last user with manage on activemq.management is not
     deleted.
     """
-    security, name = security_of(call.context), call.names["name"]
-    yield from edit(security, lambda files: files.remove(name))
+    yield from edit(call, lambda files: files.remove(call.names["name"]))
 
 
-@listing("/api/v1/roles", manage_broker, "roles", object_of("Role", ROLE_FIELDS), ROLE_FIELDS, errors=(409,))
+@listing(
+    "/api/v1/roles", manage_broker, "roles", object_of("Role", ROLE_FIELDS), ROLE_FIELDS, errors=CONFLICT
+)
 def list_roles(call: Call) -> Listed[RoleEntry]:
     """List the roles of users and of security-settings.
 
     A role exists by its users in the roles file, or by a security-setting.
     """
-    security = security_of(call.context)
-    yield from awaited(security.read_changes())
-    members = security.roles.users_by_role()
+    members = (yield from read_security(call)).roles.users_by_role()
     granted = {
         role
         for entry in call.context.configuration.security_settings
         for roles in entry.roles.values()
         for role in roles
     }
-    found = [
+    return [
         RoleEntry(name, members.get(name, []), name in granted) for name in sorted(granted | members.keys())
     ]
-    return found
 
 
 @route("GET /api/v1/whoami", no_permission, Response("The user.", WHOAMI))
@@ -460,7 +434,7 @@ def show_permissions(call: Call) -> Json:
     user = call.query.text("user") or call.user
     roles = frozenset[str]()
     if security is None:
-        data: list[dict[str, Any]] = [
+        data: list[JsonObject] = [
             {
                 "permission": str(permission),
                 "allowed": True,
@@ -475,11 +449,7 @@ def show_permissions(call: Call) -> Json:
         assert user is not None
         check_user(call, security, user)
         roles = security.authority.roles_of(user)
-        rules = security.authority.permissions
-        # without view on the broker the caller learns of no role of others
-        sees_all = any(call.authorizer.allows(permission, MANAGEMENT) for permission in (MANAGE, VIEW))
-        inquiry = Inquiry(rules, user, roles, rules.allows(roles, MANAGE, MANAGEMENT), sees_all)
-        data = [inquiry.entry(permission, address, queue) for permission in PermissionType]
+        data = list(decisions(call, security, user, address, queue))
     return {"user": user, "roles": sorted(roles), "address": address, "queue": queue, "data": data}
 
 
@@ -496,11 +466,8 @@ def list_security_settings(call: Call) -> list[Grant]:
 
     An address is decided by its most specific match alone.
     """
-    found = []
-    for entry in call.context.configuration.security_settings:
-        for permission in PermissionType:
-            if permission in entry.roles:
-                found.append(Grant(entry.match, permission, sorted(entry.roles[permission]), entry.line))
-        if not entry.roles:
-            found.append(Grant(entry.match, None, [], entry.line))
-    return found
+    return [
+        Grant(entry.match, permission, sorted(entry.roles[permission]) if permission else [], entry.line)
+        for entry in call.context.configuration.security_settings
+        for permission in ([each for each in PermissionType if each in entry.roles] or (None,))
+    ]

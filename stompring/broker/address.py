@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stompring.settings.model import (
@@ -29,14 +30,13 @@ from stompring.settings.model import (
     TransformerConfiguration,
 )
 
-from .clock import Due, Reactor, Recurrence
+from .clock import Due, Reactor, Recurrence, Seconds
 from .history import History
 from .lifetime import changes_expiry, is_expired
 from .limits import GlobalMemoryLimit, MemoryLimit
 from .message import (
     EVERYWHERE,
     NOWHERE,
-    REFERENCE_OVERHEAD,
     Account,
     AddressBase,
     HeaderTransformer,
@@ -61,24 +61,24 @@ class Copier:
 
     def accepts(self, message: Message) -> bool:
         """Whether it copies a message."""
-        raise AssertionError("a divert extends this class")
+        raise AssertionError("a derived class has it")
 
     def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
         """Send the copies of a message, scheduled as the message is."""
-        raise AssertionError("a divert extends this class")
+        raise AssertionError("a derived class has it")
 
     def forwarding_addresses(self) -> list[Address]:
         """The existing addresses that get its copies."""
-        raise AssertionError("a divert extends this class")
+        raise AssertionError("a derived class has it")
 
     @property
     def depends_on_message(self) -> bool:
         """Whether it copies some messages and not others, or stops others from being copied."""
-        raise AssertionError("a divert extends this class")
+        raise AssertionError("a derived class has it")
 
     def stop(self) -> None:
         """It does not apply to the address any more, or the address is deleted."""
-        raise AssertionError("a divert extends this class")
+        raise AssertionError("a derived class has it")
 
 
 #: Milliseconds for which the duplicates of one address are logged once.
@@ -93,8 +93,6 @@ class DuplicateIds:
 
     ``forgotten`` counts the persisted ones that are not known any more; a store knows by it which of its own go.
     """
-
-    __slots__ = ("_known", "_order", "forgotten", "next_log", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -119,8 +117,8 @@ class DuplicateIds:
         order = self._order
         self._known[identifier] = persisted
         order.append(identifier)
-        if len(order) > self.size and self._known.pop(order.popleft()):
-            self.forgotten += 1
+        if len(order) > self.size:
+            self._forget()
 
     def resize(self, size: int) -> None:
         """At most so many are known from now on."""
@@ -219,14 +217,12 @@ def printable_id(identifier: bytes) -> str:
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
+@dataclass
 class AnycastGroup:
     """The anycast queues of one address: each message goes to one of them, in turns."""
 
-    __slots__ = ("owner", "queues")
-
-    def __init__(self, owner: Address, queues: list[Queue]) -> None:
-        self.owner = owner  # keeps the turn, as groups are made anew when queues come and go
-        self.queues = queues
+    owner: Address  # keeps the turn, as groups are made anew when queues come and go
+    queues: list[Queue]
 
     def choose(self, message: Message) -> Queue | None:
         """The next queue whose filter accepts the message."""
@@ -302,7 +298,7 @@ class Address(AddressBase):
         self.retroactive: RetroactiveMessages | None = (
             None  # its last ones, for queues that are created later
         )
-        self.copied = False  # whether there is either
+        self.copied: bool  # whether there is either
         self.auto_created = False
         self.configured = False
         self.deleted = False
@@ -331,7 +327,8 @@ class Address(AddressBase):
         """New settings are in force."""
         self.settings = settings
         self.changes_expiry = changes_expiry(settings)
-        self.retained = self._retained(settings.retain)
+        retained = {Retain.ALL: EVERYWHERE, Retain.NONE: NOWHERE}
+        self.retained = retained.get(settings.retain) if self.broker.storage.keeps_all else None
         self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)
         broker = self.broker
         self.hooks = broker.notifications.observe(self, broker.policies.hooks_for(self))
@@ -342,21 +339,15 @@ class Address(AddressBase):
         apply_cache_size(self)
         self.update_slow_path()
 
-    def _retained(self, retain: Retain) -> int | None:
-        """What ``Traits.retained`` is of messages sent here, None where it depends on their being durable."""
-        if not self.broker.storage.keeps_all:
-            return None
-        return {Retain.ALL: EVERYWHERE, Retain.NONE: NOWHERE}.get(retain)
-
     # ---- memory
 
-    def occupy(self, size: int) -> None:
-        """A message sent here is now held by some queue."""
+    def occupy(self, size: int, messages: int = 1) -> None:
+        """``messages`` sent here are now held by some queue; 0: a message is held once more."""
         limit, memory = self.memory_limit, self.memory
         limit.bytes += size
-        limit.messages += 1
+        limit.messages += messages
         memory.bytes += size
-        memory.messages += 1
+        memory.messages += messages
         if limit.bytes >= limit.threshold_bytes or limit.messages >= limit.threshold_messages:
             limit.review()
             if limit.full and self.pages is None:
@@ -364,40 +355,13 @@ class Address(AddressBase):
         if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
             memory.review()
 
-    def occupy_all(self, number: int, size: int) -> None:
-        """As `occupy`, of ``number`` messages that take ``size`` bytes together."""
-        limit, memory = self.memory_limit, self.memory
-        limit.messages += number - 1
-        memory.messages += number - 1
-        self.occupy(size)
-
-    def release(self, size: int) -> None:
-        """A message sent here is held by no queue any more."""
+    def release(self, size: int, messages: int = 1) -> None:
+        """A message sent here is held by no queue any more, or by one less (0 ``messages``)."""
         limit, memory = self.memory_limit, self.memory
         limit.bytes -= size
-        limit.messages -= 1
+        limit.messages -= messages
         memory.bytes -= size
-        memory.messages -= 1
-        if limit.full or memory.full or self._watching:
-            self._review_release()
-
-    def occupy_reference(self) -> None:
-        """See `Account`."""
-        limit, memory = self.memory_limit, self.memory
-        limit.bytes += REFERENCE_OVERHEAD
-        memory.bytes += REFERENCE_OVERHEAD
-        if limit.bytes >= limit.threshold_bytes:
-            limit.review()
-            if limit.full and self.pages is None:
-                pages_for(self)
-        if memory.bytes >= memory.threshold_bytes:
-            memory.review()
-
-    def release_reference(self) -> None:
-        """See `Account`."""
-        limit, memory = self.memory_limit, self.memory
-        limit.bytes -= REFERENCE_OVERHEAD
-        memory.bytes -= REFERENCE_OVERHEAD
+        memory.messages -= messages
         if limit.full or memory.full or self._watching:
             self._review_release()
 
@@ -418,27 +382,27 @@ class Address(AddressBase):
         return self.memory if self.memory.full else None
 
     def update_slow_path(self) -> None:
-        """Page mode, or what ends it, may have changed."""
-        self.memory_limit.set_paging(self.pages is not None)
-        self.memory_limit.unbounded = (
-            self.pages is not None
-            and self.policy is FullPolicy.PAGE
-            and self.settings.page_full_policy is None
-        )
+        """Page mode, or what ends it, or who gets copies may have changed."""
+        limit, paging = self.memory_limit, self.pages is not None
+        limit.copied = self.copied = bool(self.diverts) or self.retroactive is not None
+        limit.set_paging(paging)
+        limit.unbounded = paging and self.policy is FullPolicy.PAGE and self.settings.page_full_policy is None
+
+    def begin_paging(self, pages: Pages) -> None:
+        """Write new messages to pages, until these are empty and the address is not full."""
+        self.pages = pages
+        self.update_slow_path()
+        self._watching = True
 
     def set_diverts(self, diverts: tuple[Copier, ...]) -> None:
         """Other diverts apply to it."""
         self.diverts = diverts
-        self._update_copied()
+        self.update_slow_path()
 
     def set_retroactive(self, messages: RetroactiveMessages | None) -> None:
         """Its last messages are kept from now on, or no longer."""
         self.retroactive = messages
-        self._update_copied()
-
-    def _update_copied(self) -> None:
-        self.copied = bool(self.diverts) or self.retroactive is not None
-        self.memory_limit.set_copied(self.copied)
+        self.update_slow_path()
 
     def describe_full(self) -> str:
         """Which limit is reached, for an ERROR frame or a log line."""
@@ -470,21 +434,10 @@ class Address(AddressBase):
         ):  # the store and the disk have log lines of their own
             self.log_full("producers are blocked")
 
-    def unblock(self) -> None:
-        """A producer goes on."""
-        self.blocked_producers -= 1
-
-    def watch_memory(self) -> None:
-        """Check after each message that leaves whether the address is no longer full."""
-        self._watching = True
-
     def _no_longer_full(self) -> None:
         if self._logged_full:
             self._logged_full = False
-            log.info("address %s is no longer full", self.name, extra={"address": self.name})
-            self.broker.notifications.notify(
-                "ADDRESS_NOT_FULL", f"address {self.name} is no longer full", address=self.name
-            )
+            self.announce("ADDRESS_NOT_FULL", logging.INFO, f"address {self.name} is no longer full")
         if self.pages is not None:
             leave_if_empty(self)
         self._watching = self.pages is not None
@@ -493,9 +446,12 @@ class Address(AddressBase):
         """Log that the address is full, once until it is no longer."""
         if not self._logged_full:
             self._logged_full = self._watching = True
-            text = f"{self.describe_full()}: {consequence}"
-            log.warning("%s", text, extra={"address": self.name})
-            self.broker.notifications.notify("ADDRESS_FULL", text, address=self.name)
+            self.announce("ADDRESS_FULL", logging.WARNING, f"{self.describe_full()}: {consequence}")
+
+    def announce(self, kind: str, level: int, text: str) -> None:
+        """Log an event, and notify of it."""
+        log.log(level, "%s", text, extra={"address": self.name})
+        self.broker.notifications.notify(kind, text, address=self.name)
 
     def log_pages_full(self, which: str) -> None:
         """Log that its pages have reached their limit, once until they no longer have."""
@@ -536,12 +492,11 @@ class Address(AddressBase):
             if anycast:
                 self._anycast.append(AnycastGroup(source, anycast))
             self._multicast += [queue for queue in queues if queue.attributes.routing_type is MULTICAST]
-        only = self._anycast[0].queues[0] if len(self._anycast) == 1 and not self._multicast else None
-        if only is not None and len(self._anycast[0].queues) == 1 and only.accepts is None:
-            self.reaches_all, self.not_for_all = [only], MULTICAST
-        else:
-            plain = not self._anycast and all(queue.accepts is None for queue in self._multicast)
-            self.reaches_all, self.not_for_all = self._multicast if plain else None, ANYCAST
+        reached, self.not_for_all = self._multicast, ANYCAST
+        if not reached and len(self._anycast) == 1:
+            reached, self.not_for_all = self._anycast[0].queues, MULTICAST
+        alike = not self._anycast or (self.not_for_all is MULTICAST and len(reached) == 1)
+        self.reaches_all = reached if alike and all(queue.accepts is None for queue in reached) else None
 
     def growth(self, count: int) -> int:
         """How many more messages ``count`` of them can make at the most: a full ring gives one up for each."""
@@ -571,8 +526,7 @@ class Address(AddressBase):
         if wanted is not ANYCAST:
             chosen += [queue for queue in self._multicast if queue.accepts is None or queue.accepts(message)]
         if wanted is not MULTICAST:
-            picks = [group.choose(message) for group in self._anycast]
-            chosen += [queue for queue in picks if queue is not None]
+            chosen += [queue for group in self._anycast if (queue := group.choose(message)) is not None]
         return chosen
 
     def count_routed(self, reached: int) -> int:
@@ -615,12 +569,12 @@ def enter(address: Address) -> Pages | None:
     broker = address.broker
     if address.pages is not None or broker.paging is None:
         return address.pages
-    text = f"{address.describe_full()}: new messages go to pages"
-    log.warning("%s", text, extra={"address": address.name})
-    broker.notifications.notify("ADDRESS_PAGING", text, address=address.name)
+    address.announce(
+        "ADDRESS_PAGING", logging.WARNING, f"{address.describe_full()}: new messages go to pages"
+    )
     address.times_paged += 1
     pages = broker.paging.open(address)
-    _begin(address, pages)
+    address.begin_paging(pages)
     return pages
 
 
@@ -632,19 +586,13 @@ def resume_paging(address: Address, pages: Pages) -> None:
     if opened is not None and opened is not pages:  # what came back to memory has filled the address already
         areas.closed(opened)
         broker.paging.close(opened)
-    _begin(address, pages)
+    address.begin_paging(pages)
     for queue, cursor in pages.cursors.items():
         as_queue(queue).messages_added += cursor.remaining
     areas.adopt(pages)
     for queue in map(as_queue, list(pages.cursors)):
         if queue.attributes.ring_counts_paged:
             sum(queue.trim())  # what was in delivery came back beside what came meanwhile
-
-
-def _begin(address: Address, pages: Pages) -> None:
-    address.pages = pages
-    address.update_slow_path()
-    address.watch_memory()
 
 
 def leave_if_empty(of: AddressBase) -> None:
@@ -663,10 +611,7 @@ def leave(address: Address) -> None:
     address.update_slow_path()
     broker.areas.closed(pages)
     broker.paging.close(pages)
-    log.info("address %s: stopped paging", address.name, extra={"address": address.name})
-    broker.notifications.notify(
-        "ADDRESS_NOT_PAGING", f"address {address.name}: stopped paging", address=address.name
-    )
+    address.announce("ADDRESS_NOT_PAGING", logging.INFO, f"address {address.name}: stopped paging")
     broker.consider_deleting_address(address)
 
 
@@ -881,7 +826,7 @@ class AddressServices(QueueServices):
         self,
         configuration: BrokerConfiguration,
         reactor: Reactor,
-        now: Callable[[], float] | None,
+        now: Seconds | None,
         policies: Policies,
         store: Store,
         pageable_addresses: Callable[[], Collection[Address]],

@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache, partial
 from typing import Protocol
 
 from stompring.errors import Refused
 from stompring.selector import compile_selector
-from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector, RoutingType
+from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector
 from stompring.stomp.frames import header_line, recode
 
 from .address import Policies, as_address, transformer_for
-from .clock import Timer, cancel
+from .clock import Call, Timer, cancel
 from .directory import Services, services_of
 from .message import NO_CHANGES, HeaderChanges, Matches, Message, Transformer, copied_traits
 from .queue import Consumer, Queue, as_queue
@@ -80,15 +81,15 @@ class ForwardEncoder:
         policies: Policies,
     ) -> None:
         """``identity`` names this broker; ``version`` is that of STOMP, ``server`` the header of CONNECTED."""
-        self._routing_type = configuration.routing_type
+        self._id_prefix: bytes | None = None
+        kind = configuration.routing_type
+        self._passes = kind is ComponentRoutingType.PASS
+        self._routing_type: str | None = None if kind is ComponentRoutingType.STRIP else kind
         self._version = version
         self._clock = queue.broker.clock
-        self._id_prefix: bytes | None = None
         if configuration.use_duplicate_detection:
             self._id_prefix = b"%b:%b-%d-" % (DUPLICATE_ID, identity, queue.number)
         self._forwarding_address = configuration.forwarding_address
-        self._openings: dict[str, bytes] = {}  # by address
-        self._blocks: dict[tuple[bytes, RoutingType | None], tuple[bytes, bool]] = {}
         self._transformer_configuration = configuration.transformer
         self._policies = policies
         self._transformers: dict[str, Transformer | None] = {}  # by address
@@ -106,8 +107,10 @@ class ForwardEncoder:
             stored = changed.block
             if b"expires" in changes:
                 expires = changed.requested_expiry
-        block, identified = self._block(stored, message.traits.routing_type)
-        parts = [self._opening(message.address.name), b"receipt:%d\n%b\n" % (message.number, length)]
+        routing_type = message.traits.routing_type if self._passes else self._routing_type
+        block, identified = _forwarded(stored, routing_type, self._version)
+        opening = _opening(self._forwarding_address or message.address.name, self._version)
+        parts = [opening, b"receipt:%d\n%b\n" % (message.number, length)]
         if expires:
             left = max(1, expires - self._clock.now)
             parts.append(b"expiration:%d\n" % left if self._relative_expiry else b"expires:%d\n" % expires)
@@ -134,36 +137,22 @@ class ForwardEncoder:
             if transformer is not None:
                 transformer.stop()
 
-    def _opening(self, address: str) -> bytes:
-        name = self._forwarding_address or address
-        found = self._openings.get(name)
-        if found is None:
-            if len(self._openings) >= MAX_BLOCKS:
-                self._openings.clear()
-            found = b"SEND\n" + header_line(b"destination", name.encode(), self._version)
-            self._openings[name] = found
-        return found
 
-    def _block(self, stored: bytes, routing_type: RoutingType | None) -> tuple[bytes, bool]:
-        """The header lines of a message as they are forwarded, and whether they have a duplicate id."""
-        key = stored, routing_type
-        found = self._blocks.get(key)
-        if found is None:
-            if len(self._blocks) >= MAX_BLOCKS:
-                self._blocks.clear()
-            found = self._blocks[key] = self._new_block(stored, routing_type)
-        return found
+@lru_cache(MAX_BLOCKS)
+def _opening(address: str, version: bytes) -> bytes:
+    """The first lines of a SEND to an address."""
+    return b"SEND\n" + header_line(b"destination", address.encode(), version)
 
-    def _new_block(self, stored: bytes, routing_type: RoutingType | None) -> tuple[bytes, bool]:
-        lines = stored.splitlines(keepends=True)
-        names = [line.partition(b":")[0] for line in lines]
-        forwarded = [line for name, line in zip(names, lines, strict=True) if name not in ROUTING_HEADERS]
-        sent: str | None = self._routing_type
-        if sent == ComponentRoutingType.PASS:
-            sent = routing_type
-        if sent is not None and sent != ComponentRoutingType.STRIP:
-            forwarded.append(b"destination-type:%b\n" % sent.encode())
-        return recode(b"".join(forwarded), self._version), DUPLICATE_ID in names
+
+@lru_cache(MAX_BLOCKS)
+def _forwarded(stored: bytes, routing_type: str | None, version: bytes) -> tuple[bytes, bool]:
+    """The header lines of a message as they are forwarded, and whether they have a duplicate id."""
+    lines = stored.splitlines(keepends=True)
+    names = [line.partition(b":")[0] for line in lines]
+    forwarded = [line for name, line in zip(names, lines, strict=True) if name not in ROUTING_HEADERS]
+    if routing_type is not None:
+        forwarded.append(b"destination-type:%b\n" % routing_type.encode())
+    return recode(b"".join(forwarded), version), DUPLICATE_ID in names
 
 
 class BridgeConsumer(Consumer):
@@ -186,7 +175,7 @@ class BridgeConsumer(Consumer):
 
     def cancelled(self, reason: str) -> None:
         """See `Consumer.cancelled`."""
-        self.worker.on_cancelled(reason)
+        self.worker.on_closed(reason, rejected=True)
 
     def unsettled_references(self) -> Iterable[Reference]:
         """See `Consumer.unsettled_references`."""
@@ -212,9 +201,6 @@ class BridgeWorker:
     """One connection of a bridge, and the consumer of the queue that it has while it is open."""
 
     def __init__(self, bridge: Bridge) -> None:
-        self.bridge = bridge
-        self.state = BridgeState.STOPPED
-        self.in_flight: dict[bytes, Reference] = {}  # by receipt, in the order in which they were sent
         self.in_flight_bytes = 0
         self.remote = ""  # host and port of the connector in use, or used last
         self.server = ""  # of the remote broker
@@ -223,7 +209,6 @@ class BridgeWorker:
         self._consumer: BridgeConsumer | None = None
         self._encoder: ForwardEncoder | None = None
         self._writable = True
-        self._out: list[bytes] = []
         self._flush_asked = False
         self._probes = 0  # messages to be sent one by one: one of them was rejected
         self._was_connected = False
@@ -231,7 +216,11 @@ class BridgeWorker:
         self._attempts = 0  # since there was a connection, for the limits
         self._connected_at = 0  # ms of the steady clock
         self._timer: Timer | None = None
-        self._on_stopped: Callable[[], None] | None = None
+        self._on_stopped: Call | None = None
+        self.bridge = bridge
+        self.state = BridgeState.STOPPED
+        self.in_flight: dict[bytes, Reference] = {}  # by receipt, in the order in which they were sent
+        self._out: list[bytes] = []
 
     # ---- start and stop
 
@@ -241,7 +230,7 @@ class BridgeWorker:
         self._was_connected = False
         self._attempt()
 
-    def stop(self, timeout: int, done: Callable[[], None]) -> None:
+    def stop(self, timeout: int, done: Call) -> None:
         """Forward no more, wait at most ``timeout`` ms for what is to be confirmed, close, and call ``done``."""
         self._cancel_timer()
         self._on_stopped = done
@@ -281,15 +270,6 @@ class BridgeWorker:
     def _wait(self, delay: int) -> None:
         self.state = BridgeState.WAITING
         self._call_later(delay, self._attempt)
-
-    def _next_attempt(self) -> None:
-        """An attempt has failed: try the next connector, or after all of them wait."""
-        self._connector += 1
-        if self._connector < len(self.bridge.configuration.connectors):
-            self._wait(0)
-        else:
-            self._attempts += 1
-            self._retry()
 
     def _retry(self) -> None:
         """Begin again with the first connector, after the delay."""
@@ -338,7 +318,7 @@ class BridgeWorker:
         try:
             queue.add_consumer(consumer)
         except Refused as fault:
-            self._closed(str(fault), rejected=True)
+            self.on_closed(str(fault), rejected=True)
             return
         self._consumer = consumer
         if not bridge.reported:
@@ -397,7 +377,7 @@ class BridgeWorker:
         self.bridge.errors += 1
         if rejected is None:
             self._probes = len(self.in_flight)
-            self._closed(f"ERROR: {text}", rejected=True)
+            self.on_closed(f"ERROR: {text}", rejected=True)
         else:
             self._reject(rejected, text)
 
@@ -412,15 +392,16 @@ class BridgeWorker:
         if not kept:
             what += f"; it is sent again until it is removed, or address {queue.address.name} has a dead-letter-address"
         self._probes = max(0, self._probes - 1)
-        self._closed(what, rejected=True, ref=ref, failed=kept)
+        self.on_closed(what, rejected=True, ref=ref, failed=kept)
 
-    def on_closed(self, reason: str) -> None:
-        """The connection was lost, or could not be opened."""
-        self._closed(reason, rejected=False)
-
-    def _closed(
-        self, reason: str, *, rejected: bool, ref: Reference | None = None, failed: bool = False
+    def on_closed(
+        self, reason: str, *, rejected: bool = False, ref: Reference | None = None, failed: bool = False
     ) -> None:
+        """The connection was lost, or could not be opened.
+
+        ``rejected``: for a reason that the next connector does not change, as by an ERROR, by a deleted queue or by
+        slow-consumer-policy. ``ref`` is the rejected message, ``failed`` whether that is a failed delivery.
+        """
         connected = self._consumer is not None
         lasted = self.bridge.broker.clock.steady.now - self._connected_at
         worked = connected and not self._failures and lasted >= self.bridge.configuration.retry_interval
@@ -440,12 +421,12 @@ class BridgeWorker:
             self._connector = 0
             if not self._gives_up():
                 self._wait(0)
+        elif self._connector + 1 < len(self.bridge.configuration.connectors):
+            self._connector += 1
+            self._wait(0)
         else:
-            self._next_attempt()
-
-    def on_cancelled(self, reason: str) -> None:
-        """The queue was deleted, or its slow-consumer-policy closes this consumer."""
-        self._closed(reason, rejected=True)
+            self._attempts += 1
+            self._retry()
 
     def on_unwritable(self) -> None:
         """The socket takes no more for now."""
@@ -526,7 +507,7 @@ class BridgeWorker:
 
     # ---- timers
 
-    def _call_later(self, delay: int, call: Callable[[], None]) -> None:
+    def _call_later(self, delay: int, call: Call) -> None:
         clock = self.bridge.broker.clock.steady
         self._timer = clock.call_at(clock.refresh() + delay, call)
 
@@ -553,17 +534,8 @@ class Bridge:
     def __init__(
         self, broker: Services, configuration: BridgeConfiguration, identity: bytes, connect: Connect
     ) -> None:
-        self.broker = broker
-        self.configuration = configuration
-        self.name = configuration.name
-        self.identity = identity
-        self.connect = connect
-        text = configuration.filter
-        self.matches: Matches | None = None if text is None else compile_selector(text).matches_lines
-        self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
         self.started = False
         self.paused = False
-        self.reported: set[str] = set()  # faults that were logged since a connection worked
         self.last_error: str | None = None
         self.last_error_time = 0  # epoch ms
         self.messages_forwarded = 0
@@ -573,6 +545,15 @@ class Bridge:
         self.connections = 0  # since the start
         self._stopping = 0  # workers
         self._start_again = False
+        self.broker = broker
+        self.configuration = configuration
+        self.name = configuration.name
+        self.identity = identity
+        self.connect = connect
+        text = configuration.filter
+        self.matches: Matches | None = None if text is None else compile_selector(text).matches_lines
+        self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
+        self.reported: set[str] = set()  # faults that were logged since a connection worked
 
     @property
     def queue(self) -> Queue | None:
@@ -582,22 +563,22 @@ class Bridge:
     @property
     def state(self) -> BridgeState:
         """The state of the worker that is nearest to work."""
-        states = {worker.state for worker in self.workers}
-        return next(state for state in _STATES if state in states)
+        return self._nearest.state
 
     @property
     def remote(self) -> str | None:
         """Host and port of the remote broker in use, or of the one that was tried last."""
-        workers = sorted(self.workers, key=lambda worker: _STATES.index(worker.state))
-        return workers[0].remote or None
+        return self._nearest.remote or None
+
+    @property
+    def _nearest(self) -> BridgeWorker:
+        return min(self.workers, key=lambda worker: _STATES.index(worker.state))
 
     @property
     def server(self) -> str | None:
         """What the remote broker calls itself, while one is connected."""
-        for worker in self.workers:
-            if worker.state is BridgeState.CONNECTED:
-                return worker.server or None
-        return None
+        worker = self._nearest
+        return worker.server or None if worker.state is BridgeState.CONNECTED else None
 
     @property
     def in_flight(self) -> int:
@@ -635,7 +616,7 @@ class Bridge:
         )
         return True
 
-    def stop(self, done: Callable[[], None] | None = None, timeout: int | None = None) -> bool:
+    def stop(self, done: Call | None = None, timeout: int | None = None) -> bool:
         """Forward no more; ``done`` is called when all is confirmed, at the latest after ``timeout`` ms
         (``pending-ack-timeout``). False if it was stopped already."""
         self._start_again = False
@@ -686,8 +667,11 @@ class Bridge:
         """A connection works."""
         self.connections += 1
         self.reported.clear()
-        what = f"bridge {self.name} connected to {worker.remote}"
-        self._notify("BRIDGE_CONNECTED", what, remoteAddress=worker.remote)
+        self._notify(
+            "BRIDGE_CONNECTED",
+            f"bridge {self.name} connected to {worker.remote}",
+            remoteAddress=worker.remote,
+        )
         log.info(
             "bridge %s: connected to %s (%s)",
             self.name,
@@ -745,7 +729,7 @@ class Bridges:
         sent is confirmed.
         """
         wanted = {each.name: each for each in configurations}
-        texts = compare(self.configurations, wanted)
+        texts = self.compare(wanted)
         for name, bridge in list(self.by_name.items()):
             configuration = wanted.get(name)
             if configuration == bridge.configuration:
@@ -762,10 +746,16 @@ class Bridges:
                     made.start()
         return texts
 
-    @property
-    def configurations(self) -> Mapping[str, BridgeConfiguration]:
-        """What the bridges are configured as, by name."""
-        return {name: bridge.configuration for name, bridge in self.by_name.items()}
+    def compare(self, wanted: Mapping[str, BridgeConfiguration]) -> list[str]:
+        """What `apply` would add, change and remove."""
+        known = self.by_name
+        added = [f"bridge {name} added" for name in wanted if name not in known]
+        changed = [
+            f"bridge {name} changed"
+            for name, one in wanted.items()
+            if name in known and known[name].configuration != one
+        ]
+        return added + changed + [f"bridge {name} removed" for name in known if name not in wanted]
 
     def _add(self, configuration: BridgeConfiguration) -> Bridge:
         bridge = Bridge(self._broker, configuration, self._identity, self._connect)
@@ -787,7 +777,7 @@ class Bridges:
         for bridge in self.by_name.values():
             bridge.start()
 
-    def stop(self, timeout: int, done: Callable[[], None]) -> None:
+    def stop(self, timeout: int, done: Call) -> None:
         """Stop all, waiting at most ``timeout`` ms for confirmations, and call ``done``."""
         self._running = False
         waiting = set(self.by_name)
@@ -800,14 +790,4 @@ class Bridges:
         if not waiting:
             done()
         for name, bridge in list(self.by_name.items()):
-            most = min(timeout, bridge.configuration.pending_ack_timeout)
-            bridge.stop(lambda name=name: stopped(name), most)  # type: ignore[misc]
-
-
-def compare(before: Mapping[str, BridgeConfiguration], after: Mapping[str, BridgeConfiguration]) -> list[str]:
-    """What is added, changed and removed."""
-    added = [f"bridge {name} added" for name in after if name not in before]
-    changed = [
-        f"bridge {name} changed" for name, one in after.items() if name in before and before[name] != one
-    ]
-    return added + changed + [f"bridge {name} removed" for name in before if name not in after]
+            bridge.stop(partial(stopped, name), min(timeout, bridge.configuration.pending_ack_timeout))

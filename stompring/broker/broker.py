@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from stompring.settings.model import BrokerConfiguration
 
 from .address import Address, Policies, Store
-from .clock import Reactor
+from .clock import Reactor, Seconds
 from .directory import Services, SubscriptionMemory
 from .limits import LogLimit, MemoryLimits, RejectionLog, UnfinishedFrames
 from .ports import NoStorage
@@ -25,7 +24,7 @@ class Broker(Services):
         reactor: Reactor,
         policies: Policies,
         store: Store | None = None,
-        now: Callable[[], float] | None = None,
+        now: Seconds | None = None,
     ) -> None:
         """``now`` measures slices of work, in seconds: a clock that never jumps, where the reactor's may."""
         super().__init__(configuration, reactor, policies, store or NoStorage(), now)

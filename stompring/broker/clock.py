@@ -29,6 +29,12 @@ from mypy_extensions import mypyc_attr
 
 from stompring.errors import Refused
 
+#: Something to do later.
+Call = Callable[[], object]
+
+#: A clock, in seconds.
+Seconds = Callable[[], float]
+
 
 class Timer(Protocol):
     """What ``callLater`` returns (Twisted's IDelayedCall)."""
@@ -71,15 +77,13 @@ Due = Any
 class Clock:
     """Epoch milliseconds, read once per socket read or timer and shared by all that happens in it."""
 
-    __slots__ = ("_wall", "now", "reactor", "steady")
-
     now: int
     steady: Clock
 
     def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
-        wall: Callable[[], float] | None = getattr(reactor, "wall_seconds", None)
-        self._wall: Callable[[], float] = wall or reactor.seconds
+        wall: Seconds | None = getattr(reactor, "wall_seconds", None)
+        self._wall: Seconds = wall or reactor.seconds
         self.steady = self if wall is None else SteadyClock(self)
         self.refresh()
 
@@ -91,7 +95,7 @@ class Clock:
         self.now = now = int(self._wall() * 1000)
         return now
 
-    def call_at(self, due: int, call: Callable[[], object]) -> Timer:
+    def call_at(self, due: int, call: Call) -> Timer:
         """Call ``call`` at ``due`` (ms of this clock).
 
         It may come early, on a wall clock that can be set at any time: the callee compares with `refresh`, and asks
@@ -109,15 +113,13 @@ class Clock:
         due.steady = self.steady.now + delay
         return due
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def soon(self, call: Call) -> None:
         """Call ``call`` after what is going on now."""
         self.reactor.callLater(0, call)
 
 
 class SteadyClock(Clock):
     """The steady clock of a reactor that has both: milliseconds since some moment. Read together with the other."""
-
-    __slots__ = ("_base",)
 
     def __init__(self, base: Clock) -> None:
         self._base = base
@@ -143,8 +145,8 @@ class LocalZone(tzinfo):
         return None
 
     def tzname(self, moment: datetime | None) -> str | None:
-        """See tzinfo."""
-        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+        """Cron expressions need no name."""
+        return None
 
     def fromutc(self, moment: datetime) -> datetime:
         """See tzinfo."""
@@ -174,7 +176,7 @@ Job = Iterator[object]
 class Background:
     """The jobs of one broker. ``now`` is a clock that only goes forward, in seconds."""
 
-    def __init__(self, clock: Clock, now: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock, now: Seconds) -> None:
         self.now = now
         self.least = LEAST
         self._clock = clock
@@ -207,7 +209,7 @@ class Background:
             if self._lines:
                 self._call()
 
-    def after(self, key: object, call: Callable[[], object]) -> None:
+    def after(self, key: object, call: Call) -> None:
         """Call once all jobs with this key that were begun so far are done."""
         self.run(_then(call), key)
 
@@ -249,17 +251,12 @@ class Background:
         line = self._lines[key]
         try:
             next(line[0])
-        except StopIteration:
-            self._done(key)
-        except BaseException:
-            self._done(key)
-            raise
-
-    def _done(self, key: object) -> None:
-        line = self._lines[key]
-        line.popleft()
-        if not line:
-            del self._lines[key]
+        except BaseException as end:
+            line.popleft()
+            if not line:
+                del self._lines[key]
+            if not isinstance(end, StopIteration):
+                raise
 
     def _run(self) -> None:
         self._called = False
@@ -285,7 +282,7 @@ class Background:
             log.exception("background job failed")
 
 
-def _then(call: Callable[[], object]) -> Job:
+def _then(call: Call) -> Job:
     call()
     yield None
 
@@ -317,10 +314,7 @@ class Effort:
     """Counts the steps of work that may make one frame take long: words of wildcard addresses, selectors evaluated,
     consumers passed over, queues created. A step takes less than a microsecond."""
 
-    __slots__ = ("steps",)
-
-    def __init__(self) -> None:
-        self.steps = 0
+    steps = 0
 
 
 class Slices:
@@ -331,14 +325,12 @@ class Slices:
     that only goes forward, in seconds; ``least`` are the seconds of a slice.
     """
 
-    __slots__ = ("_clock", "_end", "_least", "_line", "_open", "exhausted", "now")
-
-    def __init__(self, clock: Clock, now: Callable[[], float], least: float) -> None:
+    def __init__(self, clock: Clock, now: Seconds, least: float) -> None:
         self.now = now
         self.exhausted = False  # the slice of this turn is used up: what is not short waits for the next one
         self._clock = clock
         self._least = least
-        self._line: deque[Callable[[], object]] = deque()
+        self._line: deque[Call] = deque()
         self._open = False  # a slice has begun in this turn
         self._end = 0.0
 
@@ -354,7 +346,7 @@ class Slices:
             self.exhausted = True
         return self.exhausted
 
-    def defer(self, go_on: Callable[[], object]) -> None:
+    def defer(self, go_on: Call) -> None:
         """Call ``go_on`` in a later turn, in which it looks at the time again."""
         self._line.append(go_on)
         if not self._open:
@@ -382,7 +374,7 @@ class Slices:
 class Work:
     """The clocks of one broker, and its work in slices."""
 
-    def __init__(self, reactor: Reactor, now: Callable[[], float] | None) -> None:
+    def __init__(self, reactor: Reactor, now: Seconds | None) -> None:
         """``now`` measures slices of work, in seconds: a clock that never jumps, where the reactor's may."""
         now = now or reactor.seconds
         self.clock = clock = Clock(reactor)
@@ -435,8 +427,8 @@ class Recurrence:
         assert self.cron is not None
         try:
             # with a zone that knows its changes to and from summer time, a run is neither skipped nor doubled
-            start = datetime.fromtimestamp(now / 1000, LOCAL)
-            return int(next(CronSim(self.cron, start)).timestamp() * 1000)
+            following = next(CronSim(self.cron, datetime.fromtimestamp(now / 1000, LOCAL)))
+            return int(following.timestamp() * 1000)
         except (StopIteration, OverflowError):  # the latter: nothing more before the year 10000
             return None
 
@@ -467,8 +459,6 @@ class Recurrence:
 class Schedule:
     """When messages with the same headers are delivered. A delay or time of 0 or below means "now", as in Artemis."""
 
-    __slots__ = ("delay", "due", "recurrence")
-
     def __init__(self, due: int, delay: int, recurrence: Recurrence | None) -> None:
         self.due = max(0, due)  # epoch ms (AMQ_SCHEDULED_TIME)
         self.delay = max(0, delay)  # ms (AMQ_SCHEDULED_DELAY)
@@ -476,20 +466,14 @@ class Schedule:
 
     def due_at(self, now: int) -> int:
         """When a message sent ``now`` is delivered (epoch ms), 0 for at once. A time wins over a delay."""
+        recurrence = self.recurrence
         if self.due:
             return self.due
-        if self.recurrence is not None and self.recurrence.cron is not None:
-            return self.recurrence.next_cron(now) or 0
-        if self.recurrence is not None:
-            return now + self.delay
-        return now + self.delay if self.delay else 0
+        if recurrence is None:
+            return now + self.delay if self.delay else 0
+        return now + self.delay if recurrence.cron is None else recurrence.next_cron(now) or 0
 
     @property
     def is_delay(self) -> bool:
         """Whether `due_at` gives a delay from now, and no time of the wall clock."""
         return not self.due and (self.recurrence is None or self.recurrence.cron is None)
-
-    def new_recurrence(self) -> Recurrence | None:
-        """Each message counts its own repeats."""
-        r = self.recurrence
-        return None if r is None else Recurrence(r.period, r.repeat, r.cron, r.delay)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from stompring.settings.model import (
 )
 
 from .address import Address, AddressServices, Policies, Store
-from .clock import Reactor, Timer, cancel
+from .clock import Reactor, Seconds, Timer, cancel
 from .last_value import LastValueQueue
 from .lifetime import expiry_time
 from .limits import ByteQuota
@@ -69,14 +69,12 @@ def subscription_size(selector: str | None) -> int:
     return SUBSCRIPTION_SIZE + (0 if selector is None else SELECTOR_SIZE + SELECTOR_FACTOR * len(selector))
 
 
+@dataclass
 class SubscriptionMemory:
     """``global-max-subscription-size``: the memory of all subscriptions, -1 for no limit."""
 
-    __slots__ = ("bytes", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.bytes = 0
+    limit: int
+    bytes: int = 0
 
     def check(self, size: int) -> None:
         """Check that one of ``size`` bytes may begin. Raises `LimitReached`."""
@@ -202,9 +200,9 @@ class AutoCreate:
     Each method calls its permission check for everything that it would create before it creates anything.
     """
 
-    def __init__(self, broker: Services, directory: Directory) -> None:
+    def __init__(self, broker: Services) -> None:
         self._broker = broker
-        self._directory = directory
+        self._directory = broker.directory
 
     def type_for(self, name: str, requested: RoutingType | None) -> RoutingType:
         """The routing type of a SEND or SUBSCRIBE. Without one, on an address with both types, it is ANYCAST."""
@@ -383,26 +381,25 @@ CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
 class AutoDelete:
     """Deletes auto-created queues and addresses once they are unused, after their delays."""
 
-    def __init__(self, broker: Services, directory: Directory) -> None:
+    def __init__(self, broker: Services) -> None:
+        self._check_timer: Timer | None = None
+        self._check_due = 0  # of the timer
         self._broker = broker
-        self._directory = directory
+        self._directory = broker.directory
         self._timers: dict[Queue | Address, Timer] = {}
         self._unread: dict[str, int] = {}  # addresses that never had a queue, with how much was sent there
         self._checks: list[tuple[int, str]] = []  # a heap: when each of them is checked (epoch ms)
-        self._check_timer: Timer | None = None
-        self._check_due = 0  # of the timer
 
     def consider(self, queue: Queue) -> None:
         """A queue lost its last consumer or message: delete it if it is unused, at once or after its delay."""
         if self._is_unused(queue):
             delay = 0 if queue.attributes.temporary else queue.address.settings.auto_delete_queues_delay
-            self._after(delay, queue, lambda: self._delete(queue))
+            self._delete_after(delay, queue)
 
     def consider_address(self, address: Address) -> None:
         """An address lost its last queue."""
         if self._is_unused_address(address):
-            delay = address.settings.auto_delete_addresses_delay
-            self._after(delay, address, lambda: self._delete_address(address))
+            self._delete_after(address.settings.auto_delete_addresses_delay, address)
 
     def watch_unread(self, address: Address, coming: int = 0) -> None:
         """An address was created without a queue: check at intervals whether messages are sent to it.
@@ -415,23 +412,21 @@ class AutoDelete:
 
     def stop(self) -> None:
         """Cancel all timers."""
-        self._cancel_check()
+        cancel(self._check_timer)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    def _after(self, delay: int, thing: Queue | Address, delete: Callable[[], None]) -> None:
+    def _delete_after(self, delay: int, thing: Queue | Address) -> None:
         """The delay starts again each time that ``thing`` becomes unused."""
-        earlier = self._timers.pop(thing, None)
-        if earlier is not None:
-            earlier.cancel()
+        cancel(self._timers.pop(thing, None))
         if delay <= 0:
-            delete()
+            self._delete(thing)
             return
 
         def over() -> None:
             del self._timers[thing]
-            delete()
+            self._delete(thing)
 
         clock = self._broker.clock.steady
         self._timers[thing] = clock.call_at(clock.now + delay, over)
@@ -447,16 +442,20 @@ class AutoDelete:
         allowed = settings.auto_delete_queues_message_count
         return allowed < 0 or queue.message_count <= allowed
 
-    def _delete(self, queue: Queue) -> None:
-        if self._is_unused(queue):
-            self._directory.delete_queue(queue.name)
+    def _delete(self, thing: Queue | Address) -> None:
+        if isinstance(thing, Queue):
+            if self._is_unused(thing):
+                self._directory.delete_queue(thing.name)
+        elif self._is_unused_address(thing):
+            self._directory.delete_address(thing.name)
+
+    @staticmethod
+    def _deletes_itself(address: Address) -> bool:
+        return address.auto_created and address.settings.auto_delete_addresses and not address.temporary
 
     def _is_unused_address(self, address: Address) -> bool:
-        settings = address.settings
         return bool(
-            address.auto_created
-            and settings.auto_delete_addresses
-            and not address.temporary
+            self._deletes_itself(address)
             and address.used
             and not address.queues
             and not address.deleted
@@ -466,10 +465,8 @@ class AutoDelete:
 
     # ---- addresses that never had a queue
 
-    @staticmethod
-    def _never_read(address: Address) -> bool:
-        deletes = address.auto_created and address.settings.auto_delete_addresses
-        return deletes and not (address.used or address.temporary)
+    def _never_read(self, address: Address) -> bool:
+        return self._deletes_itself(address) and not address.used
 
     def _check_later(self, address: Address, coming: int = 0) -> None:
         self._unread[address.name] = address.sent_messages + coming
@@ -480,13 +477,9 @@ class AutoDelete:
     def _set_timer(self) -> None:
         due = self._checks[0][0]
         if self._check_timer is None or due < self._check_due:
-            self._cancel_check()
+            cancel(self._check_timer)
             self._check_due = due
             self._check_timer = self._broker.clock.steady.call_at(due, self._check)
-
-    def _cancel_check(self) -> None:
-        cancel(self._check_timer)
-        self._check_timer = None
 
     def _check(self) -> None:
         self._check_timer = None
@@ -513,19 +506,13 @@ class AutoDelete:
             else:
                 self._directory.delete_address(name)
 
-    def _delete_address(self, address: Address) -> None:
-        if self._is_unused_address(address):
-            self._directory.delete_address(address.name)
-
 
 class _Node:
     """One word of wildcard addresses, and the address that ends with it, if one does."""
 
-    __slots__ = ("children", "name")
-
     def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
         self.name: str | None = None
+        self.children: dict[str, _Node] = {}
 
 
 class WildcardAddresses:
@@ -541,11 +528,11 @@ class WildcardAddresses:
     """
 
     def __init__(self, syntax: WildcardSyntax) -> None:
-        self.syntax = syntax
         self.visited = 0
         self.words_after = 0
-        self._root = _Node()
         self._size = 0
+        self.syntax = syntax
+        self._root = _Node()
 
     def __len__(self) -> int:
         return self._size
@@ -553,10 +540,7 @@ class WildcardAddresses:
     def is_wildcard(self, name: str) -> bool:
         """Whether a name is a pattern."""
         syntax = self.syntax
-        if not syntax.routing_enabled:
-            return False
-        words = name.split(syntax.delimiter)
-        return syntax.any_words in words or syntax.single_word in words
+        return syntax.routing_enabled and any(map(self._is_wildcard_word, name.split(syntax.delimiter)))
 
     def growth(self, name: str) -> int:
         """By how much `add` would raise ``words_after``."""
@@ -714,12 +698,6 @@ class Directory:
         self.broker.store.bind_address(address)
         return address
 
-    def create_internal_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
-        """Make a queue for the broker's own use."""
-        queue = self._make_queue(name, address, attributes)
-        self.broker.store.bind(queue)
-        return queue
-
     def restore_address(self, address: Address) -> None:
         """List an address that a store has made for messages it has kept."""
         self.addresses[address.name] = address
@@ -851,7 +829,7 @@ class Directory:
             )
         elif routing_type not in address.routing_types:
             self.update_address(address, address.routing_types | {routing_type})
-        queue = self._make_queue(name, address, attributes)
+        queue = self.make_queue(name, address, attributes)
         self.broker.effort.steps += CREATION
         if no_local is not None:
             queue.no_local = no_local
@@ -873,7 +851,8 @@ class Directory:
         self.broker.retroactive.replay(queue)
         return queue
 
-    def _make_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
+    def make_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
+        """Make and list a queue. The caller stores it."""
         kind: type[Queue]
         if is_internal(address.name):
             kind = RetroactiveQueue
@@ -892,7 +871,7 @@ class Directory:
         """Make a queue as a store has kept it, with the number it had. Raises `Refused`, `NotFound`."""
         if name in self.queues:
             raise Refused(f"Queue {name} exists already on address {self.queues[name].address.name}")
-        queue = self._make_queue(name, self.address(address), attributes)
+        queue = self.make_queue(name, self.address(address), attributes)
         queue.set_number(number)
         return queue
 
@@ -950,8 +929,7 @@ class Directory:
 
 def _shown_type(routing_types: frozenset[RoutingType]) -> RoutingType:
     """The one routing type that a notification names, as Artemis: multicast, unless the address has anycast only."""
-    anycast_only = RoutingType.MULTICAST not in routing_types
-    return RoutingType.ANYCAST if anycast_only else RoutingType.MULTICAST
+    return MULTICAST if MULTICAST in routing_types else ANYCAST
 
 
 def check_name(kind: str, name: str) -> None:
@@ -988,6 +966,7 @@ class RetroactiveAddresses:
 
     def __init__(self, broker: Services) -> None:
         self._broker = broker
+        self._directory = broker.directory
         #: False until a store has restored what it has, and broker.xml is applied
         self._started = isinstance(broker.storage, NoStorage)
         self._by_name: dict[str, RetroactiveMessages] = {}
@@ -998,7 +977,7 @@ class RetroactiveAddresses:
     def apply(self) -> None:
         """Settings are in force, at the start or by a reload: begin, resize or end keeping messages."""
         self._started = True
-        directory = self._broker.directory
+        directory = self._directory
         for address in list(directory.addresses.values()):
             if is_internal(address.name):
                 if address_behind(address.name) not in directory.addresses:
@@ -1011,7 +990,7 @@ class RetroactiveAddresses:
         if not self._started or is_internal(address.name):
             return
         count = address.settings.retroactive_message_count
-        if self._broker.directory.wildcards.is_wildcard(address.name):
+        if self._directory.wildcards.is_wildcard(address.name):
             count = 0  # nothing is sent there
         messages = address.retroactive
         if count <= 0:
@@ -1024,16 +1003,16 @@ class RetroactiveAddresses:
 
     def _begin(self, address: Address, count: int) -> RetroactiveMessages:
         """With the rings that a store has restored, else with new ones."""
-        directory = self._broker.directory
+        directory = self._directory
         name = internal_address(address.name)
         internal = directory.addresses.get(name) or directory.create_internal_address(name)
         rings: dict[RoutingType, RetroactiveQueue] = {}
         for kind in RoutingType:
-            queue = directory.queues.get(internal_queue(address.name, kind))
+            name = internal_queue(address.name, kind)
+            queue = directory.queues.get(name)
             if queue is None:
-                queue = directory.create_internal_queue(
-                    internal_queue(address.name, kind), internal, QueueAttributes(kind, ring_size=count)
-                )
+                queue = directory.make_queue(name, internal, QueueAttributes(kind, ring_size=count))
+                self._broker.bind(queue)
             assert isinstance(queue, RetroactiveQueue)
             rings[kind] = queue
         messages = RetroactiveMessages(self._broker, address, internal, rings)
@@ -1045,16 +1024,16 @@ class RetroactiveAddresses:
         address.set_retroactive(None)
         self._by_name.pop(address.name, None)
         internal = internal_address(address.name)
-        if internal in self._broker.directory.addresses:
-            self._broker.directory.delete_address(internal, force=True)
-            if address.name in self._broker.directory.addresses:
+        if internal in self._directory.addresses:
+            self._directory.delete_address(internal, force=True)
+            if address.name in self._directory.addresses:
                 self._broker.consider_deleting_address(address)
 
     def keeps(self, address: Address) -> bool:
         """Whether messages of an address are kept, also those that a store has restored before `apply`."""
         if not address.settings.retroactive_message_count:
             return False
-        internal = self._broker.directory.addresses.get(internal_address(address.name))
+        internal = self._directory.addresses.get(internal_address(address.name))
         return internal is not None and internal.memory_limit.messages > 0
 
     def replay(self, queue: Queue) -> None:
@@ -1072,8 +1051,8 @@ class RetroactiveAddresses:
             queue.run_suspended(self._copy(queue, [(address, message) for _, address, message in kept]))
 
     def _sources(self, name: str) -> list[Address]:
-        addresses = self._broker.directory.addresses
-        if not self._broker.directory.wildcards.is_wildcard(name):
+        addresses = self._directory.addresses
+        if not self._directory.wildcards.is_wildcard(name):
             return [addresses[name]]
         pattern = Pattern(name, self._broker.configuration.wildcard)
         return [addresses[each] for each in self._by_name if pattern.matches(each)]
@@ -1084,8 +1063,7 @@ class RetroactiveAddresses:
         numbers = [broker.next_message_number() for _ in kept]
         present = queue.messages_added
         broker.write_gathered()  # no part of what follows as one for the store
-        broker.storage.begin()
-        try:
+        with broker.together():
             for number, (address, message) in zip(numbers, kept, strict=True):
                 if queue.deleted:
                     return
@@ -1100,8 +1078,6 @@ class RetroactiveAddresses:
                         queue.enqueue_earlier(copy)
                     present += 1
                 yield
-        finally:
-            broker.storage.commit()
 
 
 def services_of(owner: Queue | Address) -> Services:
@@ -1122,15 +1098,15 @@ class Services(AddressServices):
         reactor: Reactor,
         policies: Policies,
         store: Store,
-        now: Callable[[], float] | None,
+        now: Seconds | None,
     ) -> None:
         super().__init__(configuration, reactor, now, policies, store, self._pageable_addresses)
         self.transaction_bytes = ByteQuota(configuration.global_max_transaction_size)  # by all open ones
         self.copying_to: list[str] = []  # addresses that a copy is on its way to
         self.directory = Directory(self)
         self.retroactive = RetroactiveAddresses(self)
-        self.auto_create = AutoCreate(self, self.directory)
-        self.auto_delete = AutoDelete(self, self.directory)
+        self.auto_create = AutoCreate(self)
+        self.auto_delete = AutoDelete(self)
         self.bind, self.evicted, self.view_of = store.bind, policies.evicted, policies.view_of
         self.consider_deleting = self.auto_delete.consider
         self.consider_deleting_address = self.auto_delete.consider_address

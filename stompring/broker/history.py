@@ -60,13 +60,11 @@ class HistoryMemory:
     points of each resolution.
     """
 
-    __slots__ = ("limits", "max_bytes", "resolutions", "sampling", "second", "used")
-
     def __init__(self, resolutions: Resolutions = RESOLUTIONS, max_bytes: int = MAX_MEMORY) -> None:
+        self.used = 0  # exact after each `review`, and in between without the growth of series that exist
         self.resolutions = resolutions
         self.second = self.sampling = 0
         self.max_bytes = max_bytes
-        self.used = 0  # exact after each `review`, and in between without the growth of series that exist
         self.limits = [points for _, points in resolutions]
 
     def review(self, used: int) -> None:
@@ -186,8 +184,7 @@ class History:
                 if late > 1:
                     self._spread(series, changes, values[rates:], min(late, MAX_SPREAD))
                 else:
-                    if series.end < point:
-                        series.append_idle(point - series.end, last[rates:], memory.limits[index])
+                    self._append_idle(series, index, point)
                     memory.used += series.append([*changes, *values[rates:]])
             else:
                 if series.end < point:
@@ -211,15 +208,12 @@ class History:
         # what is known of it before: nothing happened
         first = max(-(-self.since // seconds), point - limit)
         series = self.series[index] = Series(min(first, point), array("q", self.last))
-        if first < point:
-            series.append_idle(point - first, self.last[self.rates :], limit)
+        self._append_idle(series, index, point)
         memory.used += series.bytes
         return series
 
     def _spread(self, series: Series, changes: Sequence[int], gauges: Sequence[int], late: int) -> None:
-        first = self.memory.sampling - late
-        if series.end < first:
-            series.append_idle(first - series.end, self.last[self.rates :], self.memory.limits[0])
+        self._append_idle(series, 0, self.memory.sampling - late)
         number = self.memory.sampling - series.end
         for index in range(number):
             shares = [change * (index + 1) // number - change * index // number for change in changes]
@@ -228,9 +222,13 @@ class History:
     def _close(self, series: Series, index: int, point: int) -> None:
         """Complete the points before ``point`` with what was sampled so far."""
         self.memory.used += series.append(self._difference(series, self.last))
+        self._append_idle(series, index, point)
+        series.base = array("q", self.last)
+
+    def _append_idle(self, series: Series, index: int, point: int) -> None:
+        """Add the points before ``point``, in which nothing happened."""
         if series.end < point:
             series.append_idle(point - series.end, self.last[self.rates :], self.memory.limits[index])
-        series.base = array("q", self.last)
 
     def _difference(self, series: Series, values: tuple[int, ...]) -> list[int]:
         rates = self.rates

@@ -34,8 +34,6 @@ class LastValueQueue(Queue):
     Every message passes `add_pending` or a page: `LAST_VALUE` blocks direct delivery.
     """
 
-    __slots__ = ("_header", "_last", "_numbers_of_pages", "_pages", "_property", "_superseded")
-
     def __init__(
         self,
         name: str,
@@ -72,22 +70,19 @@ class LastValueQueue(Queue):
 
     def become_last(self, ref: Reference) -> None:
         """A message enters the queue: it is the newest of its key and replaces the one before."""
-        key = self.key_of(ref.message)
-        if key is None:
-            return
-        before = self._last.get(key)
-        self._last[key] = ref
-        if before is not None and before is not ref:
-            self._supersede(before)
+        self._become_last(ref.message, ref)
 
     def become_last_on_disk(self, pages: Pages, message: Message, position: Position) -> None:
         """The same of a message that enters by way of a page."""
+        self._become_last(message, self.encode(pages, position))
+
+    def _become_last(self, message: Message, last: Reference | int) -> None:
         key = self.key_of(message)
         if key is None:
             return
         before = self._last.get(key)
-        self._last[key] = self.encode(pages, position)
-        if before is not None:
+        self._last[key] = last
+        if before is not None and before is not last:
             self._supersede(before)
 
     def is_last(self, ref: Reference) -> bool:

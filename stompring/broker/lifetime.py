@@ -32,17 +32,17 @@ class TimerQueue:
         wanted: Callable[[Reference, int], bool],
         fall_due: Callable[[], Callable[[Reference], None]],
     ) -> None:
+        self._busy = False  # with what is due
+        self._unwanted = 0
+        self._timer: Timer | None = None
+        self._timer_due = 0
         self._clock = clock
         self._background = background
         self._wanted = wanted
         self._fall_due = fall_due
         self._heap: list[Entry] = []
         self._former: list[Entry] = []  # while the heap is rebuilt: what was not looked at, a heap as well
-        self._busy = False  # with what is due
         self._order = count()
-        self._unwanted = 0
-        self._timer: Timer | None = None
-        self._timer_due = 0
 
     def __len__(self) -> int:
         return len(self._heap) + len(self._former)
@@ -133,8 +133,8 @@ def expiry_time(settings: AddressSettings, now: int, requested: int) -> int:
 
 def changes_expiry(settings: AddressSettings) -> bool:
     """Whether `expiry_time` can differ from what the sender requested."""
-    delays = (settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay)
-    return settings.no_expiry or max(delays) >= 0
+    longest = max(settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay)
+    return settings.no_expiry or longest >= 0
 
 
 def is_expired(message: Message, now: int) -> bool:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from stompring.errors import LimitReached
 
-from .clock import Clock, Timer, cancel
+from .clock import Call, Clock, Timer, cancel
 
 #: The part of a global limit by which small addresses may exceed it before they page: 1/8.
 OVERDRAFT = 8
@@ -69,7 +70,7 @@ class MemoryLimit:
         self.fault: str | None = None  # why nothing is admitted, whatever the counts say
         self.paging = False
         self.copied = False  # diverts, or a ring for later queues, get copies of the messages of its address
-        self.waiting: list[Callable[[], None]] = []  # a deque has 600 bytes, for each address
+        self.waiting: list[Call] = []  # a deque has 600 bytes, for each address
         self._resuming = False
         self.set_limits(max_bytes, max_messages)
 
@@ -89,11 +90,6 @@ class MemoryLimit:
         """The address of this limit pages from now on, or no longer."""
         self.paging = paging
         self.slow_path = self.full or paging or self.copied
-
-    def set_copied(self, copied: bool) -> None:
-        """The messages of the address of this limit are copied from now on, or no longer."""
-        self.copied = copied
-        self.slow_path = self.full or self.paging or copied
 
     def review(self) -> None:
         """Compute ``full`` anew. A limit is reached, not exceeded: the message that reaches it is the last one."""
@@ -122,12 +118,16 @@ class MemoryLimit:
     @property
     def percent(self) -> int:
         """How far the nearer limit is used, 0 when there is none (``limitPercent``)."""
-        shares = [0.0]
+        return int(self.share(self) * 100)
+
+    def share(self, limit: MemoryLimit) -> float:
+        """The part of the nearer of these limits that is counted in ``limit``."""
+        share = 0.0
         if self.max_bytes > 0:
-            shares.append(self.bytes / self.max_bytes)
+            share = limit.bytes / self.max_bytes
         if self.max_messages > 0:
-            shares.append(self.messages / self.max_messages)
-        return int(max(shares) * 100)
+            share = max(share, limit.messages / self.max_messages)
+        return share
 
 
 class MemoryLimits:
@@ -147,18 +147,16 @@ class MemoryLimits:
         return False
 
 
+@dataclass(eq=False)
 class ByteQuota:
     """Bytes held, with a limit. A limit is reached, not passed: the message that reaches it was the last one.
 
     One for the broker (``whole`` None), and one for each connection, which counts there as well.
     """
 
-    __slots__ = ("bytes", "limit", "whole")
-
-    def __init__(self, limit: int, whole: ByteQuota | None = None) -> None:
-        self.bytes = 0
-        self.limit = limit
-        self.whole = whole
+    limit: int
+    whole: ByteQuota | None = None
+    bytes: int = 0
 
     @property
     def full(self) -> bool:
@@ -205,14 +203,12 @@ class GlobalMemoryLimit(MemoryLimit):
     large backlog does not send the traffic of all others to disk, and memory stays bounded.
     """
 
-    __slots__ = ("_addresses", "_calls", "_largest", "_largest_scanned")
-
     def __init__(
         self, max_bytes: int, max_messages: int, addresses: Callable[[], Collection[LimitedAddress]] = tuple
     ) -> None:
-        self._addresses = addresses
         self._largest: MemoryLimit | None = None
         self._largest_scanned = 0.0  # the largest share at the last scan of all addresses
+        self._addresses = addresses
         self._calls = CHECKS_BETWEEN_SCANS  # of `should_page` since then
         super().__init__(max_bytes, max_messages)
 
@@ -224,15 +220,6 @@ class GlobalMemoryLimit(MemoryLimit):
             return False
         excess = (self.share(self) - 1) * OVERDRAFT
         return excess >= 1 or self.share(limit) >= self._largest_share(limit) * (1 - excess)
-
-    def share(self, limit: MemoryLimit) -> float:
-        """The part of the nearer global limit that an address uses."""
-        share = 0.0
-        if self.max_bytes > 0:
-            share = limit.bytes / self.max_bytes
-        if self.max_messages > 0:
-            share = max(share, limit.messages / self.max_messages)
-        return share
 
     def _largest_share(self, growing: MemoryLimit) -> float:
         """The largest share of an address. Those that grow call this, so that only those that shrink are searched for.
@@ -246,8 +233,7 @@ class GlobalMemoryLimit(MemoryLimit):
         if share < self._largest_scanned / 2 or self._calls > CHECKS_BETWEEN_SCANS or self._largest is None:
             addresses = self._addresses()
             if self._largest is None or self._calls > len(addresses) // ADDRESSES_PER_CHECK:
-                limits = [address.memory_limit for address in addresses]
-                largest = max(limits, key=self.share, default=growing)
+                largest = max((one.memory_limit for one in addresses), key=self.share, default=growing)
                 share = self._largest_scanned = self.share(largest)
                 self._calls = 0
         if (own := self.share(growing)) > share:
@@ -270,8 +256,6 @@ class LogLimit:
     An interval begins with a line. Those beyond the limit are counted, and one line says how many they were when the
     interval is over. A timer runs only while lines are suppressed.
     """
-
-    __slots__ = ("_clock", "_intervals")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -311,17 +295,15 @@ class LogLimit:
         self._intervals.clear()
 
 
+@dataclass
 class _Interval:
     """Of one kind of line."""
 
-    __slots__ = ("begun", "lines", "log", "suppressed", "timer")
-
-    def __init__(self, log: logging.Logger, begun: int) -> None:
-        self.log = log
-        self.begun = begun
-        self.lines = 0
-        self.suppressed = 0
-        self.timer: Timer | None = None
+    log: logging.Logger
+    begun: int
+    lines: int = 0
+    suppressed: int = 0
+    timer: Timer | None = None
 
 
 def _report(kind: str, interval: _Interval) -> None:
@@ -381,8 +363,6 @@ class RejectionLog:
     The first refusal by a limit is logged as it is. Those of the next ten seconds are added up and told when these
     are over, so that the log grows by two lines in ten seconds for each limit, however many try.
     """
-
-    __slots__ = ("_clock", "_more", "_timers", "counts")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -449,11 +429,9 @@ class Holder(Protocol):
 class UnfinishedFrames:
     """Who holds how much. ``limit`` is bytes of all together, -1 for none."""
 
-    __slots__ = ("_clock", "_held", "bytes", "limit")
-
     def __init__(self, limit: int, clock: Clock) -> None:
-        self.limit = limit
         self.bytes = 0
+        self.limit = limit
         self._clock = clock
         self._held: dict[Holder, int] = {}
 
@@ -466,8 +444,7 @@ class UnfinishedFrames:
         self._held[holder] = size
         self.bytes += size - before
         while 0 <= self.limit < self.bytes and len(self._held) > 1:
-            most = max(self._held, key=self._held.__getitem__)
-            self._refuse(most)
+            self._refuse(max(self._held, key=self._held.__getitem__))
         return holder in self._held
 
     def _refuse(self, holder: Holder) -> None:

@@ -17,7 +17,7 @@ Copies of messages on other addresses: dead letters, expired messages, moves by 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -26,7 +26,7 @@ from mypy_extensions import mypyc_attr
 from stompring.settings.model import AddressSettings, RoutingType, TransformerConfiguration
 from stompring.stomp.frames import escape, header_line, recode, unescape
 
-from .limits import MemoryLimit
+from .limits import UNLIMITED, MemoryLimit
 
 #: What a message costs beyond its frame: the Python objects that hold it in one queue. Measured with 128-byte
 #: bodies (see docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` speak of real memory.
@@ -70,6 +70,7 @@ class Traits:
         "record",
         "retained",
         "routing_type",
+        "transfer",
         "user",
     )
 
@@ -101,24 +102,36 @@ class Traits:
         self.escaped = BACKSLASH in block
         self.record: bytes | None = None  # its part of a message record, once a store has encoded it
         self.like: Traits | None = None  # others that differ in nothing but the block
+        self.transfer = 0  # of a copy that the broker has made: a `Transfer`
 
     def with_block(self, block: bytes) -> Traits:
         """The same with other header lines."""
-        traits = Traits(
-            block,
-            self.destination,
-            self.routing_type,
-            self.priority,
-            self.durable,
-            self.requested_expiry,
-            self.group,
-            self.group_sequence,
-            self.origin,
-            self.user,
-        )
+        traits = self.sent_to(block, self.destination, self.routing_type, self.requested_expiry, self.origin)
         traits.retained = self.retained
         traits.like = self
         return traits
+
+    def sent_to(
+        self,
+        block: bytes,
+        destination: bytes,
+        routing_type: RoutingType | None = None,
+        expires: int = 0,
+        origin: object = None,
+    ) -> Traits:
+        """Traits of a copy with these header lines: of the same priority, durability, group and user."""
+        return Traits(
+            block,
+            destination,
+            routing_type,
+            self.priority,
+            self.durable,
+            expires,
+            self.group,
+            self.group_sequence,
+            origin,
+            self.user,
+        )
 
 
 #: Bytes of a tail after its body: NUL and a line feed.
@@ -133,8 +146,6 @@ class _TailCache:
 
     ``lines`` are of the last content-length, timestamp and expiry: they change with each read of a socket, at most.
     """
-
-    __slots__ = ("digits", "expires", "length", "lines", "thousands", "timestamp")
 
     def __init__(self) -> None:
         self.thousands = 0
@@ -188,21 +199,16 @@ class Account:
 
     __slots__ = ()
 
-    def occupy(self, size: int) -> None:
-        """A message of ``size`` bytes is held by a first queue."""
-        raise AssertionError("an address or a budget extends this class")
+    def occupy(self, size: int, messages: int = 1) -> None:
+        """A message of ``size`` bytes is held by a first queue.
 
-    def release(self, size: int) -> None:
-        """The last queue has let go of it."""
-        raise AssertionError("an address or a budget extends this class")
+        With 0 ``messages``: by a further queue, or by a further reader of a non-destructive one (`REFERENCE_OVERHEAD`).
+        """
+        raise AssertionError("a derived class has it")
 
-    def occupy_reference(self) -> None:
-        """A further queue, or a further reader of a non-destructive one, holds a message: `REFERENCE_OVERHEAD`."""
-        raise AssertionError("an address or a budget extends this class")
-
-    def release_reference(self) -> None:
-        """A queue or a reader has released the message, and others still hold it."""
-        raise AssertionError("an address or a budget extends this class")
+    def release(self, size: int, messages: int = 1) -> None:
+        """The last queue has released a message of ``size`` bytes; with 0 ``messages``: another queue or reader has."""
+        raise AssertionError("a derived class has it")
 
 
 class AddressBase(Account):  # only tests have weak references: # compiled: same
@@ -226,7 +232,7 @@ class AddressBase(Account):  # only tests have weak references: # compiled: same
 
     def changed(self) -> None:
         """Its queues, or what they accept, are no longer what the bindings were made from."""
-        raise AssertionError("an address extends this class")
+        raise AssertionError("a derived class has it")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # of paging, where only the headers are known
@@ -298,8 +304,7 @@ class Message:  # only tests have weak references: # compiled: same
 
     def headers(self) -> dict[str, str]:
         """All headers of the tail, decoded, for management."""
-        lines = self.tail[: self.body_at - 1].split(b"\n")[1:-1]
-        pairs = [line.partition(b":") for line in lines]
+        pairs = [line.partition(b":") for line in self.tail[: self.body_at - 1].split(b"\n")[1:-1]]
         return {_text(unescape(name, b"1.2")): _text(unescape(value, b"1.2")) for name, _, value in pairs}
 
     # What selectors see (selector.Properties).
@@ -343,16 +348,9 @@ class RecoveredMessage(Message):
         expires: int,
         account: Account,
     ) -> None:
-        self.number = number
-        self.address = address
-        self.traits = traits
-        self.timestamp = timestamp
-        self.expires = expires
-        self.holders = 0
+        super().__init__(number, address, traits, b"", timestamp, expires, tail)
         self.account = account
-        self.segment = None
         self.body_at = body_at
-        self.tail = tail
 
 
 #: Decides whether a message may go to a consumer or into a queue.
@@ -409,9 +407,6 @@ STEP = 10_000
 #: The same while there is none.
 LATE_STEP = 1000
 
-#: No number reaches it: nothing is to be reserved. (Of integers below 2**62 compiled code makes no objects.)
-UNLIMITED = 1 << 61
-
 #: No lease comes near it before the clock was used once.
 FIRST_OF_CLOCK = 1_000_000_000_000_000
 
@@ -424,11 +419,9 @@ def clock_number(now: int) -> int:
 class Numbers:
     """Gives numbers that ascend."""
 
-    __slots__ = ("_end", "_next")
-
     def __init__(self, first: int) -> None:
         self._next = first
-        self._end = UNLIMITED  # `_extend` is called before it is given
+        self._end = UNLIMITED  # `_extend` is called before it is given; no number reaches it
 
     def next(self) -> int:
         """The next number."""
@@ -448,8 +441,6 @@ class MessageNumbers(Numbers):
 
     ``request`` is called with the end of the lease that is wanted, and `granted` once it is on disk.
     """
-
-    __slots__ = ("_granted", "_late", "_lease", "_now", "_request", "_requested")
 
     def __init__(
         self, first: int, lease: int, now: Callable[[], int], request: Callable[[int], None]
@@ -477,7 +468,10 @@ class MessageNumbers(Numbers):
     def _extend(self, number: int) -> int:
         """See `Numbers`."""
         if number >= self._granted:
-            number = self._go_by_clock(number)
+            if not self._late:
+                self._late = True
+                log.warning("message numbers: lease not written in time; numbers continue from the clock")
+            number = max(number, clock_number(self._now()))
             end = number + LATE_STEP
         else:
             if self._late:
@@ -489,12 +483,6 @@ class MessageNumbers(Numbers):
             self._requested = end + self._lease
             self._request(self._requested)
         return number
-
-    def _go_by_clock(self, at: int) -> int:
-        if not self._late:
-            self._late = True
-            log.warning("message numbers: lease not written in time; numbers continue from the clock")
-        return max(at, clock_number(self._now()))
 
 
 #: Changed headers: a value to set, or None for a header that is removed.
@@ -515,8 +503,6 @@ class Transformer(Protocol):
 
 class HeaderTransformer:
     """Sets and removes the same headers on every message."""
-
-    __slots__ = ("_changes",)
 
     def __init__(self, configuration: TransformerConfiguration) -> None:
         changes: dict[bytes, bytes | None] = {name.encode(): None for name in configuration.remove_headers}
@@ -549,20 +535,6 @@ def changed_headers(headers: Mapping[bytes, bytes], changes: HeaderChanges) -> d
     return {name: value for name, value in merged.items() if value is not None}
 
 
-#: Headers of a copy that have a meaning, and so are more than lines of its block.
-MEANINGFUL = frozenset(
-    {
-        b"priority",
-        b"persistent",
-        b"expires",
-        b"JMSXGroupID",
-        b"_AMQ_GROUP_ID",
-        b"JMSXGroupSeq",
-        b"_AMQ_GROUP_SEQUENCE",
-    }
-)
-
-
 def copied_traits(
     traits: Traits, destination: bytes, routing_type: RoutingType | None, changes: HeaderChanges
 ) -> Traits:
@@ -571,19 +543,17 @@ def copied_traits(
     A changed header keeps its meaning: ``priority`` 0 to 9, ``persistent``, ``expires``, and the group. A value that
     is none is ignored.
     """
-    priority, durable, expires = traits.priority, traits.durable, traits.requested_expiry
-    group, sequence = traits.group, traits.group_sequence
-    if not MEANINGFUL.isdisjoint(changes):
-        priority = _number(changes, b"priority", priority, 4, 9)
-        expires = _number(changes, b"expires", expires, 0)
-        if b"persistent" in changes:
-            durable = (changes[b"persistent"] or b"").lower() == b"true"
-        for name in (b"JMSXGroupID", b"_AMQ_GROUP_ID"):
-            if name in changes:
-                group = changes[name] or None
-        for name in (b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE"):
-            if name in changes:
-                sequence = -1 if (changes[name] or b"").strip() == b"-1" else 0
+    durable, group, sequence = traits.durable, traits.group, traits.group_sequence
+    priority = _number(changes, b"priority", traits.priority, 4, 9)
+    expires = _number(changes, b"expires", traits.requested_expiry, 0)
+    if b"persistent" in changes:
+        durable = (changes[b"persistent"] or b"").lower() == b"true"
+    for name in (b"JMSXGroupID", b"_AMQ_GROUP_ID"):
+        if name in changes:
+            group = changes[name] or None
+    for name in (b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE"):
+        if name in changes:
+            sequence = -1 if (changes[name] or b"").strip() == b"-1" else 0
     return Traits(
         _changed_block(traits.block, priority, durable, changes),
         destination,
@@ -602,7 +572,6 @@ def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderCh
     """A header block that begins with priority and persistent, with other headers."""
     replaced = {escape(name) for name in changes} | {b"priority", b"persistent"}
     kept = [line for line in block.split(b"\n")[:-1] if line.partition(b":")[0] not in replaced]
-    own = {b"priority", b"persistent", b"expires"}
     return b"".join(
         (
             b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false"),
@@ -610,7 +579,7 @@ def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderCh
             *(
                 header_line(name, value)
                 for name, value in changes.items()
-                if value is not None and name not in own
+                if value is not None and name not in (b"priority", b"persistent", b"expires")
             ),
         )
     )
@@ -618,9 +587,7 @@ def _changed_block(block: bytes, priority: int, durable: bool, changes: HeaderCh
 
 def _number(changes: HeaderChanges, name: bytes, present: int, removed: int, most: int = 10**15) -> int:
     """The number in a changed header; ``removed`` where it is removed, ``present`` where it is none."""
-    if name not in changes:
-        return present
-    value = changes[name]
+    value = changes.get(name, b"")
     if value is None:
         return removed
     text = value.strip()
@@ -661,12 +628,8 @@ def notification(
     """The message of one event: its text as body, its properties as headers."""
     assert all(name in NOTIFICATION_PROPERTIES for name in properties)
     headers = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
-    lines = b"".join(header_line(name.encode(), value.encode()) for name, value in headers.items())
-    traits = Traits(
-        b"priority:4\npersistent:false\n" + lines,
-        destination=address.name.encode(),
-        routing_type=RoutingType.MULTICAST,
-    )
+    encoded = {name.encode(): value.encode() for name, value in headers.items()}
+    traits = reply_traits(address.name.encode(), RoutingType.MULTICAST, encoded)
     return Message(number, address, address.mark(traits), text.encode(errors="replace"), now)
 
 
@@ -678,8 +641,9 @@ def reply_traits(
     destination: bytes, routing_type: RoutingType | None, headers: Mapping[bytes, bytes]
 ) -> Traits:
     """What the reply to a management request carries."""
-    lines = b"".join(header_line(name, value) for name, value in headers.items())
-    return Traits(b"priority:4\npersistent:false\n" + lines, destination, routing_type)
+    return Traits(
+        b"priority:4\npersistent:false\n" + header_lines(headers.items()), destination, routing_type
+    )
 
 
 #: Headers that tell where a copy came from (Artemis); an earlier copy's are replaced.
@@ -722,20 +686,17 @@ IMPORTED = b"stompring-imported"
 ANYCAST_ORIGIN, MULTICAST_ORIGIN = b"1", b"0"
 
 
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Headers as lines of a block."""
+    return b"".join(header_line(name, value) for name, value in headers)
+
+
 class Transfer(IntEnum):
     """Why the broker has made a copy of a message."""
 
     DEAD_LETTER = 1
     EXPIRED = 2
     POLICY = 3
-
-
-class CopiedTraits(Traits):
-    """Traits of such a copy."""
-
-    __slots__ = ("transfer",)
-
-    transfer: Transfer
 
 
 def origin_headers(
@@ -748,24 +709,15 @@ def origin_headers(
         (b"_AMQ_ORIG_REASON", reason.encode()),
     ]
     if routing_type is not None:
-        anycast = routing_type is RoutingType.ANYCAST
-        headers.append((b"_AMQ_ORIG_ROUTING_TYPE", ANYCAST_ORIGIN if anycast else MULTICAST_ORIGIN))
+        kind = ANYCAST_ORIGIN if routing_type is RoutingType.ANYCAST else MULTICAST_ORIGIN
+        headers.append((b"_AMQ_ORIG_ROUTING_TYPE", kind))
     return headers
 
 
 def copied(traits: Traits, block: bytes) -> Traits:
     """The same traits for a copy that the broker makes, with another block."""
-    made = CopiedTraits(
-        block,
-        traits.destination,
-        traits.routing_type,
-        traits.priority,
-        traits.durable,
-        traits.requested_expiry,
-        traits.group,
-        traits.group_sequence,
-        traits.origin,
-        traits.user,
+    made = traits.sent_to(
+        block, traits.destination, traits.routing_type, traits.requested_expiry, traits.origin
     )
     made.transfer = Transfer.POLICY
     return made
@@ -797,16 +749,8 @@ def copy_for(
     origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
     if transfer is Transfer.EXPIRED:
         origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))
-    block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))
-    copied = CopiedTraits(
-        block + b"".join(header_line(name, value) for name, value in origin),
-        destination=target.name.encode(),
-        priority=traits.priority,
-        durable=traits.durable,
-        group=traits.group,
-        group_sequence=traits.group_sequence,
-        user=traits.user,
-    )
+    block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type")) + header_lines(origin)
+    copied = traits.sent_to(block, target.name.encode())
     copied.transfer = transfer
     return Message(number, target, target.mark(copied), message.body, now, expires)
 
@@ -841,37 +785,6 @@ def origin_of(message: Message) -> MessageOrigin | None:
 
 
 _ROUTING_TYPES = {ANYCAST_ORIGIN: RoutingType.ANYCAST, MULTICAST_ORIGIN: RoutingType.MULTICAST}
-
-
-def traits_for(traits: Traits, target: AddressBase) -> Traits:
-    """The traits of a message that is moved or copied to another address: the same but for where it was sent."""
-    return _traits_sent_to(traits, target, without_headers(traits.block, (b"destination-type",)), None)
-
-
-def retried_traits(
-    traits: Traits, target: AddressBase, routing_type: RoutingType | None, *, keep_origin: bool = False
-) -> Traits:
-    """The traits of a dead letter that goes back: as it was sent, with the headers of its origin if they are kept."""
-    unwanted = (b"destination-type",) if keep_origin else (*ORIGIN_HEADERS, b"destination-type")
-    block = without_headers(traits.block, unwanted)
-    return _traits_sent_to(traits, target, block, routing_type)
-
-
-def _traits_sent_to(
-    traits: Traits, target: AddressBase, block: bytes, routing_type: RoutingType | None
-) -> Traits:
-    sent = Traits(
-        block,
-        destination=target.name.encode(),
-        routing_type=routing_type,
-        priority=traits.priority,
-        durable=traits.durable,
-        group=traits.group,
-        group_sequence=traits.group_sequence,
-        origin=traits.origin,
-        user=traits.user,
-    )
-    return target.mark(sent)
 
 
 def repeated(message: Message, number: int, now: int) -> Message:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from stompring.settings.model import BrokerConfiguration, RoutingType
@@ -151,11 +152,11 @@ class Notifications:
 
     def __init__(self, configuration: Callable[[], BrokerConfiguration], clock: Clock) -> None:
         """``configuration`` is that of the broker, which a reload replaces."""
+        self._last_dropped = 0  # id of the latest event that is not listed any more
         self._configuration = configuration
         self._clock = clock
         self.address = configuration().management_notification_address
         self._by_type: dict[str, deque[Event]] = {}
-        self._last_dropped = 0  # id of the latest event that is not listed any more
         self.listeners: dict[Callable[[Event], None], None] = {}
         self.last_id = self._begun = clock.now
         self._waiting: deque[Event] = deque()
@@ -206,24 +207,20 @@ class Notifications:
         kinds = self._configuration().notified
         if not kinds or address.name == self.address:
             return hooks
-        delivered = self._notify_delivered if "MESSAGE_DELIVERED" in kinds else None
-        expired = self._notify_expired if "MESSAGE_EXPIRED" in kinds else None
+        delivered, expired = (
+            partial(self._notify_message, kind) if kind in kinds else None
+            for kind in ("MESSAGE_DELIVERED", "MESSAGE_EXPIRED")
+        )
         return hooks_with_notifications(hooks, delivered, expired)
 
-    def _notify_delivered(self, ref: Reference) -> None:
-        self._notify_message("MESSAGE_DELIVERED", "delivered", ref)
-
-    def _notify_expired(self, ref: Reference) -> None:
-        self._notify_message("MESSAGE_EXPIRED", "expired", ref)
-
-    def _notify_message(self, kind: str, verb: str, ref: Reference) -> None:
+    def _notify_message(self, kind: str, ref: Reference) -> None:
         if not self.is_observed():
             return
         queue, number = ref.queue, ref.message.number
         self._enqueue(
             self._event(
                 kind,
-                f"message {number} of queue {queue.name} {verb}",
+                f"message {number} of queue {queue.name} {kind.removeprefix('MESSAGE_').lower()}",
                 {"_AMQ_Message_ID": str(number)},
                 {
                     "queue": queue.name,

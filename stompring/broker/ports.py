@@ -20,14 +20,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
 
+from .clock import Call
 from .limits import MemoryLimit
-from .message import AddressBase, Message, Traits
+from .message import AddressBase, HeaderChanges, Message, Traits, changed_headers
 from .reference import Page, Position, QueueBase, Reference
 
 
@@ -44,6 +46,7 @@ class Reason(IntEnum):
 DELIVERED, RETURNED, POSTPONED = range(len(Reason), len(Reason) + 3)
 
 
+@dataclass(eq=False)
 class Entries:
     """Messages that entered ``queue`` and that no restart has to bring back, until a store writes them.
 
@@ -51,12 +54,9 @@ class Entries:
     of them is told of each.
     """
 
-    __slots__ = ("messages", "queue", "taker")
-
-    def __init__(self, queue: QueueBase, taker: str | None) -> None:
-        self.queue = queue
-        self.taker = taker
-        self.messages: list[Message] = []
+    queue: QueueBase
+    taker: str | None
+    messages: list[Message] = field(default_factory=list)
 
 
 class Storage(Protocol):
@@ -117,56 +117,14 @@ class Storage(Protocol):
 
 
 class NoStorage:
-    """Keeps nothing: everything told is as safe at once as it will ever be."""
+    """Stores nothing: a broker without persistence."""
 
     def __init__(self) -> None:
         self.keeps_all = False
         self.write_limit = MemoryLimit()
-
-    def append(self, ref: object) -> None:
-        """Memory is all there is."""
-
-    def append_scheduled(self, ref: object) -> None:
-        """The same."""
-
-    def settle(self, ref: object, reason: object) -> None:
-        """Nothing was kept."""
-
-    def returned(self, ref: object) -> None:
-        """Counts live in the reference."""
-
-    def postponed(self, ref: object) -> None:
-        """The due time too."""
-
-    def delivered(self, ref: object) -> None:
-        """The same."""
-
-    def log(self, ref: object, event: int) -> None:
-        """Never asked: nothing is retained."""
-
-    def record(self, entries: object) -> None:
-        """Never asked: nothing is retained."""
-
-    def remember(self, address: object, identifier: bytes) -> None:
-        """The address knows it, as long as there is one."""
-
-    def forgot(self, address: object) -> None:
-        """Nothing was kept."""
-
-    def forgot_all(self, address: object) -> None:
-        """Nothing was kept."""
-
-    def bind(self, queue: object) -> None:
-        """Queues live as long as the process."""
-
-    def unbind(self, queue: object) -> None:
-        """Nothing was kept."""
-
-    def bind_address(self, address: object) -> None:
-        """Addresses live as long as the process."""
-
-    def unbind_address(self, address: object) -> None:
-        """Nothing was kept."""
+        self.append = self.append_scheduled = self.settle = self.returned = self.postponed = _ignore
+        self.delivered = self.log = self.record = self.remember = self.forgot = self.forgot_all = _ignore
+        self.bind = self.unbind = self.bind_address = self.unbind_address = _ignore
 
     def begin(self, size: int = 0) -> None:
         """A process that dies takes all of it along, so all is atomic."""
@@ -184,6 +142,10 @@ class NoStorage:
 
     def close(self) -> None:
         """Nothing to sync."""
+
+
+def _ignore(thing: object, detail: object = None) -> None:
+    """Report nothing."""
 
 
 LOADED, TIMED = 11, 12  # in `Cursor.states`
@@ -216,6 +178,10 @@ class Block(Protocol):
 
     def traits(self, index: int) -> Traits:
         """Its traits; mostly the same object for messages that were sent with the same headers."""
+
+
+#: Called with a block that was read, with None if it is unreadable.
+Done = Callable[[Block | None], None]
 
 
 class Cursor(Protocol):
@@ -289,9 +255,7 @@ class Pages(Protocol):
     def address(self) -> AddressBase:
         """The address."""
 
-    @property
-    def bytes(self) -> int:
-        """Of all its page files."""
+    bytes: int  # of all its page files
 
     def in_order(self) -> Sequence[Page]:
         """All pages, ascending."""
@@ -333,11 +297,21 @@ class Pages(Protocol):
     def forget(self, queue: QueueBase) -> None:
         """A queue was deleted: drop its cursor."""
 
-    def fetch(self, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+    def fetch(self, page: Page, index: int, done: Done) -> None:
         """Read the block with a position. ``done`` is called later, never within; with None for what is unreadable.
 
         An unreadable block was logged, and its messages were settled as lost for all queues, before ``done`` is called.
         """
+
+
+def state_at(cursor: Cursor, page: Page, index: int) -> int:
+    """The state of one position: see `Cursor.states`."""
+    return cursor.states(page, index, index + 1)[0]
+
+
+def on_disk(state: int) -> bool:
+    """Whether a position is on disk only: waiting or timed."""
+    return 0 < state <= 10 or state == TIMED
 
 
 def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position | None:
@@ -352,21 +326,18 @@ def waiting_from(cursor: Cursor, level: int, place: Position | None) -> Position
     page, index = place
     if cursor.pages.page(page.number) is not page:
         pages = cursor.pages.in_order()
-        at = bisect_right(pages, page.number, key=_number)
+        at = bisect_right(pages, page.number, key=lambda one: one.number)
         if at >= len(pages):
             return None
         page, index = pages[at], 0
     return cursor.following(level, page, index)
 
 
-def _number(page: Page) -> int:
-    return page.number
-
-
 #: Headers of the SEND frame itself, which are not headers of the message.
 OF_THE_FRAME = frozenset((b"content-length", b"receipt", b"transaction"))
 
 
+@dataclass(slots=True, eq=False)
 class Offer:
     """A message offered to an address.
 
@@ -374,25 +345,14 @@ class Offer:
     not store it, only copies of its values.
     """
 
-    __slots__ = ("_headers", "_text", "address", "body", "client_id", "connection", "peer", "traits")
-
-    def __init__(
-        self,
-        address: str,
-        traits: Traits,
-        headers: Mapping[bytes, bytes],
-        connection: str = "",
-        client_id: str | None = None,
-        peer: str = "",
-    ) -> None:
-        self.address = address  # name of the address
-        self.traits = traits
-        self.body = b""  # the body of the message
-        self.connection = connection  # number of the connection, as in management
-        self.client_id = client_id  # client-id of CONNECT, None without one
-        self.peer = peer  # host and port of the client
-        self._headers = headers
-        self._text: dict[str, str] | None = None
+    address: str  # name of the address
+    traits: Traits
+    _headers: Mapping[bytes, bytes]
+    connection: str = ""  # number of the connection, as in management
+    client_id: str | None = None  # client-id of CONNECT, None without one
+    peer: str = ""  # host and port of the client
+    body: bytes = b""  # the body of the message
+    _text: dict[str, str] | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -405,13 +365,9 @@ class Offer:
             }
         return self._text
 
-    def changed(self, changes: Mapping[bytes, bytes | None]) -> Offer:
+    def changed(self, changes: HeaderChanges) -> Offer:
         """The same offer with other headers, for the next policy."""
-        headers = {**self._headers, **changes}
-        merged = {name: value for name, value in headers.items() if value is not None}
-        offer = Offer(self.address, self.traits, merged, self.connection, self.client_id, self.peer)
-        offer.body = self.body
-        return offer
+        return replace(self, _headers=changed_headers(self._headers, changes), _text=None)
 
     def header(self, name: str) -> str | None:
         """Value of one header, None without such a header."""
@@ -452,7 +408,7 @@ class AdmissionResult(NamedTuple):
     drop: bool = False
     wait: int = 0  # milliseconds until the evaluation continues; the producer is not read meanwhile
     address: str | None = None  # the address to route it to instead
-    headers: Mapping[bytes, bytes | None] | None = None  # headers to set; None removes one
+    headers: HeaderChanges | None = None  # headers to set; None removes one
 
 
 class Admission(Protocol):
@@ -471,11 +427,8 @@ class Admission(Protocol):
         """Notify the policies that accepted the message that it does not enter."""
 
 
-class _NotEvaluated:
-    """The type of `NOT_EVALUATED`: no policy has evaluated the message yet."""
-
-
-NOT_EVALUATED = _NotEvaluated()
+#: No policy has evaluated the message yet.
+NOT_EVALUATED = object()
 
 
 class Subscriber(NamedTuple):
@@ -498,75 +451,50 @@ FullAnswer = FullPolicy | Refused | None
 Listener = Callable[[Reference], None]
 
 
-#: The attributes of `Hooks`.
-HOOK_NAMES = (
-    "admission",
-    "admit",
-    "answer",
-    "dead_lettered",
-    "deleted",
-    "delivered",
-    "enqueued",
-    "evicted",
-    "expired",
-    "full",
-    "killed",
-    "overflow",
-    "reports_entered",
-    "reports_refused",
-    "settled",
-    "slow_admit",
-    "subscribed",
-)
+def _no_admission(answer: object) -> Admission:
+    """The default of ``Hooks.admission``."""
+    raise AssertionError("no policy of this address overrides admit")
 
 
+def _not_slow(seconds: float) -> None:
+    """No effect: several policies are timed one by one."""
+
+
+@dataclass(slots=True, eq=False)
 class Hooks:
     """The composed hooks of one address. ``answer`` is the verdict of a full address where it is always the same."""
 
-    __slots__ = HOOK_NAMES
-
-    def __init__(self, answer: FullPolicy | None, overflow: Callable[[Any, bool], None]) -> None:
-        self.answer = answer
-        self.overflow = overflow  # called with the view of a queue, and whether a message returns to it
-        self.full: Callable[[Offer], FullAnswer] | None = None  # where ``answer`` is None
-        # called directly by SEND; a result other than None, or an exception, is passed to `admission`
-        self.admit: Callable[[Offer], object] | None = None
-        # called with the result of ``admit``, or `NOT_EVALUATED`
-        self.admission: Callable[[object], Admission] = _no_admission
-        self.slow_admit: Callable[[float], None] = _not_slow  # called with the seconds that ``admit`` took
-        self.reports_entered = False  # a policy overrides `AddressPolicy.entered`
-        self.reports_refused = False  # a policy overrides `AddressPolicy.refused`
-        self.subscribed: Callable[[Subscriber], None] | None = None
-        self.enqueued: Listener | None = None
-        self.evicted: Listener | None = None
-        self.expired: Listener | None = None
-        self.killed: Listener | None = None
-        self.dead_lettered: Listener | None = None
-        self.delivered: Listener | None = None
-        self.settled: Listener | None = None
-        self.deleted: Callable[[], None] | None = None
-
-    def copied(self) -> Hooks:
-        """Hooks of their own with the same values."""
-        own = Hooks(self.answer, self.overflow)
-        for name in HOOK_NAMES:
-            setattr(own, name, getattr(self, name))
-        return own
+    answer: FullPolicy | None
+    overflow: Callable[
+        [Any, bool], None
+    ]  # called with the view of a queue, and whether a message returns to it
+    full: Callable[[Offer], FullAnswer] | None = None  # where ``answer`` is None
+    # called directly by SEND; a result other than None, or an exception, is passed to `admission`
+    admit: Callable[[Offer], object] | None = None
+    # called with the result of ``admit``, or `NOT_EVALUATED`
+    admission: Callable[[object], Admission] = _no_admission
+    slow_admit: Callable[[float], None] = _not_slow  # called with the seconds that ``admit`` took
+    reports_entered: bool = False  # a policy overrides `AddressPolicy.entered`
+    reports_refused: bool = False  # a policy overrides `AddressPolicy.refused`
+    subscribed: Callable[[Subscriber], None] | None = None
+    enqueued: Listener | None = None
+    evicted: Listener | None = None
+    expired: Listener | None = None
+    killed: Listener | None = None
+    dead_lettered: Listener | None = None
+    delivered: Listener | None = None
+    settled: Listener | None = None
+    deleted: Call | None = None
 
 
 def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:
     """The same hooks for one queue, which also call ``settled`` after each message that is settled."""
-    own = hooks.copied()
-    own.settled = _both(hooks.settled, settled)
-    return own
+    return replace(hooks, settled=_both(hooks.settled, settled))
 
 
 def hooks_with_notifications(hooks: Hooks, delivered: Listener | None, expired: Listener | None) -> Hooks:
     """The same hooks for one address, which also call these listeners."""
-    own = hooks.copied()
-    own.delivered = _both(hooks.delivered, delivered)
-    own.expired = _both(hooks.expired, expired)
-    return own
+    return replace(hooks, delivered=_both(hooks.delivered, delivered), expired=_both(hooks.expired, expired))
 
 
 def _both(first: Listener | None, second: Listener | None) -> Listener | None:
@@ -578,12 +506,3 @@ def _both(first: Listener | None, second: Listener | None) -> Listener | None:
         second(ref)
 
     return notify
-
-
-def _no_admission(answer: object) -> Admission:
-    """The default of ``Hooks.admission``."""
-    raise AssertionError("no policy of this address overrides admit")
-
-
-def _not_slow(seconds: float) -> None:
-    """No effect: several policies are timed one by one."""

@@ -32,9 +32,9 @@ What a client put between BEGIN and COMMIT, and the quota of bytes for it.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -43,7 +43,6 @@ from stompring.errors import Refused
 from stompring.selector import compile_selector
 from stompring.settings.match import Pattern
 from stompring.settings.model import (
-    AddressSettings,
     ComponentRoutingType,
     DivertConfiguration,
     FullPolicy,
@@ -52,7 +51,6 @@ from stompring.settings.model import (
     QueueConfiguration,
     RoutingType,
 )
-from stompring.stomp.frames import header_line
 
 from .address import (
     Address,
@@ -67,7 +65,7 @@ from .address import (
     pages_for,
     transformer_for,
 )
-from .clock import Due, Recurrence, Schedule
+from .clock import Call, Due, Recurrence, Schedule
 from .directory import PermissionCheck, Services, allow_all, check_not_internal, services_of
 from .lifetime import expiry_time
 from .limits import ByteQuota, MemoryLimit, MemoryLimits
@@ -98,20 +96,19 @@ from .message import (
     copied,
     copied_traits,
     copy_for,
+    header_lines,
     make_tail,
     notification,
     origin_headers,
     reply_traits,
-    retried_traits,
     sent_headers,
-    traits_for,
     without_headers,
 )
 from .notifications import Event, message_headers
 from .ports import FullAnswer, Offer, Pages, Reason
 from .queue import Consumer, Queue, as_queue
-from .queue_browser import OnDisk, PageRead, References, iterate_timed, pending, seek
-from .reference import DELIVERING, PENDING, SCHEDULED, QueueBase, Reference
+from .queue_browser import OnDisk, PageRead, seek
+from .reference import PENDING, SCHEDULED, QueueBase, Reference
 
 
 class Rejection(NamedTuple):
@@ -150,8 +147,7 @@ class Rejection(NamedTuple):
     def of_backlog(self) -> bool:
         """The store has much to write, and a healthy disk: there will be room soon."""
         limit = self.limit
-        storage = self.address.broker.storage
-        return limit is not None and limit is storage.write_limit and limit.fault is None
+        return limit is self.address.broker.storage.write_limit and limit.fault is None
 
 
 def check_admission(
@@ -242,46 +238,40 @@ def exceeded_by(loads: Mapping[Address, Sequence[int]], acknowledged: Iterable[R
             grows = address.growth(len(sizes))
             held = [size + MESSAGE_OVERHEAD for size in sizes[len(sizes) - grows :]]
             everything += held
-            limit = _exceeded(address.memory_limit, held, freed.get(address, NOTHING))
+            limit = _exceeded(
+                "max-size-bytes", "max-size-messages", address.memory_limit, held, freed[address]
+            )
             if limit is not None:
-                setting, most = (
-                    ("max-size-bytes", "max-size-messages")[limit],
-                    _most(address.memory_limit, limit),
-                )
-                return _describe_exceeded(address, sizes, f"{setting} {most}")
-        elif (text := _exceeded_pages(address, sizes, freed.get(address, NOTHING), settled)) is not None:
+                return _describe_exceeded(address, sizes, limit)
+        elif (text := _exceeded_pages(address, sizes, freed[address], settled)) is not None:
             return text
     whole = FreedMemory(sum(f.bytes for f in freed.values()), sum(f.messages for f in freed.values()))
-    limit = _exceeded(memory, everything, whole)
-    if limit is not None:
-        setting = ("global-max-size", "global-max-messages")[limit]
-        return _describe_exceeded(bounded[0], everything, f"{setting} {_most(memory, limit)}")
-    return None
+    limit = _exceeded("global-max-size", "global-max-messages", memory, everything, whole)
+    return None if limit is None else _describe_exceeded(bounded[0], everything, limit)
 
 
-class FreedMemory(NamedTuple):
+@dataclass
+class FreedMemory:
     """What acknowledgements free of an address's memory."""
 
-    bytes: int
-    messages: int
-
-
-NOTHING = FreedMemory(0, 0)
+    bytes: int = 0
+    messages: int = 0
 
 
 def _fails(address: Address) -> bool:
     if address.hooks.full is not None:
         return False  # which is asked about each message
-    settings = address.settings
-    pages_fail = settings.page_full_policy is PageFullPolicy.FAIL
+    pages_fail = address.settings.page_full_policy is PageFullPolicy.FAIL
     return address.policy is FullPolicy.FAIL or (address.policy is FullPolicy.PAGE and pages_fail)
 
 
-def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[AddressBase, FreedMemory], Counter[QueueBase]]:
+def _freed(
+    acknowledged: Iterable[Reference],
+) -> tuple[defaultdict[AddressBase, FreedMemory], Counter[QueueBase]]:
     """What the acknowledged messages give back to their addresses' memory, and how many each queue has in pages."""
     holders: Counter[Message] = Counter()
     paged: Counter[QueueBase] = Counter()
-    freed: dict[AddressBase, FreedMemory] = {}
+    freed: defaultdict[AddressBase, FreedMemory] = defaultdict(FreedMemory)
     for ref in acknowledged:
         message = ref.message
         if ref.queue.attributes.non_destructive:
@@ -291,28 +281,32 @@ def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[AddressBase, FreedMe
         holders[message] += 1
         if message.account is not message.address:
             continue
-        before = freed.get(message.address, NOTHING)
+        memory = freed[message.address]
         if holders[message] == message.holders:
-            freed[message.address] = FreedMemory(before.bytes + message.size, before.messages + 1)
+            memory.bytes += message.size
+            memory.messages += 1
         else:
-            freed[message.address] = FreedMemory(before.bytes + REFERENCE_OVERHEAD, before.messages)
+            memory.bytes += REFERENCE_OVERHEAD
     return freed, paged
 
 
-def _exceeded(limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory) -> int | None:
-    """Which limit is reached before the last of some messages: 0 that of bytes, 1 that of messages, None neither."""
-    if not sizes:
-        return None
-    if limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
-        return 0
-    return 1 if limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages else None
+def _exceeded(
+    of_bytes: str, of_messages: str, limit: MemoryLimit, sizes: Sequence[int], freed: FreedMemory
+) -> str | None:
+    """Which of two settings is reached before the last of some messages, with its value; None if neither is."""
+    if sizes and limit.bytes - freed.bytes + sum(sizes[:-1]) >= limit.threshold_bytes:
+        return f"{of_bytes} {limit.max_bytes}"
+    if sizes and limit.messages - freed.messages + len(sizes) - 1 >= limit.threshold_messages:
+        return f"{of_messages} {limit.max_messages}"
+    return None
 
 
 def _exceeded_pages(
-    address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Mapping[QueueBase, int]
+    address: Address, sizes: Sequence[int], freed: FreedMemory, settled: Counter[QueueBase]
 ) -> str | None:
     """The same for the pages of an address, of those messages that exceed its memory."""
     limit, pages, settings = address.memory_limit, address.pages, address.settings
+    there = left = 0
     if pages is None:
         held, count = limit.bytes - freed.bytes, limit.messages - freed.messages
         first = 0
@@ -321,21 +315,16 @@ def _exceeded_pages(
                 break
             held, count, first = held + size + MESSAGE_OVERHEAD, count + 1, first + 1
         sizes = sizes[first:]
+    else:
+        there = pages.bytes
+        left = max((cursor.remaining - settled[q] for q, cursor in pages.cursors.items()), default=0)
     if not sizes:
         return None
-    there = 0 if pages is None else pages.bytes
     if 0 <= settings.page_limit_bytes <= there + sum(sizes[:-1]):
         return _describe_exceeded(address, sizes, f"page-limit-bytes {settings.page_limit_bytes}")
-    left = 0
-    if pages is not None:
-        left = max((cursor.remaining - settled.get(q, 0) for q, cursor in pages.cursors.items()), default=0)
     if 0 <= settings.page_limit_messages <= left + len(sizes) - 1:
         return _describe_exceeded(address, sizes, f"page-limit-messages {settings.page_limit_messages}")
     return None
-
-
-def _most(limit: MemoryLimit, which: int) -> int:
-    return (limit.max_bytes, limit.max_messages)[which]
 
 
 def _describe_exceeded(address: Address, sizes: Sequence[int], limit: str) -> str:
@@ -366,8 +355,6 @@ class Publication:
     ``limits`` is what must not be full, besides the address. ``direct`` messages need nothing but routing: they have
     no duplicate id, no schedule, and name no queue.
     """
-
-    __slots__ = ("address", "direct", "identifier", "limits", "offer", "queue", "schedule", "traits")
 
     def __init__(
         self,
@@ -525,7 +512,7 @@ def _send_one(broker: Services, publication: Publication, body: bytes) -> None:
     due: Due = 0
     recurrence = None
     if schedule is not None:
-        due, recurrence = schedule.due_at(now), schedule.new_recurrence()
+        due, recurrence = schedule.due_at(now), schedule.recurrence
         if due and schedule.is_delay:
             due = broker.clock.from_now(due - now)
     send(message, due, recurrence, publication.queue)
@@ -603,9 +590,8 @@ def enqueue(
 def unrouted(message: Message) -> None:
     """No queue accepted a message: it is lost, or a dead letter (``send-to-dla-on-no-route``)."""
     address = as_address(message.address)
-    settings = address.settings
-    if settings.send_to_dla_on_no_route and settings.dead_letter_address != address.name:
-        _send_dead_letter(message, address.name, settings, NO_ROUTE)
+    if address.settings.send_to_dla_on_no_route:
+        _send_dead_letter(message, address.name, address, NO_ROUTE)
 
 
 # ---- copies that the broker makes
@@ -616,22 +602,28 @@ def send_dead_letter(ref: Reference, reason: str = MAX_DELIVERY_ATTEMPTS) -> boo
 
     The copy carries the ``reason`` in ``_AMQ_ORIG_REASON``.
     """
-    address = ref.queue.address
-    if address.settings.dead_letter_address == address.name:
+    return _send_dead_letter(ref.message, ref.queue.name, ref.queue.address, reason)
+
+
+def _send_dead_letter(message: Message, queue: str, address: AddressBase, reason: str) -> bool:
+    settings, target = address.settings, address.settings.dead_letter_address
+    if target is None or target == address.name:
         return False
-    return _send_dead_letter(ref.message, ref.queue.name, address.settings, reason)
+    if settings.auto_create_dead_letter_resources:
+        prefix, suffix = settings.dead_letter_queue_prefix, settings.dead_letter_queue_suffix
+        _create_resource(message, target, prefix, suffix)
+    return _send_copy(message, queue, target, Transfer.DEAD_LETTER, reason)
 
 
 def send_expired(ref: Reference) -> bool:
     """Send a copy of a message to the expiry-address. False where there is none, or none of its queues took it."""
-    settings, target = ref.queue.address.settings, ref.queue.address.settings.expiry_address
-    if target is None or target == ref.queue.address.name:
+    address, message = ref.queue.address, ref.message
+    settings, target = address.settings, address.settings.expiry_address
+    if target is None or target == address.name:
         return False
-    origin = ref.message.address.name
     if settings.auto_create_expiry_resources:
-        queue = f"{settings.expiry_queue_prefix}{origin}{settings.expiry_queue_suffix}"
-        _create_resource(services_of(as_queue(ref.queue)), target, origin, queue)
-    return _send_copy(ref.message, ref.queue.name, target, Transfer.EXPIRED, EXPIRED)
+        _create_resource(message, target, settings.expiry_queue_prefix, settings.expiry_queue_suffix)
+    return _send_copy(message, ref.queue.name, target, Transfer.EXPIRED, EXPIRED)
 
 
 def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool:
@@ -694,16 +686,6 @@ def send_reply(broker: Services, reply_to: ReplyTo, headers: Mapping[bytes, byte
     return True
 
 
-def _send_dead_letter(message: Message, queue: str, settings: AddressSettings, reason: str) -> bool:
-    target, origin = settings.dead_letter_address, message.address.name
-    if target is None:
-        return False
-    if settings.auto_create_dead_letter_resources:
-        created = f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}"
-        _create_resource(services_of(as_address(message.address)), target, origin, created)
-    return _send_copy(message, queue, target, Transfer.DEAD_LETTER, reason)
-
-
 def _send_copy(
     message: Message, queue: str, target: str, transfer: Transfer, reason: str, requested: int = 0
 ) -> bool:
@@ -721,13 +703,15 @@ def _send_copy(
         broker.copying_to.pop()
 
 
-def _create_resource(broker: Services, target: str, origin: str, queue: str) -> None:
+def _create_resource(message: Message, target: str, prefix: str, suffix: str) -> None:
     """auto-create-dead-letter-resources and its like for expiry: one queue for each address of origin."""
-    if queue in broker.directory.queues:
+    origin, directory = message.address.name, services_of(as_address(message.address)).directory
+    queue = f"{prefix}{origin}{suffix}"
+    if queue in directory.queues:
         return
     literal = origin.replace("'", "''")
     try:
-        broker.directory.create_queue(
+        directory.create_queue(
             QueueConfiguration(
                 name=queue,
                 address=target,
@@ -755,27 +739,13 @@ _COMPONENT_ROUTING_TYPES = {
 class Divert:
     """One divert. Counters are plain integers, named as in management."""
 
-    __slots__ = (
-        "accepts",
-        "broker",
-        "configuration",
-        "copied_messages",
-        "dropped_messages",
-        "exclusive",
-        "logged",
-        "loops",
-        "name",
-        "pattern",
-        "unrouted_messages",
-    )
-
     def __init__(self, broker: Services, configuration: DivertConfiguration) -> None:
-        self.broker = broker
-        self.name = configuration.name
         self.copied_messages = 0  # copies that entered a queue, or were sent on by another divert
         self.unrouted_messages = 0  # copies that no queue accepted
         self.dropped_messages = 0  # copies that a full address or a policy dropped
         self.loops = 0  # copies that would have come back to an address that they came from
+        self.broker = broker
+        self.name = configuration.name
         self.logged: set[str] = set()  # forwarding addresses about which something was logged
         self.configure(configuration)
 
@@ -804,8 +774,6 @@ class Divert:
 class BoundDivert(Copier):
     """A divert for one of the addresses that it applies to, with its transformer for that address."""
 
-    __slots__ = ("configuration", "divert", "exclusive", "targets", "transformer")
-
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
@@ -831,7 +799,8 @@ class BoundDivert(Copier):
 
     def forwarding_addresses(self) -> list[Address]:
         """See `Copier.forwarding_addresses`."""
-        return [found for target in self.targets if (found := target.existing()) is not None]
+        addresses = self.divert.broker.directory.addresses
+        return [addresses[target.name] for target in self.targets if target.name in addresses]
 
     @property
     def depends_on_message(self) -> bool:
@@ -847,20 +816,14 @@ class BoundDivert(Copier):
 class ForwardingAddress:
     """One of the addresses that a divert copies messages to."""
 
-    __slots__ = ("_address", "_cached", "_divert", "_stamp", "name")
-
     def __init__(self, bound: BoundDivert, name: str) -> None:
-        self.name = name
-        self._divert = bound.divert
         self._address: Address | None = None
         self._stamp = -1
+        self.name = name
+        self._divert = bound.divert
         self._cached: tuple[Traits, HeaderChanges, Traits] | None = (
             None  # the last ones: mostly the next as well
         )
-
-    def existing(self) -> Address | None:
-        """The address, None where there is none yet."""
-        return self._divert.broker.directory.addresses.get(self.name)
 
     def address(self, routing_type: RoutingType | None) -> Address | None:
         """The address, created as for a SEND; None where it cannot be, which is logged."""
@@ -944,8 +907,7 @@ class ForwardingAddress:
         added = origin_headers(origin, self._divert.name, DIVERT, traits.routing_type)
         if kind in _COMPONENT_ROUTING_TYPES:
             added.append((b"destination-type", kind.encode()))
-        lines = b"".join(header_line(*line) for line in added)
-        return copied(changed, without_headers(changed.block, names) + lines)
+        return copied(changed, without_headers(changed.block, names) + header_lines(added))
 
 
 def offer_of(address: Address, traits: Traits, message: Message) -> Offer | None:
@@ -992,8 +954,7 @@ def divert_rejection(address: Address, traits: Traits, body: bytes) -> Rejection
     """
     if next(_rejections(address, traits, None), None) is None:
         return None
-    broker = address.broker
-    message = Message(0, address, traits, body, broker.clock.now, traits.requested_expiry)
+    message = Message(0, address, traits, body, address.broker.clock.now, traits.requested_expiry)
     return next(_rejections(address, traits, message), None)
 
 
@@ -1129,16 +1090,8 @@ def retry_target(broker: Services, origin: MessageOrigin, check: PermissionCheck
 
 def _gets(queue: Queue, address: str) -> bool:
     """Whether messages sent to an address reach a queue: else its name belongs to a queue of another address now."""
-    wildcards = services_of(queue).directory.wildcards
-    return queue.address.name == address or queue.address.name in wildcards.matching(address)
-
-
-class Forwarded(NamedTuple):
-    """A message as it is about to go to its target, and the queues that accept it there."""
-
-    message: Message
-    queues: Sequence[Queue]
-    due: Due
+    name, wildcards = queue.address.name, services_of(queue).directory.wildcards
+    return name == address or name in wildcards.matching(address)
 
 
 class Mover:
@@ -1148,10 +1101,10 @@ class Mover:
     """
 
     def __init__(self, source: Queue, *, remove: bool, keep_origin: bool = False) -> None:
+        self._traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
         self.source = source
         self.remove = remove
         self.keep_origin = keep_origin
-        self._traits: tuple[Traits, Address, Traits] | None = None  # the last ones: mostly the next as well
 
     def send(self, ref: Reference, target: Target, origin: MessageOrigin | None = None) -> Rejection | bool:
         """Move or copy one message that is pending or scheduled; with its ``origin`` it is retried.
@@ -1160,21 +1113,21 @@ class Mover:
         Raises `Refused` where it cannot go there; it stays as well.
         """
         broker, message = self.source.broker, ref.message
-        forwarded = self._forwarded(ref, target, origin)
-        rejection = self._rejection(ref, target.address, forwarded.message)
+        forwarded, queues, due = self._forwarded(ref, target, origin)
+        rejection = self._rejection(ref, target.address, forwarded)
         if rejection is not None:
             return rejection
         recurrence = ref.recurrence if origin is None else None
-        broker.storage.begin(len(message.tail))
-        try:
+        with broker.together(len(message.tail)):
             if self.remove and not take(ref):
                 return False
-            enqueue(target.address, forwarded.message, forwarded.queues, forwarded.due, recurrence)
-        finally:
-            broker.storage.commit()
+            enqueue(target.address, forwarded, queues, due, recurrence)
         return True
 
-    def _forwarded(self, ref: Reference, target: Target, origin: MessageOrigin | None) -> Forwarded:
+    def _forwarded(
+        self, ref: Reference, target: Target, origin: MessageOrigin | None
+    ) -> tuple[Message, Sequence[Queue], Due]:
+        """A message as it is about to go to its target, the queues that accept it there, and when."""
         address, queue = target
         broker, source = self.source.broker, ref.message
         now = broker.clock.now
@@ -1195,17 +1148,21 @@ class Mover:
         if list(queues) == [self.source]:
             raise Refused(f"Message {source.number} would come back to queue {self.source.name}")
         waits = origin is None and ref.state == SCHEDULED and not ref.deliveries
-        return Forwarded(message, queues, ref.due if waits else 0)
+        return message, queues, ref.due if waits else 0
 
     def _traits_for(self, traits: Traits, address: Address, origin: MessageOrigin | None) -> Traits:
         known = self._traits
         if known is not None and known[0] is traits and known[1] is address:
             return known[2]
-        if origin is None:
-            found = traits_for(traits, address)
-        else:
-            found = retried_traits(traits, address, origin.routing_type, keep_origin=self.keep_origin)
-        self._traits = traits, address, found
+        of_origin = () if origin is None or self.keep_origin else ORIGIN_HEADERS
+        block = without_headers(traits.block, (*of_origin, b"destination-type"))
+        found = traits.sent_to(
+            block,
+            address.name.encode(),
+            None if origin is None else origin.routing_type,
+            origin=traits.origin,
+        )
+        self._traits = traits, address, address.mark(found)
         return found
 
     def _rejection(self, ref: Reference, address: Address, message: Message) -> Rejection | None:
@@ -1217,8 +1174,7 @@ class Mover:
         if rejection is None or rejection.limit is not address.memory:
             return rejection
         # the broker as a whole is full: what is moved within its memory takes no more of it
-        source = ref.message
-        neutral = self.remove and ref.position is None and source.holders == 1
+        neutral = self.remove and ref.position is None and ref.message.holders == 1
         return None if neutral and not address.memory_limit.full else rejection
 
 
@@ -1238,11 +1194,7 @@ def take(ref: Reference) -> bool:
     loaded = loaded_reference(ref)
     if loaded is None:
         return False
-    queue = as_queue(loaded.queue)
-    queue.detach(loaded)
-    queue.messages_acknowledged += 1
-    loaded.last_rejected_by = None  # no consumer has taken it
-    queue.drop(loaded, Reason.ACKNOWLEDGED)
+    as_queue(loaded.queue).remove(loaded)
     return True
 
 
@@ -1265,16 +1217,13 @@ def change_priority(ref: Reference, priority: int) -> bool:
     if traits.priority == priority:
         return ref.present if isinstance(ref, OnDisk) else ref.state == PENDING
     changed = copied_traits(traits, traits.destination, traits.routing_type, {b"priority": b"%d" % priority})
-    broker.storage.begin(len(message.tail))
-    try:
+    with broker.together(len(message.tail)):
         if not take(ref):
             return False
         number = broker.next_message_number()
         address, body = as_address(message.address), message.body
         copy = Message(number, address, address.mark(changed), body, message.timestamp, message.expires)
         enqueue(address, copy, (queue,))
-    finally:
-        broker.storage.commit()
     return True
 
 
@@ -1308,13 +1257,6 @@ def loaded_reference(ref: Reference) -> Reference | None:
     return ref if ref.state in (PENDING, SCHEDULED) else None
 
 
-def messages_of(queue: Queue, elsewhere: Iterable[Reference] = ()) -> References:
-    """All messages of a queue: what is pending, in order of delivery, then what is scheduled, then in delivery."""
-    unsettled = [ref for consumer in queue.consumers for ref in consumer.unsettled_references()]
-    delivering = [ref for ref in (*unsettled, *elsewhere) if ref.queue is queue and ref.state == DELIVERING]
-    return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue), delivering)
-
-
 def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead | None]:
     """The messages with these numbers that are pending, scheduled or in delivery; None where nothing was found yet.
 
@@ -1324,7 +1266,7 @@ def numbered(queue: Queue, numbers: set[int]) -> Iterator[Reference | PageRead |
         in_memory = chain(
             queue.dispatcher.snapshot(),
             list(queue.scheduled.values()),
-            [ref for consumer in queue.consumers for ref in consumer.unsettled_references()],
+            queue.unsettled_references(),
         )
         for ref in in_memory:
             if not numbers:
@@ -1349,7 +1291,7 @@ STEP_OVERHEAD = 400
 
 
 #: Does something now; or gives an iterator that does it in steps, where it is about many messages.
-Step = Callable[[], object]
+Step = Call
 Undo = Callable[[], "list[Reference]"]
 Question = Callable[[], "Rejection | None"]
 Claim = Callable[[], "tuple[Address, bytes | None]"]
@@ -1365,41 +1307,24 @@ class Transaction:
     delivered and unacknowledged; when the connection is lost they are back in their queues.
     """
 
-    __slots__ = (
-        "_addresses",
-        "_broker",
-        "_cancels",
-        "_diverted",
-        "_quota",
-        "_sizes",
-        "_steps",
-        "_undo",
-        "acknowledged",
-        "bytes",
-        "claims",
-        "durable",
-        "questions",
-        "returns",
-    )
-
     def __init__(self, broker: Services, held: ByteQuota | None = None) -> None:
         """``held`` counts what its connection holds, where it belongs to one."""
+        self.durable = False  # some message in it is
         self._broker = broker
         self._quota = held or broker.transaction_bytes
+        self.bytes = 0
         self._steps: list[Step] = []
         #: in delivery until the commit; what comes back if the connection is lost
         self.returns: list[Reference] = []
         self._undo: list[Undo] = []
-        self._addresses: list[Callable[[], Address]] = []
-        self._sizes: list[int] = []  # what each of them is sent
+        #: to where each message is sent, and its bytes
+        self._sends: list[tuple[Callable[[], Address], int]] = []
         #: what else gets a copy of such a message, with its bytes
         self._diverted: list[tuple[Callable[[], Iterable[Address]], int]] = []
         self.acknowledged: list[Reference] = []
         self.questions: list[Question] = []  # whether a message may enter, where that depends on each
         self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
         self._cancels: list[Callable[[str], None]] = []  # of sends about which somebody wants to know
-        self.bytes = 0
-        self.durable = False  # some message in it is
 
     def send(
         self,
@@ -1421,12 +1346,11 @@ class Transaction:
 
         Raises `LimitReached` where the transactions of its connection, or all of them, hold too much.
         """
-        size += STEP_OVERHEAD
-        self._quota.reserve(size)
-        self._sizes.append(size - STEP_OVERHEAD)
-        self.bytes += size
+        held = size + STEP_OVERHEAD
+        self._quota.reserve(held)
+        self.bytes += held
         self.durable = self.durable or durable
-        self._addresses.append(address)
+        self._sends.append((address, size))
         self._steps.append(step)
         if ask is not None:
             self.questions.append(ask)
@@ -1435,7 +1359,7 @@ class Transaction:
         if cancel is not None:
             self._cancels.append(cancel)
         if diverted is not None:
-            self._diverted.append((diverted, size - STEP_OVERHEAD))
+            self._diverted.append((diverted, size))
 
     def loads(self) -> dict[Address, list[int]]:
         """What `commit` will send to each address: the bytes of each message, in order.
@@ -1444,7 +1368,7 @@ class Transaction:
         """
         loads: dict[Address, list[int]] = {}
         last: Address | None = None
-        for named, size in zip(self._addresses, self._sizes, strict=True):
+        for named, size in self._sends:
             address = named()
             if address is not last:  # most go where the one before goes
                 last, add = address, loads.setdefault(address, []).append
@@ -1484,21 +1408,17 @@ class Transaction:
         self._let_go()  # now: its connection may end before the commit does
         self._broker.background.run(self._commit(), COMMITS)
 
-    def when_done(self, call: Callable[[], object]) -> None:
+    def when_done(self, call: Call) -> None:
         """Call once `commit` or `rollback` is done, one of which was called already."""
         self._broker.background.after(COMMITS, call)
 
     def _commit(self) -> Iterator[None]:
-        storage = self._broker.storage
-        storage.begin()
-        try:
+        with self._broker.together():
             for step in self._steps:
                 steps = step()
                 if isinstance(steps, Iterator):
                     yield from steps
                 yield
-        finally:
-            storage.commit()
         returns, self.returns = self.returns, []
         self._forget()
         for queue in {as_queue(ref.queue) for ref in returns}:
@@ -1548,11 +1468,9 @@ class Transaction:
         self._forget()
 
     def _forget(self) -> None:
-        discard = self._broker.background.discard
         for things in (
             self._steps,
-            self._addresses,
-            self._sizes,
+            self._sends,
             self._diverted,
             self._undo,
             self._cancels,
@@ -1561,10 +1479,7 @@ class Transaction:
             self.claims,
         ):
             if things:
-                discard(things)
-        self._steps, self._addresses, self._sizes, self._undo, self._cancels = [], [], [], [], []
-        self._diverted = []
-        self.acknowledged, self.questions, self.claims = [], [], []
+                self._broker.background.discard(things)
 
     def _let_go(self) -> None:
         self._quota.release(self.bytes)
@@ -1580,6 +1495,5 @@ def settling(refs: list[Reference]) -> Iterator[None]:
 
 def requeue(refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
     """Hand references of any queues back to them."""
-    queues = {ref.queue.number: as_queue(ref.queue) for ref in refs}
-    for number, queue in queues.items():
+    for number, queue in {ref.queue.number: as_queue(ref.queue) for ref in refs}.items():
         queue.requeue([ref for ref in refs if ref.queue.number == number], consumer, failed=failed)

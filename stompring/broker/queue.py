@@ -15,9 +15,10 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from heapq import heappop, heappush, merge
-from itertools import chain, count
-from operator import attrgetter
+from itertools import chain, count, groupby
+from operator import attrgetter, itemgetter
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -34,6 +35,7 @@ from .clock import (
     FromNow,
     Reactor,
     Recurrence,
+    Seconds,
     Timer,
     Work,
     cancel,
@@ -45,6 +47,7 @@ from .message import (
     IN_DURABLE,
     MESSAGE_OVERHEAD,
     NEVER,
+    REFERENCE_OVERHEAD,
     AddressBase,
     Matches,
     Message,
@@ -58,6 +61,7 @@ from .ports import (
     RETURNED,
     Block,
     Cursor,
+    Done,
     Entries,
     Hooks,
     Listener,
@@ -136,15 +140,15 @@ class Consumer(ConsumerBase):
 
     def deliver_message(self, message: Message) -> None:
         """A message straight from its sender; no reference to it exists yet."""
-        raise AssertionError("a consumer is given messages")
+        raise AssertionError("a derived class has it")
 
     def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
         """As `deliver_message`, of a message that needs nothing but its bytes. Only where ``writes_tails``."""
-        raise AssertionError("a consumer that writes tails is given them")
+        raise AssertionError("a derived class has it")
 
     def deliver_reference(self, ref: Reference) -> None:
         """A message that waited in the queue, or comes again."""
-        raise AssertionError("a consumer is given references")
+        raise AssertionError("a derived class has it")
 
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
         """What is delivered in this context has one header more."""
@@ -172,7 +176,7 @@ class Consumer(ConsumerBase):
 
     def cancelled(self, reason: str) -> None:
         """The queue is gone; the consumer gets nothing any more."""
-        raise AssertionError("a consumer is cancelled with its queue")
+        raise AssertionError("a derived class has it")
 
     def unsettled_references(self) -> Iterable[Reference]:
         """What it was given and has not settled, in the order of delivery, for management."""
@@ -188,15 +192,14 @@ class Consumer(ConsumerBase):
 SWEPT = 256
 
 
+@dataclass
 class GroupOwner:
     """A consumer as the owner of groups. It is shared by all of these, so that they are unpinned in one step."""
 
-    __slots__ = ("backlog_keys", "consumer", "count")
-
-    def __init__(self, consumer: Consumer) -> None:
-        self.consumer: Consumer | None = consumer  # None once its groups are unpinned
-        self.count = 0
-        self.backlog_keys: set[bytes | int] = set()  # of groups that may have messages in its backlog
+    consumer: Consumer | None  # None once its groups are unpinned
+    count: int = 0
+    #: of groups that may have messages in its backlog
+    backlog_keys: set[bytes | int] = field(default_factory=set)
 
 
 class MessageGroups:
@@ -208,8 +211,6 @@ class MessageGroups:
     A message whose owner has no credit goes to that consumer's ``group_backlog``, so that other groups do not wait
     behind it; it stays pending and counts for the ring.
     """
-
-    __slots__ = ("buckets", "first", "owners", "stale")
 
     def __init__(self, buckets: int = -1) -> None:
         self.buckets = buckets
@@ -242,18 +243,14 @@ class MessageGroups:
         owner = self.owners.get(key)
         owning = None if owner is None else owner.consumer
         if owning is None:
-            self._pin(key, consumer)
+            if owner is not None:
+                self.stale -= 1
+            self.owners[key] = pinned = _owner(consumer)
+            pinned.count += 1
             self.first = ref.message.number
             return consumer
         refused = owning is not consumer and owning.matches is not None and not owning.matches(ref.message)
         return consumer if refused else owning
-
-    def _pin(self, key: bytes | int, consumer: Consumer) -> None:
-        if key in self.owners:
-            self.stale -= 1
-        owner = _owner(consumer)
-        owner.count += 1
-        self.owners[key] = owner
 
     def release(self, group: bytes) -> list[Reference]:
         """Unpin one group, or the bucket it is in; returns its backlog, in order: it may be pinned anew."""
@@ -308,16 +305,6 @@ class MessageGroups:
             if index % SWEPT == 0:
                 yield
 
-    def count(self, consumers: Iterable[Consumer]) -> int:
-        """The number of groups, or buckets, that are pinned to one of these consumers."""
-        return sum(consumer.group_count for consumer in consumers)
-
-    def pinned(self) -> Iterator[tuple[bytes | int, Consumer]]:
-        """Each group, or the number of its bucket, with its owner. They must not change meanwhile."""
-        for key, owner in self.owners.items():
-            if owner.consumer is not None:
-                yield key, owner.consumer
-
 
 def _owner(consumer: Consumer) -> GroupOwner:
     """The consumer as an owner, made where it is none yet."""
@@ -368,18 +355,16 @@ PAUSED_SINGLY = 16
 STALE = 1000
 
 
+@dataclass
 class SelectorList:
     """What is pending for the consumers with one selector, which share it."""
 
-    __slots__ = ("consumers", "cursor", "matches", "paused", "pending")
-
-    def __init__(self, matches: Matches) -> None:
-        self.matches = matches
-        self.pending = PendingList()
-        self.consumers = 0
-        #: the position of the scan of older messages: the list has none after it. None: the scan is over
-        self.cursor: PendingCursor | None = None
-        self.paused = False  # the scan waits until the list is empty
+    matches: Matches
+    pending: PendingList = field(default_factory=PendingList)
+    consumers: int = 0
+    #: the position of the scan of older messages: the list has none after it. None: the scan is over
+    cursor: PendingCursor | None = None
+    paused: bool = False  # the scan waits until the list is empty
 
 
 #: References that a `PendingCursor` reads ahead.
@@ -391,8 +376,6 @@ class PendingCursor:
 
     The cursor gives each message after its position, new ones too, and none before it.
     """
-
-    __slots__ = ("_chunk", "_dispatcher", "_version", "level", "sequence")
 
     def __init__(self, dispatcher: Dispatcher, level: int = LEVELS - 1) -> None:
         """Begins at the head of a priority."""
@@ -631,7 +614,7 @@ class Dispatcher:
 
     def stands_by(self, consumer: Consumer) -> bool:
         """Whether a consumer could take messages and has none, because another of the queue comes first."""
-        if not consumer.willing or any(True for _ in consumer.unsettled_references()):
+        if not consumer.willing or any(consumer.unsettled_references()):
             return False
         if self.queue.attributes.exclusive:
             return consumer is not self.exclusive
@@ -706,29 +689,23 @@ class Dispatcher:
         return self.next_consumer()
 
     def _source_for(self, consumer: Consumer) -> PendingList:
+        matches = consumer.matches
         if self.blocks & NON_DESTRUCTIVE:
-            consumer.matches_key = (
-                object()
-            )  # each has its own list; not the consumer itself, which would be a cycle
-            found = self._add_selector_list(consumer.matches_key, consumer.matches or _everything)
-        elif consumer.matches is None:
+            # each has its own list; the key is not the consumer itself, which would be a cycle
+            consumer.matches_key, matches = object(), matches or _everything
+        if matches is None:
             return self.pending
-        else:
-            found = self.selector_lists.get(consumer.matches_key) or self._add_selector_list(
-                consumer.matches_key, consumer.matches
-            )
+        found = self.selector_lists.get(consumer.matches_key)
+        if found is None:
+            found = self.selector_lists[consumer.matches_key] = SelectorList(matches)
+            self.blocks |= SELECTORS
+            if self.count:
+                found.cursor = PendingCursor(self)
+                self.scanning += 1
         found.consumers += 1
         if found.cursor is not None and found.consumers == 1:
             self.queue.broker.scans.run(self._scan(found), consumer.connection_id)
         return found.pending
-
-    def _add_selector_list(self, key: object, matches: Matches) -> SelectorList:
-        made = self.selector_lists[key] = SelectorList(matches)
-        self.blocks |= SELECTORS
-        if self.count:
-            made.cursor = PendingCursor(self)
-            self.scanning += 1
-        return made
 
     def _scan(self, target: SelectorList) -> Iterator[None]:
         """List the pending messages that a new selector matches, in the order of delivery, and deliver them."""
@@ -810,20 +787,16 @@ class Dispatcher:
 
     # ---- pending lists
 
-    def matching(self, message: Message) -> list[PendingList]:
-        """The lists of the selectors that a message matches which arrives now."""
+    def matching(self, message: Message, sequence: int) -> list[PendingList]:
+        """The lists of the selectors that a message matches, of those whose scan is past its position."""
         lists = self.selector_lists
         self._effort.steps += len(lists)
-        if self.scanning:
-            return self._matching_scanned(message, message.number)
-        return [each.pending for each in lists.values() if each.matches(message)]
-
-    def _matching_scanned(self, message: Message, sequence: int) -> list[PendingList]:
-        """The lists of the selectors that a message matches, of those whose scan is past its position."""
+        if not self.scanning:
+            return [each.pending for each in lists.values() if each.matches(message)]
         priority = message.traits.priority
         return [
             each.pending
-            for each in self.selector_lists.values()
+            for each in lists.values()
             if (each.cursor is None or each.cursor.passed(priority, sequence)) and each.matches(message)
         ]
 
@@ -847,10 +820,7 @@ class Dispatcher:
 
     def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
         if matching is None:
-            if self.scanning:
-                matching = self._matching_scanned(ref.message, ref.sequence)
-            else:
-                matching = self.matching(ref.message) if self.selector_lists else []
+            matching = self.matching(ref.message, ref.sequence)
         if not at_tail or ref.position is not None:
             self.version += 1
         for pending in (self.pending, *matching):
@@ -902,10 +872,9 @@ class Dispatcher:
 
     def first(self) -> Reference | None:
         """The message in memory that is delivered next, whoever may take it."""
-        head = self.pending.head()
         if self.groups is None:
-            return head
-        heads = [head, *(backlog.head() for backlog in self.group_backlogs())]
+            return self.pending.head()
+        heads = [each.head() for each in self.lists()]
         return min((ref for ref in heads if ref is not None), key=attrgetter("order"), default=None)
 
     def group_backlogs(self) -> list[PendingList]:
@@ -918,12 +887,7 @@ class Dispatcher:
 
     def in_order(self) -> Iterator[Reference]:
         """What is pending in memory, in the order of delivery. It must not change meanwhile."""
-        backlogs = self.group_backlogs()
-        return (
-            _distinct(merge(self.pending, *backlogs, key=attrgetter("order")))
-            if backlogs
-            else iter(self.pending)
-        )
+        return _merged([iter(each) for each in self.lists()])
 
     def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
         """The next references of a priority from a sequence on, in order, leftovers included; see `PendingCursor`."""
@@ -939,14 +903,11 @@ class Dispatcher:
 
     def snapshot(self) -> Iterator[Reference]:
         """As `in_order`, of what is pending now, whatever happens while it is read."""
-        backlogs = [backlog.snapshot() for backlog in self.group_backlogs()]
-        if not backlogs:
-            return self.pending.snapshot()
-        return _distinct(merge(self.pending.snapshot(), *backlogs, key=attrgetter("order")))
+        return _merged([each.snapshot() for each in self.lists()])
 
     def detach(self) -> Iterator[Reference]:
         """What is pending, out of lists that are taken away from here. The queue is deleted."""
-        return chain(self.pending.detach(), *[backlog.detach() for backlog in self.group_backlogs()])
+        return chain(*[each.detach() for each in self.lists()])
 
     def close(self) -> None:
         """The queue is deleted and empty: break the cycles, so that it is freed by its count, not by the collector."""
@@ -992,7 +953,7 @@ class Dispatcher:
     @property
     def group_count(self) -> int:
         """Message groups, or buckets of them, that are pinned to a consumer."""
-        return 0 if self.groups is None else self.groups.count(self.consumers)
+        return sum(consumer.group_count for consumer in self.consumers)
 
     @property
     def rebalancing(self) -> bool:
@@ -1008,17 +969,17 @@ class Dispatcher:
             freed = self.group_count
             self._free_all_groups()
         else:
-            owner = groups.owner_of(group)
-            freed = int(owner is not None)
-            self._release_group(group, owner)
+            freed = int(self._release_group(groups, group))
         self.dispatch()
         return freed
 
-    def _release_group(self, group: bytes, owner: Consumer | None) -> None:
-        assert self.groups is not None
-        self._list_again(self.groups.release(group))
+    def _release_group(self, groups: MessageGroups, group: bytes) -> bool:
+        """Unpin a group; returns whether it was pinned."""
+        owner = groups.owner_of(group)
+        self._list_again(groups.release(group))
         if self.queue.paged is not None and owner is not None:
             self.queue.paged.release_spilled(owner)
+        return owner is not None
 
     def end_group(self, ref: Reference) -> None:
         """A message is delivered: where its group ends with it, the backlog of that group may go to anybody.
@@ -1027,7 +988,7 @@ class Dispatcher:
         """
         traits = ref.message.traits
         if traits.group_sequence < 0 and traits.group is not None and self.groups is not None:
-            self._release_group(traits.group, self.groups.owner_of(traits.group))
+            self._release_group(self.groups, traits.group)
 
     # ---- the delivery loop
 
@@ -1205,12 +1166,11 @@ class Dispatcher:
         )
 
 
-def _distinct(refs: Iterable[Reference]) -> Iterator[Reference]:
-    last = None
-    for ref in refs:
-        if ref is not last:  # what is in a group backlog may be listed twice
-            yield ref
-        last = ref
+def _merged(lists: list[Iterator[Reference]]) -> Iterator[Reference]:
+    """What is in these lists, in the order of delivery, each once: a reference may be in two of them."""
+    return (
+        lists[0] if len(lists) == 1 else map(itemgetter(0), groupby(merge(*lists, key=attrgetter("order"))))
+    )
 
 
 def _everything(message: Message) -> bool:
@@ -1220,13 +1180,7 @@ def _everything(message: Message) -> bool:
 class PagedQueue(Protocol):
     """Messages of one queue in the pages of all its addresses."""
 
-    @property
-    def version(self) -> int:
-        """Rises with every change of what is on disk."""
-
-    @property
-    def cursors(self) -> list[Cursor]:
-        """One for each address that paged messages for this queue."""
+    cursors: list[Cursor]  # one for each address that paged messages for this queue
 
     @property
     def waiting(self) -> int:
@@ -1291,7 +1245,7 @@ class PagedQueue(Protocol):
     def block(self, page: Page, index: int) -> Block | None:
         """The block with a position if it is in memory."""
 
-    def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
+    def fetch(self, cursor: Cursor, page: Page, index: int, done: Done) -> None:
         """Read the block with a position; ``done`` is called later, with None for an unreadable block."""
 
     def load_reference(self, cursor: Cursor, page: Page, index: int, message: Message) -> Reference:
@@ -1314,8 +1268,6 @@ MOST_TOGETHER = 1 << 40
 class DueBatch:
     """Scheduled messages of one queue that fall due together: their sequences at its head and, in a ring, those that
     are pending: the newest sent stay."""
-
-    __slots__ = ("_pending", "_sequence")
 
     def __init__(self, first_sequence: int) -> None:
         self._sequence = first_sequence
@@ -1449,15 +1401,10 @@ class Queue(QueueBase):
         if attributes.group_rebalance and attributes.group_rebalance_pause_dispatch:
             self.hooks = hooks_with_settled(hooks, self.dispatcher.on_settled)
 
-    def attach_pages(self, paged: PagedQueue) -> None:
-        """Messages of this queue are in pages."""
+    def set_pages(self, paged: PagedQueue | None) -> None:
+        """Messages of this queue are in pages; None: they no longer are."""
         self.paged = paged
-        self.dispatcher.set_block(PAGED, True)
-
-    def detach_pages(self) -> None:
-        """None are any more."""
-        self.paged = None
-        self.dispatcher.set_block(PAGED, False)
+        self.dispatcher.set_block(PAGED, paged is not None)
 
     # ---- counters
 
@@ -1513,7 +1460,7 @@ class Queue(QueueBase):
                     consumer.deliver_message(message)
                     return
             elif dispatcher.blocks == SELECTORS:
-                matching = dispatcher.matching(message)
+                matching = dispatcher.matching(message, message.number)
                 if not 0 <= self.ring_size <= dispatcher.count:  # else it evicts a message first
                     found = dispatcher.consumer_for(matching)
                     if found is not None:
@@ -1553,7 +1500,7 @@ class Queue(QueueBase):
         if dispatcher.blocks & SELECTORS:
             if self.attributes.ring_counts_paged and 0 <= self.ring_size <= self.ring_count:
                 return False  # it evicts a message first
-            consumer = dispatcher.consumer_for(dispatcher.matching(message))
+            consumer = dispatcher.consumer_for(dispatcher.matching(message, message.number))
         elif not dispatcher.count:
             consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
         if consumer is None:
@@ -1584,7 +1531,7 @@ class Queue(QueueBase):
 
     def become_last(self, ref: Reference) -> None:
         """A message enters a last-value queue."""
-        raise AssertionError("a last-value queue extends this class")
+        raise AssertionError("a derived class has it")
 
     def enqueue_earlier(self, message: Message) -> None:
         """A message with a lower number than some that have arrived takes its position before them.
@@ -1629,8 +1576,7 @@ class Queue(QueueBase):
             self._record_arrival(ref, due)
         ref.recurrence = recurrence
         self.postpone(ref, due)
-        if message.expires:
-            self.broker.expiry.watch(ref)
+        self.broker.expiry.watch(ref)
         return ref
 
     def postpone(self, ref: Reference, due: Due) -> None:
@@ -1661,8 +1607,11 @@ class Queue(QueueBase):
             ref.state = PENDING
             self.dispatcher.enlist(ref, at_tail=False)
             self.dispatcher.dispatch()
-            if self.hooks.enqueued is not None and ref.state == PENDING:
-                self.hooks.enqueued(ref)
+            self._notify_enqueued(ref)
+
+    def _notify_enqueued(self, ref: Reference) -> None:
+        if self.hooks.enqueued is not None and ref.state == PENDING:
+            self.hooks.enqueued(ref)
 
     def load(self, message: Message, position: Position, counts: tuple[int, int]) -> Reference:
         """A reference to what was read back from a page, in no list yet; ``counts`` are deliveries and attempts."""
@@ -1685,10 +1634,9 @@ class Queue(QueueBase):
             self.dispatcher.enlist(ref)
             if 0 <= self.ring_size < self.ring_count:
                 self.evict()
-        if ref.message.expires and ref.state != GONE:
+        if ref.state != GONE:
             self.broker.expiry.watch(ref)
-        if self.hooks.enqueued is not None and ref.state == PENDING:
-            self.hooks.enqueued(ref)
+        self._notify_enqueued(ref)
 
     def reinstate_run(self, run: ReferenceRun, priority: int, size: int) -> None:
         """As `restore` and `reinstate` of each reference of a run, whose messages take ``size`` bytes of memory.
@@ -1716,7 +1664,7 @@ class Queue(QueueBase):
             else:
                 message.account.occupy(size)
         else:
-            message.account.occupy_reference()
+            message.account.occupy(REFERENCE_OVERHEAD, 0)
         message.holders = holders + 1
         self.persistent_size += size
 
@@ -1731,7 +1679,7 @@ class Queue(QueueBase):
             else:
                 message.account.release(size)
         else:
-            message.account.release_reference()
+            message.account.release(REFERENCE_OVERHEAD, 0)
 
     def drop(self, ref: Reference, reason: Reason | None) -> None:
         """Drop a reference for good; the counts of the state it was in are the caller's.
@@ -1782,7 +1730,7 @@ class Queue(QueueBase):
         """Deliver a reference that is in no list; in a non-destructive queue it stays pending."""
         self.delivering += 1
         if self.non_destructive:
-            ref.message.account.occupy_reference()  # each reader has a delivery of its own
+            ref.message.account.occupy(REFERENCE_OVERHEAD, 0)  # each reader has a delivery of its own
             if self.hooks.delivered is not None:
                 self.hooks.delivered(ref)
             consumer.deliver_reference(ref)
@@ -1807,7 +1755,7 @@ class Queue(QueueBase):
         self.delivering -= 1
         self.messages_acknowledged += 1
         if self.non_destructive:
-            ref.message.account.release_reference()
+            ref.message.account.release(REFERENCE_OVERHEAD, 0)
         if self.hooks.settled is not None:
             self.hooks.settled(ref)
         if not self.non_destructive:
@@ -1832,6 +1780,13 @@ class Queue(QueueBase):
             self.settle(ref)
             yield
         self.delete_if_unused()
+
+    def remove(self, ref: Reference) -> None:
+        """Remove a message that no consumer has taken; it counts as acknowledged."""
+        self.detach(ref)
+        self.messages_acknowledged += 1
+        ref.last_rejected_by = None
+        self.drop(ref, Reason.ACKNOWLEDGED)
 
     def detach(self, ref: Reference) -> None:
         """Adjust the counts for a reference that is about to be dropped or moved."""
@@ -1929,7 +1884,7 @@ class Queue(QueueBase):
         self.messages_requeued += len(refs)
         self.delivering -= len(refs)
         for ref in refs:
-            ref.message.account.release_reference()
+            ref.message.account.release(REFERENCE_OVERHEAD, 0)
             if ref.state != PENDING:
                 continue
             if failed and consumer is not None:  # NACK; one that leaves has not tried for the others
@@ -1991,14 +1946,12 @@ class Queue(QueueBase):
         else:
             ref.state = PENDING
             self.dispatcher.enlist(ref, at_tail=False)
-        if message.expires:
-            self.broker.expiry.watch(ref)
+        self.broker.expiry.watch(ref)
         if ref.position is not None and self.paged is not None:
             self.paged.on_requeued(ref)
         else:
             self._record_requeue(ref)
-        if self.hooks.enqueued is not None and ref.state == PENDING:
-            self.hooks.enqueued(ref)
+        self._notify_enqueued(ref)
 
     def _record_requeue(self, ref: Reference) -> None:
         traits, storage = ref.message.traits, self.broker.storage
@@ -2106,6 +2059,10 @@ class Queue(QueueBase):
             self.purge()
         self.requeue(unsettled, failed=failed)
 
+    def unsettled_references(self) -> list[Reference]:
+        """What its consumers have not settled, for management."""
+        return [ref for consumer in self.consumers for ref in consumer.unsettled_references()]
+
     # ---- the whole queue
 
     @property
@@ -2117,23 +2074,24 @@ class Queue(QueueBase):
     def purge(self) -> int:
         """Kill everything that is pending or scheduled; returns how many. Where they are many it takes its time."""
         killed = self.count + self.scheduled_count + self.paged_count
-        self.run_suspended(self._kill_all(self.dispatcher.snapshot(), list(self.scheduled.values())))
+        self.run_suspended(self.kill_all(self.dispatcher.snapshot(), list(self.scheduled.values())))
         return killed
 
-    def _kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[None]:
+    def kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
+        """Kill these, and what is on disk only; yields the number killed in each step.
+
+        The list is the queue's from now on.
+        """
         if self.paged is not None:
             for purged in self.paged.purge(Reason.KILLED):
                 self.messages_killed += purged
-                yield
-        for ref in pending:
-            if ref.state == PENDING:
+                yield purged
+        scheduled.reverse()
+        for ref in chain(pending, _consume(scheduled)):
+            found = ref.state == PENDING or ref.state == SCHEDULED
+            if found:
                 self.kill(ref)
-            yield
-        while scheduled:
-            ref = scheduled.pop()
-            if ref.state == SCHEDULED:
-                self.kill(ref)
-            yield
+            yield int(found)
 
     @property
     def paused(self) -> bool:
@@ -2164,7 +2122,7 @@ class Queue(QueueBase):
         if self.paged is not None:
             self.messages_killed += sum(self.paged.purge(Reason.KILLED))
         if (self.count or self.scheduled) and not (self.broker.stopping and self.forgotten_by_restart):
-            self.run_suspended(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
+            self.run_suspended(self.kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one that is cancelled may take others along
                 consumer.cancelled(reason)
@@ -2182,7 +2140,7 @@ class Queue(QueueBase):
 
     def _end(self) -> None:
         """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""
-        self.detach_pages()
+        self.set_pages(None)
         self.view = None
         self._entries = None
         self.dispatcher.close()
@@ -2216,10 +2174,9 @@ class Expiry(TimerQueue):
             self.enter(ref, ref.message.expires)
 
     def unwatch(self, ref: Reference) -> None:
-        """A message has left its queue, or memory."""
-        if ref.watched:
-            ref.watched = False
-            self.forget()
+        """A watched message has left its queue, or memory."""
+        ref.watched = False
+        self.forget()
 
 
 def _expire(ref: Reference) -> None:
@@ -2253,7 +2210,7 @@ class QueueServices(Work):
     #: a queue has a consumer, or other settings: slow consumers
     watch: Callable[[Queue], None]
 
-    def __init__(self, reactor: Reactor, now: Callable[[], float] | None, storage: Storage) -> None:
+    def __init__(self, reactor: Reactor, now: Seconds | None, storage: Storage) -> None:
         super().__init__(reactor, now)
         self.storage = storage
         self.delivery_suspended = False
@@ -2274,9 +2231,12 @@ class QueueServices(Work):
         return self.numbers.next()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """What is told to the store within takes effect as one: a message that moves is never in both places."""
-        self.storage.begin()
+    def together(self, size: int = 0) -> Iterator[None]:
+        """What the store is told within takes effect as one: a message that moves is never in both places.
+
+        ``size``: see `Storage.begin`.
+        """
+        self.storage.begin(size)
         try:
             yield
         finally:

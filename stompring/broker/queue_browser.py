@@ -8,27 +8,26 @@ wait for a block.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 
 from stompring.errors import NotFound, Refused
 from stompring.selector import InvalidSelector, compile_selector
 
+from .clock import Call
 from .message import Matches, repeated
-from .ports import TIMED, Block, Cursor, Reason, waiting_from
+from .ports import TIMED, Block, Cursor, on_disk, state_at, waiting_from
 from .queue import PagedQueue, PendingCursor, Queue, as_queue
-from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Page, Position, Reference, ReferenceRun
+from .reference import DELIVERING, GONE, LEVELS, PENDING, SCHEDULED, Page, Position, Reference, ReferenceRun
 
 
 class PageRead:
     """A block of a page is being read. ``block`` is None until then, and where it turned out to be unreadable."""
 
-    __slots__ = ("_call", "block", "over")
-
     def __init__(self, area: PagedQueue, cursor: Cursor, page: Page, index: int) -> None:
         self.block: Block | None = None
         self.over = False
-        self._call: Callable[[], object] | None = None
+        self._call: Call | None = None
         area.fetch(cursor, page, index, self._came)
 
     def _came(self, block: Block | None) -> None:
@@ -36,7 +35,7 @@ class PageRead:
         if self._call is not None:
             self._call()
 
-    def then(self, call: Callable[[], object]) -> None:
+    def then(self, call: Call) -> None:
         """Call once the block is read; at once where it is already."""
         self._call = call
         if self.over:
@@ -46,15 +45,13 @@ class PageRead:
 class OnDisk(Reference):
     """A message that is on disk only, in the form of a reference. It is in no list and in no counter."""
 
-    __slots__ = ("cursor",)
-
     def __init__(self, queue: Queue, cursor: Cursor, block: Block, index: int) -> None:
         message = block.message(index)
         super().__init__(message, queue, message.number, PENDING)
         self.cursor = cursor
         self.position = (block.page, index)
         self.deliveries, self.attempts = cursor.counts(block.page, index)
-        if cursor.states(block.page, index, index + 1)[0] == TIMED:
+        if state_at(cursor, block.page, index) == TIMED:
             self.state = SCHEDULED
             self.due = cursor.due(block, index)
 
@@ -66,8 +63,7 @@ class OnDisk(Reference):
         area = as_queue(self.queue).paged
         if area is None or self.cursor not in area.cursors or self.cursor.pages.page(page.number) is not page:
             return False
-        state = self.cursor.states(page, index, index + 1)[0]
-        return 0 < state <= 10 or state == TIMED
+        return on_disk(state_at(self.cursor, page, index))
 
     def load(self) -> Reference | None:
         """Load it: the reference, in no list; None if it has left the disk."""
@@ -84,12 +80,7 @@ References = Iterator[Reference | PageRead]
 def iterate_pending(queue: Queue) -> References:
     """What is pending, in memory and on disk, in the order of delivery."""
     until = queue.broker.next_message_number()
-    return _iterate_levels(queue, until)
-
-
-def _iterate_levels(queue: Queue, until: int) -> References:
-    for level in range(9, -1, -1):
-        yield from _iterate_level(queue, level, until)
+    return chain(*[_iterate_level(queue, level, until) for level in reversed(range(LEVELS))])
 
 
 def _iterate_level(queue: Queue, level: int, until: int) -> References:
@@ -115,15 +106,10 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
             page, index = position
             block = blocks.get(cursor)
             if block is None or block.page is not page or not block.first <= index < block.stop:
-                assert area is not None
-                block = area.block(page, index)
-                if block is None:
-                    wait = PageRead(area, cursor, page, index)
-                    yield wait
-                    if wait.block is not None:
-                        blocks[cursor] = wait.block
-                    break
-                blocks[cursor] = block
+                block = yield from _block(queue, cursor, page, index)
+                if block is not None:
+                    blocks[cursor] = block
+                break  # the queue may have changed meanwhile
             if block.number_of(index) < number:
                 nearest, number = (cursor, block, index), block.number_of(index)
         else:
@@ -148,7 +134,7 @@ def iterate_timed(queue: Queue) -> References:
             for index in cursor.timed_of(page):
                 if block is None or not block.first <= index < block.stop:
                     block = yield from _block(queue, cursor, page, index)
-                if block is not None and cursor.states(page, index, index + 1)[0] == TIMED:
+                if block is not None and state_at(cursor, page, index) == TIMED:
                     yield OnDisk(queue, cursor, block, index)
 
 
@@ -169,7 +155,7 @@ def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
     area = queue.paged
     for cursor in [] if area is None else list(area.cursors):
         pages = cursor.pages.in_order()
-        at = bisect_right(pages, number, key=_first_number) - 1
+        at = bisect_right(pages, number, key=lambda one: one.first_number) - 1
         if at < 0:
             continue
         page = pages[at]
@@ -184,15 +170,10 @@ def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
                 low = block.stop
             else:
                 index = bisect_right(range(block.stop), number, block.first, key=block.number_of) - 1
-                state = cursor.states(page, index, index + 1)[0]
-                if block.number_of(index) == number and (0 < state <= 10 or state == TIMED):
+                if block.number_of(index) == number and on_disk(state_at(cursor, page, index)):
                     return OnDisk(queue, cursor, block, index)
                 break
     return None
-
-
-def _first_number(page: Page) -> int:
-    return page.first_number
 
 
 def matching(selector: str | None) -> Matches | None:
@@ -214,16 +195,20 @@ def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Refere
     `OnDisk`, among what is pending or after what is scheduled.
     """
     matches = matching(selector)
-    unsettled = [ref for consumer in queue.consumers for ref in consumer.unsettled_references()]
-    in_delivery = [ref for ref in (*unsettled, *elsewhere) if ref.queue is queue and ref.state == DELIVERING]
-    scheduled = list(queue.scheduled.values())
-    return _present(chain(pending(queue), scheduled, iterate_timed(queue), in_delivery), matches)
+    return _present(messages_of(queue, elsewhere), matches)
 
 
 def _present(found: References, matches: Matches | None) -> References:
     for one in found:
         if isinstance(one, PageRead) or (one.state != GONE and (matches is None or matches(one.message))):
             yield one
+
+
+def messages_of(queue: Queue, elsewhere: Iterable[Reference] = ()) -> References:
+    """All messages of a queue: what is pending, in order of delivery, then what is scheduled, then in delivery."""
+    unsettled = (*queue.unsettled_references(), *elsewhere)
+    delivering = [ref for ref in unsettled if ref.queue is queue and ref.state == DELIVERING]
+    return chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue), delivering)
 
 
 def pending(queue: Queue) -> References:
@@ -263,9 +248,12 @@ def find_message(
     """
     others = list(elsewhere)
     for _ in range(2):  # it may come to memory, or be delivered, meanwhile
-        ref = queue.scheduled.get(number) or _find_delivering(queue, number, others)
+        ref = queue.scheduled.get(number)
         if ref is not None:
             return ref
+        for one in (*queue.unsettled_references(), *others):
+            if one.message.number == number and one.queue is queue and one.state != GONE:
+                return one
         for index, one in enumerate(queue.dispatcher.snapshot(), 1):
             if one.message.number == number:
                 return one
@@ -275,14 +263,6 @@ def find_message(
         if ref is not None:
             return ref
     raise NotFound(f"Queue {queue.name} has no message {number}")
-
-
-def _find_delivering(queue: Queue, number: int, elsewhere: Iterable[Reference]) -> Reference | None:
-    unsettled = [consumer.unsettled_references() for consumer in queue.consumers]
-    for ref in chain(*unsettled, elsewhere):
-        if ref.message.number == number and ref.queue is queue and ref.state != GONE:
-            return ref
-    return None
 
 
 def cancel_scheduled(queue: Queue, number: int) -> Steps:
@@ -318,26 +298,18 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]
     selector all that is on disk only is killed at once, unread, and its number yielded.
     """
     matches = matching(selector)
-    if matches is None and queue.paged is not None:
-        return _purge_all(queue)
-    return _purge_matching(queue, matches)
+    if matches is None:
+        return queue.kill_all(queue.dispatcher.snapshot(), list(queue.scheduled.values()))
+    return _kill_matching(queue, matches)
 
 
-def _purge_matching(queue: Queue, matches: Matches | None) -> Iterator[int | PageRead]:
+def _kill_matching(queue: Queue, matches: Matches) -> Iterator[int | PageRead]:
     for one in browse(queue):
         yield one if isinstance(one, PageRead) else _kill(queue, one, matches)
 
 
-def _purge_all(queue: Queue) -> Iterator[int]:
-    for paged in () if queue.paged is None else queue.paged.purge(Reason.KILLED):
-        queue.messages_killed += paged
-        yield paged
-    for ref in chain(queue.dispatcher.snapshot(), list(queue.scheduled.values())):
-        yield _kill(queue, ref, None)
-
-
-def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
-    if ref.state not in (PENDING, SCHEDULED) or not (matches is None or matches(ref.message)):
+def _kill(queue: Queue, ref: Reference, matches: Matches) -> int:
+    if ref.state not in (PENDING, SCHEDULED) or not matches(ref.message):
         return 0
     if isinstance(ref, OnDisk):
         loaded = ref.load()
@@ -349,21 +321,17 @@ def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
 
 
 def _remove(queue: Queue, ref: Reference) -> None:
-    queue.detach(ref)
-    queue.messages_acknowledged += 1
     queue.messages_removed += 1
-    ref.last_rejected_by = None  # no consumer has taken it
-    queue.drop(ref, Reason.ACKNOWLEDGED)
+    queue.remove(ref)
     queue.delete_if_unused()
 
 
 def _find(queue: Queue, number: int) -> Reference | None:
-    ref = queue.scheduled.get(number)
-    return _find_pending(queue, number) if ref is None else ref
+    return queue.scheduled.get(number) or _find_pending(queue, number)
 
 
 def _not_found(queue: Queue, number: int) -> Refused:
-    if any(ref.message.number == number for c in queue.consumers for ref in c.unsettled_references()):
+    if any(ref.message.number == number for ref in queue.unsettled_references()):
         return Refused(
             f"Message {number} of queue {queue.name} is in delivery: only its consumer can settle it"
         )
@@ -387,9 +355,7 @@ def _find_pending(queue: Queue, number: int) -> Reference | None:
 
 
 def _scheduled(queue: Queue, number: int) -> Generator[PageRead, None, Reference]:
-    ref = queue.scheduled.get(number)
-    if ref is None:
-        ref = yield from seek(queue, number)
+    ref = queue.scheduled.get(number) or (yield from seek(queue, number))
     if ref is None or ref.state != SCHEDULED:
         raise _not_scheduled(queue, number)
     return ref

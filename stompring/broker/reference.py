@@ -69,8 +69,7 @@ class QueueAttributes:
 
     def changed(self, changes: Mapping[str, Any]) -> QueueAttributes:
         """A copy with some attributes changed, checked. Raises `Refused` naming the attribute and the value."""
-        known = {field.name for field in fields(self)}
-        if unknown := sorted(set(changes) - known):
+        if unknown := sorted(set(changes) - {field.name for field in fields(self)}):
             raise Refused(f"a queue has no attribute {unknown[0]}", status=400)
         changed = replace(self, **changes)
         for name, lowest in LEAST.items():
@@ -89,16 +88,12 @@ class QueueAttributes:
         if changed.last_value_key is not None and not changed.last_value:
             changed = replace(changed, last_value=True)
         if "group_first_key" in changes:
-            changed = replace(changed, group_first_key=_header_name(changed.group_first_key))
+            try:
+                name_of_header = message_header((changed.group_first_key or "").strip())
+            except ValueError as wrong:
+                raise Refused(f"group-first-key {wrong}", status=400) from None
+            changed = replace(changed, group_first_key=name_of_header)
         return changed
-
-
-def _header_name(given: str | None) -> str | None:
-    """The value of ``group-first-key``; None where it is empty. Raises `Refused`."""
-    try:
-        return message_header((given or "").strip())
-    except ValueError as fault:
-        raise Refused(f"group-first-key {fault}", status=400) from None
 
 
 _FROM_CONFIGURATION = [
@@ -175,7 +170,7 @@ class QueueBase:  # only tests have weak references: # compiled: same
 
     def settle(self, ref: Reference) -> None:
         """A consumer has acknowledged a message."""
-        raise AssertionError("a queue extends this class")
+        raise AssertionError("a derived class has it")
 
 
 class Reference:
@@ -302,17 +297,7 @@ class PendingList:
 
     def lowest(self) -> Reference | None:
         """The oldest of the lowest priority, left in place. Leftovers before it are dropped for good."""
-        for level in self.levels:
-            while level:
-                ref = level[0]
-                if ref.state == PENDING:
-                    return ref
-                level.popleft()
-                if isinstance(ref, ReferenceRun):
-                    level.extendleft(reversed(ref.references()))
-                    continue
-                self.size -= 1
-        return None
+        return next(self.heads(), None)
 
     def heads(self) -> Iterator[Reference]:
         """The next of each priority, left in place. Leftovers before them are dropped for good."""
@@ -330,20 +315,21 @@ class PendingList:
 
     def latest(self) -> Reference | None:
         """What was sent last, left in place. Leftovers behind it are dropped for good."""
-        found: Reference | None = None
+        return max(self._tails(), key=attrgetter("sequence"), default=None)
+
+    def _tails(self) -> Iterator[Reference]:
+        """The last of each priority, left in place. Leftovers behind them are dropped for good."""
         for level in self.levels:
             while level:
                 ref = level[-1]
                 if ref.state == PENDING:
-                    if found is None or ref.sequence > found.sequence:
-                        found = ref
+                    yield ref
                     break
                 level.pop()
                 if isinstance(ref, ReferenceRun):
                     level.extend(ref.references())
                     continue
                 self.size -= 1
-        return found
 
     def pop_head(self, ref: Reference) -> None:
         """Take off what `head` has just returned."""
@@ -363,10 +349,7 @@ class PendingList:
             level.appendleft(ref)
         else:
             # deque's index and insert walk blocks of 64 in C: cheap near the ends, where messages come back
-            at = 0 if level[0] is ref else bisect_left(level, ref.sequence, key=attrgetter("sequence"))
-            if at and isinstance(level[at - 1], ReferenceRun):
-                self._make_overlapping(level, ref.sequence, ref.sequence)
-                at = bisect_left(level, ref.sequence, key=attrgetter("sequence"))
+            at = 0 if level[0] is ref else self._index(level, ref.sequence)
             if at < len(level) and level[at] is ref:
                 return
             level.insert(at, ref)
@@ -387,6 +370,14 @@ class PendingList:
             self.size += len(merged) - len(level)
             self.levels[priority] = merged
             self.mask |= 1 << priority
+
+    def _index(self, level: deque[Reference], sequence: int) -> int:
+        """The index of a sequence in a level. Makes the references of a run that it is in."""
+        at = bisect_left(level, sequence, key=attrgetter("sequence"))
+        if at and isinstance(level[at - 1], ReferenceRun):
+            self._make_overlapping(level, sequence, sequence)
+            at = bisect_left(level, sequence, key=attrgetter("sequence"))
+        return at
 
     @staticmethod
     def _make_overlapping(level: deque[Reference], first: int, last: int) -> None:
@@ -413,16 +404,13 @@ class PendingList:
 
     def newest(self) -> Reference | None:
         """The last to be delivered, taken off its list; leftovers behind it are dropped."""
-        for level in self.levels:
-            while level:
-                ref = level.pop()
-                if isinstance(ref, ReferenceRun):
-                    level.extend(ref.references())
-                    continue
-                self.size -= 1
-                if ref.state == PENDING:
-                    return ref
-        return None
+        ref = next(self._tails(), None)
+        if ref is not None:
+            level = self.levels[ref.message.traits.priority]
+            assert level is not None
+            level.pop()
+            self.size -= 1
+        return ref
 
     def clear(self) -> None:
         """Let go of all references, whatever their state."""
@@ -469,10 +457,7 @@ class PendingList:
             last = level[-1]
             if last.sequence < sequence and not (isinstance(last, ReferenceRun) and sequence <= last.last):
                 return []
-            at = bisect_left(level, sequence, key=attrgetter("sequence"))
-            if isinstance(level[at - 1], ReferenceRun):
-                self._make_overlapping(level, sequence, sequence)
-                at = bisect_left(level, sequence, key=attrgetter("sequence"))
+            at = self._index(level, sequence)
         level.rotate(-at)
         count = len(level) - at
         while count and isinstance(run := level[0], ReferenceRun):

@@ -15,10 +15,9 @@ from operator import attrgetter
 
 from stompring.settings.match import INTERNAL_PREFIX
 from stompring.settings.model import RoutingType
-from stompring.stomp.frames import header_line
 
 from .clock import Due, Recurrence
-from .message import NOWHERE, RETROACTIVE, AddressBase, Message, Traits, copied
+from .message import NOWHERE, RETROACTIVE, AddressBase, Message, Traits, copied, header_lines
 from .queue import DueBatch, Queue, QueueServices
 from .reference import PENDING, Reference
 
@@ -61,14 +60,11 @@ class RetroactiveQueue(Queue):
 
     def references(self) -> list[Reference]:
         """What is in the ring, the oldest first."""
-        refs = [ref for ref in self.dispatcher.pending.snapshot() if ref.state == PENDING]
-        return sorted(refs, key=attrgetter("sequence"))
+        return sorted(self.dispatcher.pending.snapshot(), key=attrgetter("sequence"))
 
 
 class RetroactiveMessages:
     """The last messages of one address."""
-
-    __slots__ = ("_address", "_broker", "_cached", "_rings", "internal")
 
     def __init__(
         self,
@@ -77,9 +73,9 @@ class RetroactiveMessages:
         internal: AddressBase,
         rings: dict[RoutingType, RetroactiveQueue],
     ) -> None:
+        self._cached: tuple[Traits, Traits] | None = None
         self._broker = broker
         self._address = address
-        self._cached: tuple[Traits, Traits] | None = None
         self.internal = internal
         self._rings = rings
 
@@ -116,15 +112,12 @@ class RetroactiveMessages:
         """What copies of messages with the same traits share."""
         cached = self._cached
         if cached is None or cached[0] is not traits:
-            origin = (
-                (b"_AMQ_ORIG_ADDRESS", self._address.name.encode()),
-                (b"_AMQ_ORIG_REASON", RETROACTIVE.encode()),
-            )
-            known = (
-                b"\n_AMQ_ORIG_ADDRESS:" in traits.block
-            )  # a copy itself: its origin is more to its receivers
-            lines = b"" if known else b"".join(header_line(*line) for line in origin)
-            made = copied(traits, traits.block + lines)
+            block = traits.block
+            # a message that is a copy itself keeps its origin, which is more to its receivers
+            if b"\n_AMQ_ORIG_ADDRESS:" not in block:
+                address = (b"_AMQ_ORIG_ADDRESS", self._address.name.encode())
+                block += header_lines((address, (b"_AMQ_ORIG_REASON", RETROACTIVE.encode())))
+            made = copied(traits, block)
             made.retained = NOWHERE
             cached = self._cached = traits, made
         return cached[1]

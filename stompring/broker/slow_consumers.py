@@ -25,12 +25,10 @@ GRAIN = 1000
 class Watched:
     """A queue since it was last looked at."""
 
-    __slots__ = ("added", "due", "settled", "since", "slow")
-
     def __init__(self, queue: Queue, now: int, slow: frozenset[Consumer] = frozenset()) -> None:
         self.since = now
-        period = queue.address.settings.slow_consumer_check_period * 1000
-        self.due = -(-(now + period) // GRAIN) * GRAIN
+        due = now + queue.address.settings.slow_consumer_check_period * 1000
+        self.due = -(-due // GRAIN) * GRAIN
         self.added = queue.messages_added
         self.settled = {consumer: consumer.settled for consumer in queue.consumers}
         self.slow = slow  # consumers that were too slow when it was looked at
@@ -40,13 +38,13 @@ class SlowConsumers:
     """Looks at queues whose addresses have a threshold, and does what their policy says."""
 
     def __init__(self, broker: AddressServices) -> None:
-        self._broker = broker
-        self._watched: dict[Queue, Watched] = {}
         self._timer: Timer | None = None
         self._quiet_until = 0
         self._untold = 0
         self.notified = 0  # since the start
         self.killed = 0
+        self._broker = broker
+        self._watched: dict[Queue, Watched] = {}
 
     @property
     def slow(self) -> int:
@@ -79,7 +77,7 @@ class SlowConsumers:
             if queue.deleted or not queue.consumers or settings.slow_consumer_threshold < 0:
                 del self._watched[queue]
             elif watched.due <= now:
-                slow = list(too_slow(queue, watched, now))
+                slow = too_slow(queue, watched, now)
                 for consumer, rate in slow:
                     self._act(queue, consumer, rate, settings)
                 self._watched[queue] = Watched(queue, now, frozenset(consumer for consumer, _ in slow))
@@ -89,10 +87,10 @@ class SlowConsumers:
         if consumer not in queue.consumers:
             return  # another one of its connection was slow too, and took it along
         unit = settings.slow_consumer_threshold_measurement_unit
-        threshold = f"{settings.slow_consumer_threshold} {unit.replace('_', ' ').lower()}"
+        words = unit.replace("_", " ").lower()
         text = (
-            f"slow consumer of queue {queue.name}: it takes {rate * unit.seconds:.2f} "
-            f"{unit.replace('_', ' ').lower()}, and slow-consumer-threshold is {threshold}"
+            f"slow consumer of queue {queue.name}: it takes {rate * unit.seconds:.2f} {words}, "
+            f"and slow-consumer-threshold is {settings.slow_consumer_threshold} {words}"
         )
         kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
         self._log_slow(
@@ -151,9 +149,8 @@ def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, f
         for consumer in queue.consumers
         if consumer in watched.settled
     ]
-    stands_by = queue.dispatcher.stands_by
     return [
         (consumer, rate)
         for consumer, rate in rates
-        if (rate < threshold or rate == threshold == 0) and not stands_by(consumer)
+        if (rate < threshold or rate == threshold == 0) and not queue.dispatcher.stands_by(consumer)
     ]

@@ -1,1 +1,1 @@
-"""The console: files that the HTTP listener serves at ``/`` (`stompring.admin.console`). See README.md."""
+"""The console: files that the HTTP listener serves at ``/`` (`stompring.admin.http`). See README.md."""

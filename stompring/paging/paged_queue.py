@@ -26,25 +26,35 @@ import logging
 import time
 from array import array
 from bisect import bisect_left, insort
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from stompring.broker.address import as_address, leave_if_empty
-from stompring.broker.clock import Clock, Timer, cancel
+from stompring.broker.address import leave_if_empty
+from stompring.broker.clock import Clock, Seconds, Timer, cancel
 from stompring.broker.last_value import LastValueQueue
 from stompring.broker.lifetime import is_expired
 from stompring.broker.message import AddressBase, Message, Traits
-from stompring.broker.ports import TIMED, Block, Cursor, Pages, Reason
-from stompring.broker.queue import DueBatch, as_queue
+from stompring.broker.ports import TIMED, Block, Cursor, Done, Pages, Reason, on_disk, state_at
+from stompring.broker.queue import Consumer, DueBatch, Queue, as_queue
 from stompring.broker.reference import PENDING, Page, Position, Reference
 
-from .target_list import LEVELS, SLACK, MemoryBudget, PendingCache, TargetList, Track, key_of
+from .target_list import (
+    LEVELS,
+    SLACK,
+    InTime,
+    MemoryBudget,
+    PendingCache,
+    TargetList,
+    Track,
+    key_of,
+    position_of,
+    waiting_at,
+)
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker
-    from stompring.broker.queue import Consumer, Queue
 
     Due = dict["TargetArea", tuple[Cursor, array[int]]]
 
@@ -59,17 +69,16 @@ MINIMUM = 16
 FETCH_BATCH = 16
 
 
+@dataclass
 class DeliveredRun:
     """Positions from ``first`` to before ``stop``: delivered and acknowledged, and not settled yet."""
 
-    __slots__ = ("_area", "_cursor", "_page", "durable", "first", "stop")
-
-    def __init__(self, area: TargetArea, cursor: Cursor, page: Page) -> None:
-        self._area = area
-        self._cursor = cursor
-        self._page = page
-        self.first = self.stop = -1
-        self.durable = False
+    _area: TargetArea
+    _cursor: Cursor
+    _page: Page
+    first: int = -1
+    stop: int = -1
+    durable: bool = False
 
     def settle(self) -> None:
         """Settle what there is."""
@@ -77,371 +86,6 @@ class DeliveredRun:
         if first < stop:
             self.first = stop
             self._area.acknowledged(self._cursor, self._page, first, stop, self.durable)
-
-
-class Prefetcher:
-    """Fills the lists of one queue."""
-
-    def __init__(self, area: TargetArea) -> None:
-        self._area = area
-        self._queue = area.queue
-        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
-        self._fetching: set[object] = set()
-        self._turn = 0  # index of the list that is filled next
-
-    # ---- messages that were just paged
-
-    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        """Keep the message in memory where nothing on disk precedes it and memory allows."""
-        area, level = self._area, message.traits.priority
-        if cursor.levels[level] == 1 and not area.due_on_disk and self._is_first(cursor, level):
-            if self._may_serve_from_memory(message):
-                self._serve_from_memory(cursor, position, message)
-                return
-        if not area.lists or not area.active:
-            return
-        for one in area.ready_lists():
-            if one.matches is None or not self._caught_up(one, cursor, level, position):
-                continue
-            track = one.track(cursor)
-            track.skip(level, *position)
-            if not one.matches(message):
-                continue
-            if self._needs_more(one, 0):
-                self._serve_from_memory(cursor, position, message)
-                return
-            track.refer(level, key_of(*position))
-
-    def _is_first(self, cursor: Cursor, level: int) -> bool:
-        return all(other is cursor or not other.levels[level] for other in self._area.cursors)
-
-    @staticmethod
-    def _caught_up(one: TargetList, cursor: Cursor, level: int, position: Position) -> bool:
-        found = one.track(cursor).next(level)
-        return found is not None and not found[1] and found[0] == position
-
-    def _serve_from_memory(self, cursor: Cursor, position: Position, message: Message) -> None:
-        queue = self._queue
-        ref = self._area.load(cursor, *position, message)
-        if ref is not None:
-            queue.dispatcher.enlist(ref)
-            if queue.ready:
-                queue.dispatcher.dispatch()
-                self._unload_ring()
-
-    def _may_serve_from_memory(self, message: Message) -> bool:
-        area, queue = self._area, self._queue
-        if area.active:
-            if self._is_ring():
-                return queue.count < queue.ring_size
-            return not queue.count or self._has_memory(message.size)
-        if self._is_ring():
-            return False
-        if queue.consumers:
-            return self._has_memory(message.size)
-        return area.areas.idle_capacity(area.ready_size + message.size) and self._has_memory(message.size)
-
-    # ---- limits
-
-    def _is_ring(self) -> bool:
-        """Whether loaded messages would count for a ring."""
-        queue = self._queue
-        return queue.ring_size >= 0 and not queue.attributes.ring_counts_paged
-
-    def _has_memory(self, size: int) -> bool:
-        area, settings = self._area, self._queue.address.settings
-        messages, most = settings.prefetch_messages, settings.prefetch_bytes
-        if 0 <= messages <= area.ready_messages or 0 <= most < area.ready_size + size:
-            return False
-        return area.areas.free_memory(size)
-
-    def _needs_more(self, one: TargetList, loaded: int, window: int = WINDOW) -> bool:
-        """Whether more should be loaded for a list, after ``loaded`` messages in one go."""
-        area, pending = self._area, one.pending
-        assert pending is not None
-        if one.fetching:
-            return False
-        head = pending.head()
-        if head is None or not one.below_watermark(head, area.cursor_of(head)):
-            return loaded < MINIMUM
-        if self._is_ring():
-            return self._queue.count < self._queue.ring_size and bool(loaded)
-        return pending.size < window and self._has_memory(0)
-
-    def _wants_spilled(self, consumer: Consumer) -> bool:
-        """Whether to load more of what was spilled for a consumer.
-
-        Always a message that precedes all that it has in memory, even without memory for it: delivery waits for that
-        message (`TargetArea.may_deliver`). A requeued message of its groups may have been spilled before its backlog.
-        """
-        parking = self._area.group_spill
-        if consumer not in parking or consumer in self._fetching:
-            return False
-        head = self._queue.dispatcher.next_in_memory(consumer)
-        if head is None or parking.before(consumer, head):
-            return True
-        return parking.runs_low(consumer) and self._has_memory(0)
-
-    def needed(self) -> bool:
-        """Whether there is anything to load now."""
-        area = self._area
-        if not area.active:
-            if area.ready_messages:
-                area.areas.idle(area)
-            return self._head_needed() or (bool(area.due_on_disk) and area.due_on_disk not in self._fetching)
-        area.unloaded = False
-        if area.due_on_disk and area.due_on_disk not in self._fetching:
-            return True
-        if not area.waiting:
-            return False
-        for one in area.ready_lists():
-            one.find_watermark(area.cursors, area.version)
-            if one.firsts and self._needs_more(one, 0, WINDOW // 2):
-                return True
-        return any(self._wants_spilled(consumer) for consumer in self._queue.ready)
-
-    def _head_needed(self) -> bool:
-        area, unfiltered = self._area, self._area.unfiltered
-        if not area.waiting or area.unloaded or self._is_ring() or unfiltered.fetching:
-            return False
-        if not area.areas.head_capacity(area.ready_size) or not self._has_memory(0):
-            return False
-        unfiltered.find_watermark(area.cursors, area.version)
-        return bool(unfiltered.firsts)
-
-    # ---- loading
-
-    def fill(self, in_time: Callable[[], bool]) -> None:
-        """Load what is needed, until time is up or a page has to be read."""
-        area, queue = self._area, self._queue
-        if area.due_on_disk:
-            self._load_due(in_time)
-        if area.active:
-            lists = list(area.ready_lists())
-            self._turn = turn = self._turn % len(lists) if lists else 0
-            for one in (*lists[turn:], *lists[:turn]):
-                self._turn += 1
-                self._fill(one, in_time, partial(self._needs_more, one))
-                if not in_time():
-                    break
-            for consumer in list(queue.ready):
-                self._unspill(consumer)
-            queue.dispatcher.dispatch()
-            self._unload_ring()
-        elif not area.closed:
-            self._fill(area.unfiltered, in_time, lambda loaded: self._head_needed(), 1)
-        if not area.closed:
-            area.demand()
-
-    def _fill(
-        self,
-        one: TargetList,
-        in_time: Callable[[], bool],
-        wants: Callable[[int], bool],
-        step: int = FETCH_BATCH,
-    ) -> None:
-        area = self._area
-        loaded = 0
-        while True:
-            one.find_watermark(area.cursors, area.version)
-            if one.fetching or not one.firsts or not wants(loaded) or (loaded and not in_time()):
-                return
-            found = self._next(one)
-            if found is None:
-                return
-            track, (page, index), known = found
-            block = self._block(one, track.cursor, page, index)
-            if block is None:
-                return
-            if one.learn(track.cursor, key_of(page, index), block.number_of(index)):
-                continue
-            if known:
-                track.use_reference(one.top)
-            if one.test is None or known:
-                most = 1 if known or len(one.firsts) > 1 else step
-                passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
-                loaded += passed or self._load_run(one, track, page, index, block, most)
-            else:
-                track.scan(block, in_time)
-                area.version += 1
-                if not in_time():
-                    return
-            self._read_ahead(track.cursor, block)
-
-    def _next(self, one: TargetList) -> tuple[Track, Position, bool] | None:
-        """The first message on disk; among several addresses that which was sent first."""
-        numbered: dict[Cursor, int] = {}
-        if len(one.firsts) > 1:
-            for cursor, key in one.firsts.items():
-                page = cursor.pages.page(key >> 32)
-                block = None if page is None else self._block(cursor, cursor, page, key & 0xFFFFFFFF)
-                if block is None:
-                    one.fetching = False
-                    return None
-                numbered[cursor] = block.number_of(key & 0xFFFFFFFF)
-        return one.next(self._area.cursors, numbered)
-
-    def _deliver_run(
-        self,
-        one: TargetList,
-        cursor: Cursor,
-        page: Page,
-        index: int,
-        block: Block,
-        in_time: Callable[[], bool],
-    ) -> int:
-        """Deliver what is read, as `_load_run` and `Dispatcher.dispatch` do in two steps; no consumer has a selector.
-
-        What is acknowledged by being delivered is settled in runs, and no reference is made of it. Returns how many
-        positions were taken.
-        """
-        area, queue = self._area, self._queue
-        dispatcher = queue.dispatcher
-        states = cursor.states(page, index, block.stop)
-        untouched = cursor.untouched(page)
-        run = DeliveredRun(area, cursor, page)
-        wanted, passed = one.top + 1, 0
-        try:
-            for place in range(len(states)):
-                if states[place] != wanted:
-                    continue
-                at = index + place
-                consumer = dispatcher.consumer_for_any()
-                if consumer is None:
-                    break
-                if untouched and consumer.settles_on_delivery:
-                    message = block.decode(at)
-                    traits = message.traits
-                    if traits.group is not None:
-                        break
-                    if not message.expires:
-                        if at != run.stop or traits.durable is not run.durable:
-                            run.settle()
-                            run.first, run.durable = at, traits.durable
-                        run.stop = at + 1
-                        consumer.deliver_message(message)
-                        passed += 1
-                        if passed % FETCH_BATCH == 0 and not in_time():
-                            break
-                        continue
-                run.settle()
-                if area.closed or area.page_credit.exhausted(consumer):
-                    break
-                message = block.message(at)
-                if message.traits.group is not None:
-                    break
-                ref = area.load(cursor, page, at, message)
-                passed += 1
-                if ref is not None:
-                    queue.deliver(ref, consumer)
-                if area.closed or (passed % FETCH_BATCH == 0 and not in_time()):
-                    break
-        finally:
-            run.settle()
-        return passed
-
-    def _load_run(
-        self, one: TargetList, track: Track, page: Page, index: int, block: Block, most: int
-    ) -> int:
-        """Load up to ``most`` messages of the same priority from one block; returns how many positions were taken."""
-        area, queue = self._area, self._queue
-        wanted = one.top + 1
-        states = track.cursor.states(page, index, min(block.stop, index + most))
-        taken = 0
-        for at, state in enumerate(states, index):
-            if state == wanted:
-                ref = area.load(track.cursor, page, at, block.message(at))
-                taken += 1
-                if area.closed:
-                    break
-                if ref is not None:
-                    queue.dispatcher.enlist(ref)
-        return taken
-
-    def _load_due(self, in_time: Callable[[], bool]) -> None:
-        """Move scheduled messages that fall due to the head, in order.
-
-        Those that memory has no space for stay in their pages, as ordinary messages.
-        """
-        area, queue = self._area, self._queue
-        while not area.closed and area.due_on_disk not in self._fetching:
-            found = area.due_on_disk.next()
-            if found is None:
-                return
-            cursor, (page, index), due = found
-            block = self._block(area.due_on_disk, cursor, page, index)
-            if block is None:
-                return
-            ref = area.load_reference(cursor, page, index, block.message(index))
-            if ref.message.expires:
-                queue.broker.expiry.watch(ref)
-            # a ring decides about each, and finds those of the same batch in memory only
-            if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
-                queue.on_due([ref], due)
-            else:
-                area.unload(ref)
-            if not in_time():
-                return
-
-    def _unspill(self, consumer: Consumer) -> None:
-        """Load messages spilled for a consumer that is ready again."""
-        area, queue = self._area, self._queue
-        while not area.closed and self._wants_spilled(consumer):
-            found = area.group_spill.next(consumer)
-            if found is None or queue.dispatcher.groups is None:
-                return
-            _, cursor, (page, index) = found
-            block = self._block(consumer, cursor, page, index)
-            if block is None:
-                return
-            ref = area.load(cursor, page, index, block.message(index))
-            if ref is not None:
-                queue.dispatcher.enlist_for_group(ref, consumer)
-
-    def _unload_ring(self) -> None:
-        """Unload what no consumer has taken: in a ring it would count against requeued messages."""
-        if self._is_ring() and not self._area.closed:
-            self._area.unload_until(lambda: False)
-
-    # ---- blocks
-
-    def _block(self, requester: object, cursor: Cursor, page: Page, index: int) -> Block | None:
-        """The block with a position; None while it is being read, after which `request` is called."""
-        block = self._last_blocks.get(requester)
-        if block is not None and block.page is page and block.first <= index < block.stop:
-            return block
-        block = self._area.block(page, index)
-        if block is not None:
-            self._last_blocks[requester] = block
-            return block
-        if requester in self._fetching:
-            return None
-        self._last_blocks.pop(requester, None)
-        self._fetching.add(requester)
-        if isinstance(requester, TargetList):
-            requester.fetching = True
-
-        def on_block(block: Block | None) -> None:
-            self._fetching.discard(requester)
-            if isinstance(requester, TargetList):
-                requester.fetching = False
-            if block is not None:
-                self._last_blocks[requester] = block
-            if not self._area.closed:
-                self._area.areas.loader.request(self._area)
-
-        self._area.fetch(cursor, page, index, on_block)
-        return None
-
-    def _read_ahead(self, cursor: Cursor, block: Block) -> None:
-        """Read the next block while this one is processed."""
-        area, page = self._area, block.page
-        if block.stop < page.count and area.block(page, block.stop) is None and area.areas.has_spare_memory:
-            area.areas.read_ahead(cursor.pages, page, block.stop)
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """A consumer has left the queue."""
-        self._last_blocks.pop(consumer, None)
 
 
 #: Milliseconds between two checks, each of which visits all queues.
@@ -452,28 +96,25 @@ class ActiveQueues:
     """Number of queues that keep up: messages arrived between two checks, and none is on disk."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._added: dict[Queue, int] = {}  # `messages_added` of queues with consumers, at the last check
         self._checked_at = 0
         self._count = 0
+        self._broker = broker
+        self._added: dict[Queue, int] = {}  # `messages_added` of queues with consumers, at the last check
 
     def count(self) -> int:
         """As of the last check; 0 until there were two, one soon after the other."""
         now = self._broker.clock.steady.now
         passed = now - self._checked_at
         if passed >= CHECK_INTERVAL:
-            self._check(fresh=passed < 3 * CHECK_INTERVAL)
+            before = self._added if passed < 3 * CHECK_INTERVAL else {}
+            queues = self._broker.directory.queues.values()
+            self._added = {queue: queue.messages_added for queue in queues if queue.consumers}
+            self._count = sum(
+                added != before.get(queue, added) and not (queue.paged is not None and queue.paged.waiting)
+                for queue, added in self._added.items()
+            )
             self._checked_at = now
         return self._count
-
-    def _check(self, fresh: bool) -> None:
-        before = self._added if fresh else {}
-        queues = self._broker.directory.queues.values()
-        self._added = {queue: queue.messages_added for queue in queues if queue.consumers}
-        self._count = sum(
-            added != before.get(queue, added) and not (queue.paged is not None and queue.paged.waiting)
-            for queue, added in self._added.items()
-        )
 
 
 #: Most and least seconds of work at a time, after which the reactor serves everybody else.
@@ -494,7 +135,7 @@ class Work(Protocol):
 
     requested: bool  # stands in the loader's line
 
-    def work(self, in_time: Callable[[], bool]) -> None:
+    def work(self, in_time: InTime) -> None:
         """Do some of it, until it is not ``in_time`` any more; who has more to do says so with `Loader.want`."""
 
 
@@ -515,17 +156,17 @@ class Loader:
         self,
         clock: Clock,
         others: Callable[[], int] = no_work,
-        now: Callable[[], float] = time.perf_counter,
+        now: Seconds = time.perf_counter,
     ) -> None:
-        self._clock = clock
-        self._others = others
-        self._now = now
-        self._line: deque[Work] = deque()
         self._called = False
         self._since = 0.0  # when somebody else had the reactor
         self._end = 0.0
         self._credit = 0.0  # seconds that are saved up
         self.stopped = False
+        self._clock = clock
+        self._others = others
+        self._now = now
+        self._line: deque[Work] = deque()
 
     def request(self, work: Work) -> None:
         """Have something done soon."""
@@ -584,16 +225,14 @@ PAUSE = 10
 class TimesOfPage:
     """The times of one page up to some moment, and the soonest after it."""
 
-    __slots__ = ("_base", "_times", "at", "later", "next_index", "until", "whole")
-
     def __init__(self, now: int) -> None:
-        self._base = now
-        self._times = array("Q")  # milliseconds from the base << 32 | index, ascending once it is whole
-        self.until = now + HORIZON
         self.later = 0
         self.next_index = 0  # up to which the page was read
         self.whole = False
         self.at = 0
+        self._base = now
+        self._times = array("Q")  # milliseconds from the base << 32 | index, ascending once it is whole
+        self.until = now + HORIZON
 
     def add(self, when: int, index: int) -> None:
         """A position's time."""
@@ -631,19 +270,19 @@ class PageTimes:
     """The timer of one address that pages."""
 
     def __init__(self, areas: TargetAreas, pages: Pages, clock: Clock) -> None:
-        self._areas = areas
-        self._pages = pages
-        self._clock = clock
         self.requested = False  # see `Work`
-        self._soonest: dict[Page, int] = {}
-        self._times_of_page: dict[Page, TimesOfPage] = {}
         self._last_blocks: Block | None = None
         self._fetching = False
         self._timer: Timer | None = None
         self._timer_due = 0
         self._sweep = 0  # up to when times are being dealt with; 0 while none are
-        self._batches: dict[TargetArea, DueBatch] = {}  # what falls due in this sweep
         self._stopped = False
+        self._areas = areas
+        self._pages = pages
+        self._clock = clock
+        self._soonest: dict[Page, int] = {}
+        self._times_of_page: dict[Page, TimesOfPage] = {}
+        self._batches: dict[TargetArea, DueBatch] = {}  # what falls due in this sweep
 
     def paged(self, position: Position, expires: int, due: int) -> None:
         """A message with an expiry or a due time is in a page."""
@@ -665,18 +304,15 @@ class PageTimes:
             times = [when for when in (page.soonest_expiry, page.soonest_due) if when]
             if times:
                 self._soonest[page] = min(times)
-        self._arm_soonest()
+        if self._soonest:
+            self._arm(min(self._soonest.values()))
 
     def stop(self) -> None:
         """The address pages no more."""
         self._stopped = True
-        self._cancel()
+        cancel(self._timer)
 
     # ---- the timer
-
-    def _cancel(self) -> None:
-        cancel(self._timer)
-        self._timer = None
 
     def _arm(self, when: int) -> None:
         if (
@@ -686,13 +322,9 @@ class PageTimes:
             or (self._timer is not None and self._timer_due <= when)
         ):
             return
-        self._cancel()
+        cancel(self._timer)
         self._timer_due = when
         self._timer = self._clock.call_at(when, self._on_timer)
-
-    def _arm_soonest(self) -> None:
-        if self._soonest:
-            self._arm(min(self._soonest.values()))
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -700,7 +332,7 @@ class PageTimes:
 
     # ---- what has to happen
 
-    def work(self, in_time: Callable[[], bool]) -> None:
+    def work(self, in_time: InTime) -> None:
         """See `Work.work`: what is over expires, what is due falls due; both in the order of their times."""
         if not self._sweep:
             self._sweep, self._batches = self._clock.now, {}
@@ -715,10 +347,8 @@ class PageTimes:
                     batch = self._batches[area] = area.queue.due_batch()
                 area.due_on_disk.add(cursor, keys, batch)
                 self._areas.loader.request(area)
-        if not self._stopped and not self._fetching:
-            self._continue(unfinished)
-
-    def _continue(self, unfinished: bool) -> None:
+        if self._stopped or self._fetching:
+            return
         if unfinished:
             self._areas.loader.request(self)
             return
@@ -727,7 +357,7 @@ class PageTimes:
             soonest, now = min(self._soonest.values()), self._clock.now
             self._arm(soonest if soonest > now else now + PAUSE)
 
-    def _sweep_on(self, in_time: Callable[[], bool], due: Due) -> bool:
+    def _sweep_on(self, in_time: InTime, due: Due) -> bool:
         """Deal with the page whose time is first, while it is; False when no time up to that of the sweep is left."""
         soonest = self._soonest
         page = min(soonest, key=lambda one: (soonest[one], one.number), default=None)
@@ -738,7 +368,7 @@ class PageTimes:
             return True
         others = [when for one, when in soonest.items() if one is not page]
         until = min(self._sweep, min(others, default=self._sweep))
-        while soonest.get(page, until + 1) <= until and self._step(page, self._sweep, due) and in_time():
+        while soonest.get(page, until + 1) <= until and self._step(page, due) and in_time():
             if soonest.get(page) == until:
                 break  # the page with the smaller number comes first
         return True
@@ -747,20 +377,20 @@ class PageTimes:
         self._soonest.pop(page, None)
         self._times_of_page.pop(page, None)
 
-    def _step(self, page: Page, now: int, due: Due) -> bool:
+    def _step(self, page: Page, due: Due) -> bool:
         """Read on in a page whose times are not known, or deal with one position; False while a block is read."""
         times = self._times_of_page.get(page)
         if times is None or (times.whole and not times.pending_times):
-            times = self._times_of_page[page] = TimesOfPage(now)
+            times = self._times_of_page[page] = TimesOfPage(self._sweep)
         if not times.whole:
             return self._read_next(page, times)
-        if times.pending_times and times.soonest <= now:
+        if times.pending_times and times.soonest <= self._sweep:
             block = self._block(page, times.index)
             if block is None:
                 return False
             index = times.index
             times.at += 1
-            self._handle_due(page, index, block, now, due)
+            self._handle_due(page, index, block, due)
         self._complete_page(page, times)
         return True
 
@@ -779,8 +409,8 @@ class PageTimes:
             for index in range(times.next_index, block.stop):
                 expires = block.expires(index)
                 for cursor in cursors:
-                    state = cursor.states(page, index, index + 1)[0]
-                    if expires and _on_disk(state):
+                    state = state_at(cursor, page, index)
+                    if expires and on_disk(state):
                         times.add(expires, index)
                         expires = 0  # once for all queues
                     if state == TIMED:
@@ -791,16 +421,16 @@ class PageTimes:
             self._complete_page(page, times)
         return True
 
-    def _handle_due(self, page: Page, index: int, block: Block, now: int, due: Due) -> None:
+    def _handle_due(self, page: Page, index: int, block: Block, due: Due) -> None:
         expires = block.expires(index)
         for queue, cursor in list(self._pages.cursors.items()):
             area: TargetArea | None = as_queue(queue).paged  # type: ignore[assignment]
-            state = cursor.states(page, index, index + 1)[0]
-            if area is None or not _on_disk(state):
+            state = state_at(cursor, page, index)
+            if area is None or not on_disk(state):
                 continue
-            if expires and expires <= now:
+            if expires and expires <= self._sweep:
                 area.expire(cursor, page, index, block.message(index))
-            elif state == TIMED and cursor.due(block, index) <= now:
+            elif state == TIMED and cursor.due(block, index) <= self._sweep:
                 due.setdefault(area, (cursor, array("Q")))[1].append(key_of(page, index))
 
     def _block(self, page: Page, index: int) -> Block | None:
@@ -822,20 +452,14 @@ class PageTimes:
             self._areas.loader.request(self)
 
 
-def _on_disk(state: int) -> bool:
-    return 0 < state <= 10 or state == TIMED
-
-
+@dataclass
 class DueMessages:
     """Positions of messages that fell due, in the order of their times; more of the same batch may follow."""
 
-    __slots__ = ("at", "batch", "cursor", "keys")
-
-    def __init__(self, cursor: Cursor, keys: array[int], batch: DueBatch) -> None:
-        self.cursor = cursor
-        self.keys = keys
-        self.batch = batch
-        self.at = 0
+    cursor: Cursor
+    keys: array[int]
+    batch: DueBatch
+    at: int = 0
 
 
 class DueOnDisk:
@@ -856,10 +480,9 @@ class DueOnDisk:
         while self._found:
             found = self._found[0]
             while found.at < len(found.keys):
-                key = found.keys[found.at]
-                page = found.cursor.pages.page(key >> 32)
-                if page is not None and still_timed(found.cursor, page, key & 0xFFFFFFFF):
-                    return found.cursor, (page, key & 0xFFFFFFFF), found.batch
+                position = position_of(found.cursor, found.keys[found.at])
+                if position is not None and state_at(found.cursor, *position) == TIMED:
+                    return found.cursor, position, found.batch
                 found.at += 1
             self._found.popleft()
         return None
@@ -867,11 +490,6 @@ class DueOnDisk:
     def forget(self, cursor: Cursor) -> None:
         """An address pages no more."""
         self._found = deque(found for found in self._found if found.cursor is not cursor)
-
-
-def still_timed(cursor: Cursor, page: Page, index: int) -> bool:
-    """Whether a position waits on disk for its time."""
-    return cursor.states(page, index, index + 1) == bytes((TIMED,))
 
 
 log = logging.getLogger(__name__)
@@ -883,15 +501,13 @@ LOG_INTERVAL = 60_000
 LEAST = 16
 
 
+@dataclass(slots=True)
 class ConsumerCredit:
     """Messages and bytes that one consumer has of what was read from pages."""
 
-    __slots__ = ("blocked", "messages", "size")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self.blocked = False  # was refused more, and waits
+    messages: int = 0
+    size: int = 0
+    blocked: bool = False  # was refused more, and waits
 
 
 class PageCredit:
@@ -903,13 +519,13 @@ class PageCredit:
     """
 
     def __init__(self, queue: Queue, free_memory: Callable[[int], bool]) -> None:
+        self._logged_at = 0
+        self.size = 0  # bytes in delivery
+        self.freed = False  # somebody who was refused more may have some now
         self._queue = queue
         self._free_memory = free_memory
         self._of: dict[Consumer, ConsumerCredit] = {}
         self._out: dict[Reference, ConsumerCredit] = {}
-        self._logged_at = 0
-        self.size = 0  # bytes in delivery
-        self.freed = False  # somebody who was refused more may have some now
 
     def __len__(self) -> int:
         return len(self._out)
@@ -978,8 +594,6 @@ HELD = 100
 class SpilledMessages:
     """Positions of one priority in the pages of one address, ascending, each once, with their messages' numbers."""
 
-    __slots__ = ("_keys", "_numbers", "_start")
-
     def __init__(self) -> None:
         self._keys = array("Q")
         self._numbers = array("Q")
@@ -995,7 +609,7 @@ class SpilledMessages:
     def first(self, cursor: Cursor) -> tuple[int, Position] | None:
         """Number and position of the first message; those that are no longer on disk only are forgotten."""
         while self._start < len(self._keys):
-            position = _waiting_at(cursor, self._keys[self._start])
+            position = waiting_at(cursor, self._keys[self._start])
             if position is not None:
                 return self._numbers[self._start], position
             self._start += 1
@@ -1006,22 +620,16 @@ class SpilledMessages:
 
     def waiting(self, cursor: Cursor) -> list[Position]:
         """The positions that are on disk only."""
-        found = [_waiting_at(cursor, key) for key in self._keys[self._start :]]
+        found = [waiting_at(cursor, key) for key in self._keys[self._start :]]
         return [position for position in found if position is not None]
-
-
-def _waiting_at(cursor: Cursor, key: int) -> Position | None:
-    page = cursor.pages.page(key >> 32)
-    if page is None or not cursor.is_waiting(page, key & 0xFFFFFFFF):
-        return None
-    return page, key & 0xFFFFFFFF
 
 
 class GroupSpill:
     """Positions that belong to one consumer, the owner of their groups. They are waiting on disk."""
 
     def __init__(self) -> None:
-        self._of: dict[Consumer, dict[tuple[int, Cursor], SpilledMessages]] = {}  # by priority and cursor
+        #: by priority and cursor
+        self._of: dict[Consumer, defaultdict[tuple[int, Cursor], SpilledMessages]] = {}
 
     def __contains__(self, consumer: Consumer) -> bool:
         return consumer in self._of
@@ -1030,20 +638,11 @@ class GroupSpill:
         """Whether a message is to be parked: there are others already, or too many in memory."""
         return owner in self._of or (owner.group_backlog is not None and owner.group_backlog.size >= HELD)
 
-    @staticmethod
-    def runs_low(owner: Consumer) -> bool:
-        """Whether so few are in memory for a consumer that more may be brought back."""
-        return owner.group_backlog is None or owner.group_backlog.size < HELD // 2
-
     def add(self, owner: Consumer, cursor: Cursor, ref: Reference) -> None:
         """Park a message."""
         assert ref.position is not None
-        kinds = self._of.setdefault(owner, {})
-        kind = ref.message.traits.priority, cursor
-        parked = kinds.get(kind)
-        if parked is None:
-            parked = kinds[kind] = SpilledMessages()
-        parked.add(key_of(*ref.position), ref.message.number)
+        kinds = self._of.setdefault(owner, defaultdict(SpilledMessages))
+        kinds[ref.message.traits.priority, cursor].add(key_of(*ref.position), ref.message.number)
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
         """The first message that is parked for a consumer: its place in the queue's order, cursor and position."""
@@ -1080,41 +679,6 @@ class GroupSpill:
                 del self._of[owner]
 
 
-class Oldest:
-    """Timestamp of the first message on disk; reading its block may take a while, and the next call has the result."""
-
-    def __init__(self, area: TargetArea) -> None:
-        self._area = area
-        self._known: tuple[int, int] | None = None  # key and timestamp of what was on disk first
-        self._reading = False
-
-    def timestamp(self) -> int | None:
-        """Epoch ms; None where nothing waits on disk, or it is not known yet."""
-        position = self._area.position_before(None)
-        if position is None:
-            return None
-        key = key_of(*position)
-        if self._known is None or self._known[0] != key:
-            self._read(key, position)
-        return None if self._known is None or self._known[0] != key else self._known[1]
-
-    def _read(self, key: int, position: Position) -> None:
-        area, (page, index) = self._area, position
-
-        def on_block(block: Block | None) -> None:
-            self._reading = False
-            if block is not None:
-                self._known = (key, block.message(index).timestamp)
-
-        block = area.block(page, index)
-        if block is not None:
-            on_block(block)
-        elif not self._reading:
-            self._reading = True
-            cursor = next(one for one in area.cursors if one.pages.page(page.number) is page)
-            area.fetch(cursor, page, index, on_block)
-
-
 #: Selectors without consumers whose matches a queue remembers, so that a returning consumer needs no second scan.
 REMEMBERED_SELECTORS = 16
 
@@ -1124,8 +688,6 @@ MOST_SKIPPED = 1000
 
 class TargetArea:
     """The messages of one paged queue in memory, by selector (`PagedQueue`)."""
-
-    __deletable__ = ("_oldest", "prefetcher")  # for mypyc
 
     def __init__(self, queue: Queue, areas: TargetAreas) -> None:
         self.queue = queue
@@ -1143,9 +705,9 @@ class TargetArea:
         self.page_credit = PageCredit(queue, areas.free_memory)
         self.group_spill = GroupSpill()
         self.due_on_disk = DueOnDisk()
-        self.prefetcher = Prefetcher(self)
         self._by_address: dict[AddressBase, Cursor] = {}
-        self._oldest = Oldest(self)
+        self._oldest: tuple[int, int] | None = None  # key and timestamp of what was on disk first
+        self._reading_oldest = False
         self._returned = False  # something came back since the last demand
 
     # ---- cursors
@@ -1168,7 +730,7 @@ class TargetArea:
         self.version += 1
         if not self.cursors:
             self._end()
-            self.queue.detach_pages()
+            self.queue.set_pages(None)
 
     def close(self) -> None:
         cursors, self.cursors = self.cursors, []
@@ -1183,7 +745,6 @@ class TargetArea:
         for one in self.lists.values():
             one.forget_answers()
         self.areas.forget(self)
-        del self.prefetcher, self._oldest  # they refer to it; a closed area needs neither
 
     @property
     def waiting(self) -> int:
@@ -1265,22 +826,9 @@ class TargetArea:
         ):
             return None
         cursor, key = next(iter(unfiltered.firsts.items()))
-        page = cursor.pages.page(key >> 32)
-        return None if page is None else (page, key & 0xFFFFFFFF)
+        return position_of(cursor, key)
 
     # ---- loading
-
-    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        self.version += 1
-        queue = self.queue
-        if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
-            queue.evict()
-            if not cursor.is_waiting(*position):
-                return
-        if queue.ready or cursor.levels[message.traits.priority] == 1:
-            self.prefetcher.on_paged(cursor, message, position)
-            if not self.closed:
-                self.demand()
 
     def on_growth(self) -> None:
         self.version += 1
@@ -1315,7 +863,7 @@ class TargetArea:
         """Evict the message at a position, unread unless a policy is notified of evictions."""
         page, index = position
         queue = self.queue
-        cursor = next(one for one in self.cursors if one.pages.page(page.number) is page)
+        cursor = self._cursor_at(page)
         if queue.evicted is None:
             queue.messages_replaced += 1
             self.version += 1
@@ -1337,11 +885,7 @@ class TargetArea:
             else:
                 queue.replace(ref)
 
-        block = self.block(page, index)
-        if block is None:
-            self.fetch(cursor, page, index, on_block)
-        else:
-            on_block(block)
+        self._call_with_block(cursor, page, index, on_block)
 
     def replace(self, cursor: Cursor, position: Position) -> None:
         self.version += 1
@@ -1349,8 +893,7 @@ class TargetArea:
 
     def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
         ref = self.load_reference(cursor, page, index, message)
-        if message.expires:
-            self.queue.broker.expiry.watch(ref)
+        self.queue.broker.expiry.watch(ref)
         self.queue.on_due([ref], self.queue.due_batch())
 
     # ---- unloading and settling
@@ -1463,37 +1006,436 @@ class TargetArea:
 
     def on_consumer_removed(self, consumer: Consumer) -> None:
         self.page_credit.remove_consumer(consumer)
-        self.prefetcher.remove_consumer(consumer)
         key, targets = consumer.matches_key, self.queue.dispatcher.selector_lists
         if key in self.lists:
             self.lists.move_to_end(key)
-        cold = [other for other in self.lists if other not in targets][:-REMEMBERED_SELECTORS]
-        for other in cold:
+        for other in [other for other in self.lists if other not in targets][:-REMEMBERED_SELECTORS]:
             self.lists.pop(other).forget_answers()
 
     # ---- reading
+
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
+        raise AssertionError("a derived class has it")
+
+    def demand(self) -> None:
+        raise AssertionError("a derived class has it")
+
+    def work(self, in_time: InTime) -> None:
+        """See `Work.work`."""
+        raise AssertionError("a derived class has it")
+
+    def block(self, page: Page, index: int) -> Block | None:
+        return self.areas.cache.get(page, index)
+
+    def fetch(self, cursor: Cursor, page: Page, index: int, done: Done) -> None:
+        self.areas.cache.fetch(cursor.pages, page, index, done)
+
+    @property
+    def oldest(self) -> int | None:
+        """Reading its block may take a while: the next call has the result."""
+        position = self.position_before(None)
+        if position is None:
+            return None
+        key = key_of(*position)
+        if self._oldest is None or self._oldest[0] != key:
+            self._read_oldest(key, position)
+        return None if self._oldest is None or self._oldest[0] != key else self._oldest[1]
+
+    def _read_oldest(self, key: int, position: Position) -> None:
+        page, index = position
+
+        def on_block(block: Block | None) -> None:
+            self._reading_oldest = False
+            if block is not None:
+                self._oldest = (key, block.message(index).timestamp)
+
+        if not self._reading_oldest:
+            self._reading_oldest = True
+            self._call_with_block(self._cursor_at(page), page, index, on_block)
+
+    def _cursor_at(self, page: Page) -> Cursor:
+        return next(one for one in self.cursors if one.pages.page(page.number) is page)
+
+    def _call_with_block(self, cursor: Cursor, page: Page, index: int, call: Done) -> None:
+        """Call with a block: at once if it is in memory, else after it was read; with None if it is unreadable."""
+        block = self.block(page, index)
+        if block is None:
+            self.fetch(cursor, page, index, call)
+        else:
+            call(block)
+
+
+class PrefetchingArea(TargetArea):
+    """Fills the lists of one queue."""
+
+    def __init__(self, queue: Queue, areas: TargetAreas) -> None:
+        super().__init__(queue, areas)
+        self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
+        self._fetching: set[object] = set()
+        self._turn = 0  # index of the list that is filled next
+
+    # ---- messages that were just paged
+
+    def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
+        self.version += 1
+        queue = self.queue
+        if queue.ring_size >= 0 and queue.attributes.ring_counts_paged and queue.ring_size < queue.ring_count:
+            queue.evict()
+            if not cursor.is_waiting(*position):
+                return
+        if queue.ready or cursor.levels[message.traits.priority] == 1:
+            self._keep_in_memory(cursor, message, position)
+            if not self.closed:
+                self.demand()
+
+    def _keep_in_memory(self, cursor: Cursor, message: Message, position: Position) -> None:
+        """Keep the message in memory where nothing on disk precedes it and memory allows."""
+        level = message.traits.priority
+        if cursor.levels[level] == 1 and not self.due_on_disk and self._is_first(cursor, level):
+            if self._may_serve_from_memory(message):
+                self._serve_from_memory(cursor, position, message)
+                return
+        if not self.lists or not self.active:
+            return
+        for one in self.ready_lists():
+            if one.matches is None or not self._caught_up(one, cursor, level, position):
+                continue
+            track = one.track(cursor)
+            track.skip(level, *position)
+            if not one.matches(message):
+                continue
+            if self._needs_more(one, 0):
+                self._serve_from_memory(cursor, position, message)
+                return
+            track.refer(level, key_of(*position))
+
+    def _is_first(self, cursor: Cursor, level: int) -> bool:
+        return all(other is cursor or not other.levels[level] for other in self.cursors)
+
+    @staticmethod
+    def _caught_up(one: TargetList, cursor: Cursor, level: int, position: Position) -> bool:
+        found = one.track(cursor).next(level)
+        return found is not None and not found[1] and found[0] == position
+
+    def _serve_from_memory(self, cursor: Cursor, position: Position, message: Message) -> None:
+        queue = self.queue
+        ref = self.load(cursor, *position, message)
+        if ref is not None:
+            queue.dispatcher.enlist(ref)
+            if queue.ready:
+                queue.dispatcher.dispatch()
+                self._unload_ring()
+
+    def _may_serve_from_memory(self, message: Message) -> bool:
+        queue = self.queue
+        if self._is_ring():
+            return self.active and queue.count < queue.ring_size
+        if self.active and not queue.count:
+            return True
+        if not queue.consumers and not self.areas.idle_capacity(self.ready_size + message.size):
+            return False
+        return self._has_memory(message.size)
+
+    # ---- limits
+
+    def _is_ring(self) -> bool:
+        """Whether loaded messages would count for a ring."""
+        queue = self.queue
+        return queue.ring_size >= 0 and not queue.attributes.ring_counts_paged
+
+    def _has_memory(self, size: int) -> bool:
+        settings = self.queue.address.settings
+        messages, most = settings.prefetch_messages, settings.prefetch_bytes
+        if 0 <= messages <= self.ready_messages or 0 <= most < self.ready_size + size:
+            return False
+        return self.areas.free_memory(size)
+
+    def _needs_more(self, one: TargetList, loaded: int, window: int = WINDOW) -> bool:
+        """Whether more should be loaded for a list, after ``loaded`` messages in one go."""
+        pending = one.pending
+        assert pending is not None
+        if one in self._fetching:
+            return False
+        head = pending.head()
+        if head is None or not one.below_watermark(head, self.cursor_of(head)):
+            return loaded < MINIMUM
+        if self._is_ring():
+            return self.queue.count < self.queue.ring_size and bool(loaded)
+        return pending.size < window and self._has_memory(0)
+
+    def _wants_spilled(self, consumer: Consumer) -> bool:
+        """Whether to load more of what was spilled for a consumer.
+
+        Always a message that precedes all that it has in memory, even without memory for it: delivery waits for that
+        message (`TargetArea.may_deliver`). A requeued message of its groups may have been spilled before its backlog.
+        """
+        parking = self.group_spill
+        if consumer not in parking or consumer in self._fetching:
+            return False
+        head = self.queue.dispatcher.next_in_memory(consumer)
+        if head is None or parking.before(consumer, head):
+            return True
+        backlog = consumer.group_backlog
+        return (backlog is None or backlog.size < HELD // 2) and self._has_memory(0)
 
     def demand(self) -> None:
         if self._returned:
             self._returned = False
             if not self.areas.free_memory(0):  # messages in delivery have become pending
                 self.unload_until(self.areas.within_budget)
-        if not self.requested and not self.closed and self.prefetcher.needed():
+        if not self.requested and not self.closed and self._needed():
             self.areas.loader.request(self)
 
-    def work(self, in_time: Callable[[], bool]) -> None:
+    def _needed(self) -> bool:
+        """Whether there is anything to load now."""
+        due = bool(self.due_on_disk) and self.due_on_disk not in self._fetching
+        if not self.active:
+            if self.ready_messages:
+                self.areas.idle(self)
+            return self._head_needed() or due
+        self.unloaded = False
+        if due or not self.waiting:
+            return due
+        for one in self.ready_lists():
+            one.find_watermark(self.cursors, self.version)
+            if one.firsts and self._needs_more(one, 0, WINDOW // 2):
+                return True
+        return any(self._wants_spilled(consumer) for consumer in self.queue.ready)
+
+    def _head_needed(self) -> bool:
+        unfiltered = self.unfiltered
+        if not self.waiting or self.unloaded or self._is_ring() or unfiltered in self._fetching:
+            return False
+        if not self.areas.head_capacity(self.ready_size) or not self._has_memory(0):
+            return False
+        unfiltered.find_watermark(self.cursors, self.version)
+        return bool(unfiltered.firsts)
+
+    # ---- loading
+
+    def work(self, in_time: InTime) -> None:
+        """Load what is needed, until time is up or a page has to be read."""
+        if self.closed:
+            return
+        queue = self.queue
+        if self.due_on_disk:
+            self._load_due(in_time)
+        if self.active:
+            lists = list(self.ready_lists())
+            self._turn = turn = self._turn % len(lists) if lists else 0
+            for one in (*lists[turn:], *lists[:turn]):
+                self._turn += 1
+                self._fill(one, in_time)
+                if not in_time():
+                    break
+            for consumer in list(queue.ready):
+                self._unspill(consumer)
+            queue.dispatcher.dispatch()
+            self._unload_ring()
+        elif not self.closed:
+            self._fill(self.unfiltered, in_time, idle=True)
         if not self.closed:
-            self.prefetcher.fill(in_time)
+            self.demand()
 
-    def block(self, page: Page, index: int) -> Block | None:
-        return self.areas.cache.get(page, index)
+    def _fill(self, one: TargetList, in_time: InTime, *, idle: bool = False) -> None:
+        loaded = 0
+        while True:
+            one.find_watermark(self.cursors, self.version)
+            if one in self._fetching or not one.firsts:
+                return
+            wanted = self._head_needed() if idle else self._needs_more(one, loaded)
+            if not wanted or (loaded and not in_time()):
+                return
+            found = self._next(one)
+            if found is None:
+                return
+            track, (page, index), known = found
+            block = self._block(one, track.cursor, page, index)
+            if block is None:
+                return
+            if one.learn(track.cursor, key_of(page, index), block.number_of(index)):
+                continue
+            if known:
+                track.use_reference(one.top)
+            if one.test is None or known:
+                most = 1 if idle or known or len(one.firsts) > 1 else FETCH_BATCH
+                passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
+                loaded += passed or self._load_run(one, track, page, index, block, most)
+            else:
+                track.scan(block, in_time)
+                self.version += 1
+                if not in_time():
+                    return
+            self._read_ahead(track.cursor, block)
 
-    def fetch(self, cursor: Cursor, page: Page, index: int, done: Callable[[Block | None], None]) -> None:
-        self.areas.cache.fetch(cursor.pages, page, index, done)
+    def _next(self, one: TargetList) -> tuple[Track, Position, bool] | None:
+        """The first message on disk; among several addresses that which was sent first."""
+        numbered: dict[Cursor, int] = {}
+        if len(one.firsts) > 1:
+            for cursor, key in one.firsts.items():
+                position = position_of(cursor, key)
+                block = None if position is None else self._block(cursor, cursor, *position)
+                if block is None:
+                    return None
+                numbered[cursor] = block.number_of(key & 0xFFFFFFFF)
+        return one.next(numbered)
 
-    @property
-    def oldest(self) -> int | None:
-        return self._oldest.timestamp()
+    def _deliver_run(
+        self,
+        one: TargetList,
+        cursor: Cursor,
+        page: Page,
+        index: int,
+        block: Block,
+        in_time: InTime,
+    ) -> int:
+        """Deliver what is read, as `_load_run` and `Dispatcher.dispatch` do in two steps; no consumer has a selector.
+
+        What is acknowledged by being delivered is settled in runs, and no reference is made of it. Returns how many
+        positions were taken.
+        """
+        queue = self.queue
+        dispatcher = queue.dispatcher
+        states = cursor.states(page, index, block.stop)
+        untouched = cursor.untouched(page)
+        run = DeliveredRun(self, cursor, page)
+        wanted, passed = one.top + 1, 0
+        try:
+            for place in range(len(states)):
+                if states[place] != wanted:
+                    continue
+                at = index + place
+                consumer = dispatcher.consumer_for_any()
+                if consumer is None:
+                    break
+                if untouched and consumer.settles_on_delivery:
+                    message = block.decode(at)
+                    traits = message.traits
+                    if traits.group is not None:
+                        break
+                    if not message.expires:
+                        if at != run.stop or traits.durable is not run.durable:
+                            run.settle()
+                            run.first, run.durable = at, traits.durable
+                        run.stop = at + 1
+                        consumer.deliver_message(message)
+                        passed += 1
+                        if passed % FETCH_BATCH == 0 and not in_time():
+                            break
+                        continue
+                run.settle()
+                if self.closed or self.page_credit.exhausted(consumer):
+                    break
+                message = block.message(at)
+                if message.traits.group is not None:
+                    break
+                ref = self.load(cursor, page, at, message)
+                passed += 1
+                if ref is not None:
+                    queue.deliver(ref, consumer)
+                if self.closed or (passed % FETCH_BATCH == 0 and not in_time()):
+                    break
+        finally:
+            run.settle()
+        return passed
+
+    def _load_run(
+        self, one: TargetList, track: Track, page: Page, index: int, block: Block, most: int
+    ) -> int:
+        """Load up to ``most`` messages of the same priority from one block; returns how many positions were taken."""
+        queue = self.queue
+        wanted = one.top + 1
+        states = track.cursor.states(page, index, min(block.stop, index + most))
+        taken = 0
+        for at, state in enumerate(states, index):
+            if state == wanted:
+                ref = self.load(track.cursor, page, at, block.message(at))
+                taken += 1
+                if self.closed:
+                    break
+                if ref is not None:
+                    queue.dispatcher.enlist(ref)
+        return taken
+
+    def _load_due(self, in_time: InTime) -> None:
+        """Move scheduled messages that fall due to the head, in order.
+
+        Those that memory has no space for stay in their pages, as ordinary messages.
+        """
+        queue = self.queue
+        while not self.closed and self.due_on_disk not in self._fetching:
+            found = self.due_on_disk.next()
+            if found is None:
+                return
+            cursor, (page, index), due = found
+            block = self._block(self.due_on_disk, cursor, page, index)
+            if block is None:
+                return
+            ref = self.load_reference(cursor, page, index, block.message(index))
+            queue.broker.expiry.watch(ref)
+            # a ring decides about each, and finds those of the same batch in memory only
+            if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
+                queue.on_due([ref], due)
+            else:
+                self.unload(ref)
+            if not in_time():
+                return
+
+    def _unspill(self, consumer: Consumer) -> None:
+        """Load messages spilled for a consumer that is ready again."""
+        queue = self.queue
+        while not self.closed and self._wants_spilled(consumer):
+            found = self.group_spill.next(consumer)
+            if found is None or queue.dispatcher.groups is None:
+                return
+            _, cursor, (page, index) = found
+            block = self._block(consumer, cursor, page, index)
+            if block is None:
+                return
+            ref = self.load(cursor, page, index, block.message(index))
+            if ref is not None:
+                queue.dispatcher.enlist_for_group(ref, consumer)
+
+    def _unload_ring(self) -> None:
+        """Unload what no consumer has taken: in a ring it would count against requeued messages."""
+        if self._is_ring() and not self.closed:
+            self.unload_until(lambda: False)
+
+    # ---- blocks
+
+    def _block(self, requester: object, cursor: Cursor, page: Page, index: int) -> Block | None:
+        """The block with a position; None while it is being read, after which `request` is called."""
+        block = self._last_blocks.get(requester)
+        if block is not None and block.page is page and block.first <= index < block.stop:
+            return block
+        block = self.block(page, index)
+        if block is not None:
+            self._last_blocks[requester] = block
+            return block
+        if requester in self._fetching:
+            return None
+        self._last_blocks.pop(requester, None)
+        self._fetching.add(requester)
+
+        def on_block(block: Block | None) -> None:
+            self._fetching.discard(requester)
+            if block is not None:
+                self._last_blocks[requester] = block
+            if not self.closed:
+                self.areas.loader.request(self)
+
+        self.fetch(cursor, page, index, on_block)
+        return None
+
+    def _read_ahead(self, cursor: Cursor, block: Block) -> None:
+        """Read the next block while this one is processed."""
+        page = block.page
+        if block.stop < page.count and self.block(page, block.stop) is None and self.areas.has_spare_memory:
+            self.areas.read_ahead(cursor.pages, page, block.stop)
+
+    def on_consumer_removed(self, consumer: Consumer) -> None:
+        super().on_consumer_removed(consumer)
+        self._last_blocks.pop(consumer, None)
 
 
 #: Messages evicted unread before the index is searched for their keys, at least.
@@ -1503,14 +1445,14 @@ MOST_EVICTED = 1000
 BATCH = 32
 
 
-class LastValueArea(TargetArea):
+class LastValueArea(PrefetchingArea):
     """See `LastValueQueue`."""
 
     def __init__(self, queue: LastValueQueue, areas: TargetAreas) -> None:
         super().__init__(queue, areas)
-        self.last_values = queue
         self._evicted = 0  # whose keys may still be in the index
         self._rebuild: IndexRebuild | None = None
+        self.last_values = queue
 
     def rebuild(self, cursor: Cursor) -> None:
         """Pages were found at the start: deliver nothing until all messages in them are in the index."""
@@ -1561,7 +1503,7 @@ class LastValueArea(TargetArea):
         if self._rebuild is None:
             super().demand()
 
-    def work(self, in_time: Callable[[], bool]) -> None:
+    def work(self, in_time: InTime) -> None:
         if self._rebuild is None:
             super().work(in_time)
 
@@ -1575,14 +1517,14 @@ class IndexRebuild:
     """Reads what waits in the pages of a queue, in slices (`Work`)."""
 
     def __init__(self, area: LastValueArea) -> None:
-        self._area = area
-        self._cursors: list[Cursor] = []
         self._steps: Iterator[None] | None = None
         self._block: Block | None = None
         self._reading = False
         self._stopped = False
-        self._begun = area.queue.broker.clock.steady.now
         self.requested = False
+        self._area = area
+        self._cursors: list[Cursor] = []
+        self._begun = area.queue.broker.clock.steady.now
 
     def add(self, cursor: Cursor) -> None:
         """One more address has pages with messages of the queue."""
@@ -1593,7 +1535,7 @@ class IndexRebuild:
         self._stopped = True
         self._area.rebuilt()
 
-    def work(self, in_time: Callable[[], bool]) -> None:
+    def work(self, in_time: InTime) -> None:
         """Read on, until time is up or a block has to be read from disk."""
         if self._steps is None:
             self._steps = self._read_all()
@@ -1603,8 +1545,17 @@ class IndexRebuild:
             if not in_time():
                 self._area.areas.loader.request(self)
                 return
-        if not self._stopped:
-            self._finish()
+        if self._stopped:
+            return
+        queue = self._area.last_values
+        log.info(
+            "last-value queue %s: index of %d keys rebuilt from pages in %d ms",
+            queue.name,
+            queue.keys,
+            queue.broker.clock.steady.now - self._begun,
+            extra={"queue": queue.name, "address": queue.address.name},
+        )
+        self._area.rebuilt()
 
     def _read_all(self) -> Iterator[None]:
         queue = self._area.last_values
@@ -1641,18 +1592,6 @@ class IndexRebuild:
         self._block, self._reading = block, False
         if not self._stopped:
             self._area.areas.loader.request(self)
-
-    def _finish(self) -> None:
-        queue = self._area.last_values
-        took = queue.broker.clock.steady.now - self._begun
-        log.info(
-            "last-value queue %s: index of %d keys rebuilt from pages in %d ms",
-            queue.name,
-            queue.keys,
-            took,
-            extra={"queue": queue.name, "address": queue.address.name},
-        )
-        self._area.rebuilt()
 
 
 #: Fraction of the budget (one part in so many) that is freed beyond what is needed.
@@ -1704,6 +1643,7 @@ class TargetAreas:
     """All target areas and what they share (`PagedQueues`). Gauges are plain attributes and properties."""
 
     def __init__(self, broker: Broker) -> None:
+        self._full_until = 0
         self._broker = broker
         self.budget = MemoryBudget(broker.configuration.dispatch_memory)
         self.active_queues = ActiveQueues(broker)
@@ -1712,15 +1652,16 @@ class TargetAreas:
         self.head_cache = HeadCache(self.budget)
         self.areas: set[TargetArea] = set()
         self._times: dict[Pages, PageTimes] = {}
-        self._full_until = 0
         broker.areas = self
 
     # ---- PagedQueues, for the broker
 
     def open(self, queue: Queue) -> TargetArea:
-        area = LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else TargetArea(queue, self)
+        area = (
+            LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else PrefetchingArea(queue, self)
+        )
         self.areas.add(area)
-        queue.attach_pages(area)
+        queue.set_pages(area)
         return area
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
@@ -1810,7 +1751,7 @@ class TargetAreas:
     def read_ahead(self, pages: Pages, page: Page, index: int) -> None:
         """Have a block in the pending cache before it is asked for."""
         if not self.cache.is_reading(page):
-            self.cache.fetch(pages, page, index, _ignore)
+            self.cache.fetch(pages, page, index, lambda block: None)
 
     def _times_of(self, pages: Pages) -> PageTimes:
         times = self._times.get(pages)
@@ -1825,11 +1766,7 @@ class TargetAreas:
             if isinstance(area, TargetArea):
                 area.version += 1
                 self.loader.request(area)
-        self._broker.clock.soon(lambda: self._leave_if_empty(pages))
-
-    def _leave_if_empty(self, pages: Pages) -> None:
-        if as_address(pages.address).pages is pages:
-            leave_if_empty(pages.address)
+        self._broker.clock.soon(lambda: leave_if_empty(pages.address))
 
     # ---- gauges
 
@@ -1862,7 +1799,3 @@ class TargetAreas:
     def blocks_read(self) -> int:
         """Blocks read from pages since the start."""
         return self.cache.blocks_read
-
-
-def _ignore(block: Block | None) -> None:
-    """It is in the cache now."""

@@ -16,12 +16,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import attrgetter
 
 from stompring.broker.address import as_address
-from stompring.broker.message import REFERENCE_OVERHEAD, SYSTEM_PROPERTIES, Account, Matches, Message, Traits
-from stompring.broker.ports import Block, Cursor, Pages, waiting_from
+from stompring.broker.message import SYSTEM_PROPERTIES, Account, Matches, Message, Traits
+from stompring.broker.ports import Block, Cursor, Done, Pages, waiting_from
 from stompring.broker.reference import Page, PendingList, Position, Reference
 
 #: Bytes of an answer of a selector for certain headers: its place in a dictionary, and a part of the headers.
@@ -37,29 +37,17 @@ class MemoryBudget(Account):
     The limit is soft: a consumer without any messages may always have a few, so that each consumer makes progress.
     """
 
-    __slots__ = ("answers", "blocks", "limit", "messages")
-
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.messages = 0  # bytes of messages that a queue holds, wherever its references stand
         self.blocks = 0  # bytes of blocks in the pending cache
         self.answers = 0  # bytes of answers that selectors remember for headers
 
-    def occupy(self, size: int) -> None:
-        """A message of ``size`` bytes is held by a first queue."""
+    def occupy(self, size: int, messages: int = 1) -> None:
         self.messages += size
 
-    def release(self, size: int) -> None:
-        """The last queue has released a message of ``size`` bytes."""
+    def release(self, size: int, messages: int = 1) -> None:
         self.messages -= size
-
-    def occupy_reference(self) -> None:
-        """See `Account`."""
-        self.messages += REFERENCE_OVERHEAD
-
-    def release_reference(self) -> None:
-        """See `Account`."""
-        self.messages -= REFERENCE_OVERHEAD
 
     @property
     def used(self) -> int:
@@ -81,10 +69,20 @@ def key_of(page: Page, index: int) -> int:
     return page.number << 32 | index
 
 
+def position_of(cursor: Cursor, key: int) -> Position | None:
+    """The position of a key, None if its page is gone."""
+    page = cursor.pages.page(key >> 32)
+    return None if page is None else (page, key & 0xFFFFFFFF)
+
+
+def waiting_at(cursor: Cursor, key: int) -> Position | None:
+    """The position of a key, None if it is not waiting on disk."""
+    position = position_of(cursor, key)
+    return position if position is not None and cursor.is_waiting(*position) else None
+
+
 class References:
     """Positions in ascending order, each once."""
-
-    __slots__ = ("_keys", "_start")
 
     def __init__(self) -> None:
         self._keys = array("Q")
@@ -92,9 +90,6 @@ class References:
 
     def __len__(self) -> int:
         return len(self._keys) - self._start
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._keys[self._start :])
 
     def add(self, key: int) -> None:
         """Add a position; nothing happens where it is known."""
@@ -191,8 +186,6 @@ class HeaderTest:
     It remembers nothing if each message has headers of its own, or if all tests together have no memory left.
     """
 
-    __slots__ = ("_budget", "_hits", "_known", "_remembers", "matches")
-
     def __init__(self, matches: Matches, budget: MemoryBudget) -> None:
         self.matches = matches
         self._budget = budget
@@ -244,6 +237,9 @@ class HeaderTest:
 
 LEVELS = range(9, -1, -1)  # priorities, the highest first
 
+#: Whether there is time for more work before others have their turn.
+InTime = Callable[[], bool]
+
 #: Evaluations of a selector between two readings of the clock.
 SCANNED_AT_ONCE = 8
 
@@ -254,8 +250,6 @@ class Track:
     Without a test everything matches, and nothing has to be known: what waits is what matches. Only what was parked
     for somebody else is then passed over, as if it were scanned.
     """
-
-    __slots__ = ("cursor", "references", "scanned", "test")
 
     def __init__(self, cursor: Cursor, test: HeaderTest | None) -> None:
         self.cursor = cursor
@@ -280,10 +274,9 @@ class Track:
         """The first position that is known to match; those that are no longer on disk only are forgotten."""
         references = self.references[level]
         while references is not None and len(references):  # mypyc takes no length for a truth value here
-            key = references.first
-            page = self.cursor.pages.page(key >> 32)
-            if page is not None and self.cursor.is_waiting(page, key & 0xFFFFFFFF):
-                return page, key & 0xFFFFFFFF
+            position = waiting_at(self.cursor, references.first)
+            if position is not None:
+                return position
             references.drop_first()
         return None
 
@@ -324,7 +317,7 @@ class Track:
             else:
                 self.scanned[level] = (page, index)
 
-    def scan(self, block: Block, in_time: Callable[[], bool]) -> None:
+    def scan(self, block: Block, in_time: InTime) -> None:
         """Test the messages of a block that this track has not tested, while there is time; some of them at least.
 
         Includes each priority that has no untested message before the block.
@@ -362,12 +355,6 @@ class Track:
     def __len__(self) -> int:
         return sum(len(references) for references in self.references if references is not None)
 
-    def keys(self) -> Iterator[int]:
-        """All positions that are known to match, stale ones too."""
-        for references in self.references:
-            if references is not None:
-                yield from references
-
 
 NOTHING = -1  # in `TargetList.top`: nothing on disk comes before anything
 
@@ -380,24 +367,11 @@ def was_straight(ref: Reference) -> bool:
 class TargetList:
     """One selector's list, or that of all consumers without one (``matches`` is None)."""
 
-    __slots__ = (
-        "fetching",
-        "firsts",
-        "matches",
-        "numbered",
-        "pending",
-        "test",
-        "top",
-        "tracks",
-        "version",
-    )
-
     def __init__(self, matches: Matches | None, budget: MemoryBudget) -> None:
         self.matches = matches
         self.test = None if matches is None else HeaderTest(matches, budget)
         self.tracks: dict[Cursor, Track] = {}
         self.pending: PendingList | None = None  # direct references, while there are consumers
-        self.fetching = False
         self.version = -1  # of the area, when the watermark was found
         self.top = NOTHING  # the highest priority that may be on disk
         self.firsts: dict[Cursor, int] = {}  # where its first may be, by cursor
@@ -460,7 +434,7 @@ class TargetList:
         self.numbered[cursor] = key, number
         return True
 
-    def next(self, cursors: list[Cursor], numbered: dict[Cursor, int]) -> tuple[Track, Position, bool] | None:
+    def next(self, numbered: dict[Cursor, int]) -> tuple[Track, Position, bool] | None:
         """The first message on disk that may be wanted: where it is, and whether it is known to match.
 
         With several addresses at one priority the smallest message number decides; ``numbered`` has those known.
@@ -484,8 +458,6 @@ class TargetList:
         return sum(map(len, self.tracks.values()))
 
 
-Done = Callable[[Block | None], None]
-
 by_first = attrgetter("first")
 
 
@@ -499,6 +471,7 @@ class PendingCache:
     def __init__(
         self, budget: MemoryBudget, free_memory: Callable[[int], bool], lost: Callable[[Pages], None]
     ) -> None:
+        self.blocks_read = 0
         self._budget = budget
         self._free_memory = free_memory
         self._lost = lost
@@ -506,7 +479,6 @@ class PendingCache:
         self._of_page: dict[Page, list[Block]] = {}  # ascending
         self._of_address: dict[Pages, int] = {}  # bytes
         self._asking: dict[Page, list[tuple[int, Done]]] = {}
-        self.blocks_read = 0
 
     def __len__(self) -> int:
         return len(self._used)

@@ -14,10 +14,17 @@ from functools import partial
 from operator import attrgetter
 from time import monotonic, perf_counter, time_ns
 from traceback import extract_tb
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from stompring.broker.address import Address
-from stompring.broker.message import MESSAGE_OVERHEAD, NO_CHANGES, HeaderChanges, Message, sent_headers
+from stompring.broker.message import (
+    EVICTED,
+    MESSAGE_OVERHEAD,
+    NO_CHANGES,
+    HeaderChanges,
+    Message,
+    sent_headers,
+)
 from stompring.broker.ports import (
     HOOK_EXCEPTIONS,
     NOT_EVALUATED,
@@ -29,13 +36,14 @@ from stompring.broker.ports import (
     Offer,
     Subscriber,
 )
+from stompring.broker.publish import send_dead_letter
 from stompring.broker.queue import Queue, as_queue
 from stompring.broker.reference import Reference
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PolicyUse, RingPolicy
 
 from .api import ACCEPT, DROP, DROP_OLDEST, AddressPolicy, ChangeHeaders, Redirect, Refuse, Wait, Word
-from .load import DeadLetterRing, Plugins, Ring, SelectedPlugin
+from .load import Plugins, Ring, SelectedPlugin
 from .views import AddressView, MessageView, QueueView, view_of
 
 log = logging.getLogger(__name__)
@@ -63,12 +71,12 @@ class PolicyErrors:
     """Exceptions and slow calls of all policies of one broker: each counted, each cause logged once."""
 
     def __init__(self) -> None:
-        self.counts: dict[tuple[str, str], int] = {}  # by policy and hook
+        self.counts: Counter[tuple[str, str]] = Counter()  # by policy and hook
         #: called once for each cause, with its text and address
         self.on_error: Callable[[str, str], object] | None = None
         self._logged: set[tuple[object, ...]] = set()
         self.last: dict[str, ErrorEntry] = {}  # by policy
-        self.slow: dict[tuple[str, str], int] = {}  # calls longer than `SLOW_HOOK`, by policy and hook
+        self.slow: Counter[tuple[str, str]] = Counter()  # calls longer than `SLOW_HOOK`, by policy and hook
         self.longest: dict[tuple[str, str], float] = {}  # seconds of the longest of these
         # by policy and hook: time before which nothing is logged, and the count at the last log line
         self._log_after: dict[tuple[str, str], tuple[float, int]] = {}
@@ -76,7 +84,8 @@ class PolicyErrors:
     def slow_hook(self, policy: str, address: str, hook: str, seconds: float) -> None:
         """Count a hook that blocked the reactor, and log it once in `SLOW_LOG_INTERVAL` for each policy and hook."""
         key = (policy, hook)
-        count = self.slow[key] = self.slow.get(key, 0) + 1
+        self.slow[key] += 1
+        count = self.slow[key]
         self.longest[key] = max(seconds, self.longest.get(key, 0.0))
         now = monotonic()
         until, logged = self._log_after.get(key, (0.0, 0))
@@ -101,7 +110,7 @@ class PolicyErrors:
         Returns the error for the client whose operation is refused, if there is one.
         """
         key = (policy, hook)
-        self.counts[key] = self.counts.get(key, 0) + 1
+        self.counts[key] += 1
         frames = extract_tb(error.__traceback__)
         text = f"{type(error).__name__}: {error}"[:MAX_ERROR_TEXT]
         self.last[policy] = ErrorEntry(time_ns() // 1_000_000, address, hook, text)
@@ -148,7 +157,7 @@ class BoundPolicy:
         self._errors = errors
         self._address = address.name
         self.policy = selected.make()
-        self.policy.address = self.view(address, self._in_timer)
+        self.policy.address = self.view(address, partial(self.run, "timer"))
 
     @property
     def name(self) -> str:
@@ -207,9 +216,6 @@ class BoundPolicy:
         """Record a call longer than `SLOW_HOOK`."""
         self._errors.slow_hook(self.name, self._address, hook, seconds)
 
-    def _in_timer(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        self.run("timer", call, *arguments)
-
     @property
     def admit(self) -> Callable[[Offer], object]:
         """The policy's `AddressPolicy.admit`."""
@@ -256,16 +262,19 @@ def listener_of(policies: Sequence[BoundPolicy], hook: str) -> Listener | None:
 
 def combined_listener(listeners: Sequence[Listener]) -> Listener | None:
     """One listener that calls several; None for none."""
-    if not listeners:
-        return None
-    if len(listeners) == 1:
-        return listeners[0]
+    if len(listeners) < 2:
+        return listeners[0] if listeners else None
 
     def notify(ref: Reference) -> None:
         for listener in listeners:
             listener(ref)
 
     return notify
+
+
+def _dead_letter(ref: Reference) -> None:
+    """The listener of ``ring-policy`` DEAD_LETTER."""
+    send_dead_letter(ref, EVICTED)
 
 
 def _listener(bound: BoundPolicy, hook: str) -> Listener:
@@ -312,9 +321,8 @@ def compose_admission(policies: Sequence[BoundPolicy], hooks: Hooks) -> None:
     if len(steps) > 1:
         hooks.admit = _admit_by_several(steps)
     else:
-        bound = steps[0].bound
         hooks.admit = steps[0].admit
-        hooks.slow_admit = lambda seconds: bound.slow("admit", seconds)
+        hooks.slow_admit = partial(steps[0].bound.slow, "admit")
     hooks.admission = partial(MessageAdmission, steps)
 
 
@@ -401,22 +409,18 @@ class MessageAdmission:
                 step.bound.call("refused", offer, reason)
 
 
-class _RejectedAdmission:
-    """The admission to an address with a policy that could not start: refuses every message."""
+class _RejectedAdmission(MessageAdmission):
+    """The admission to an address with a policy that could not start: refuses every message, notifies no policy."""
+
+    __slots__ = ("_reason",)
 
     def __init__(self, reason: Refused) -> None:
+        super().__init__((), NOT_EVALUATED)
         self._reason = reason
 
     def evaluate(self, offer: Offer) -> AdmissionResult | None:
         """Raises `Refused`."""
-        reason = self._reason
-        raise Refused(str(reason))
-
-    def entered(self, offer: Offer) -> None:
-        """No policy to notify."""
-
-    def refused(self, offer: Offer, reason: str) -> None:
-        """No policy to notify."""
+        raise Refused(str(self._reason))
 
 
 def _admission_result(bound: BoundPolicy, verdict: object) -> AdmissionResult:
@@ -447,17 +451,16 @@ def compose_full(
 
     ``last`` is the answer where no policy has one.
     """
-    deciding = []
+    calls: list[tuple[BoundPolicy, Callable[[Offer], object]]] = []
     for bound in policies:
         answer = bound.policy.full_answer
         if bound.has("full") or answer in (ACCEPT, DROP_OLDEST):
-            deciding.append(bound)
+            calls.append((bound, bound.policy.full))
         elif answer is not None:
             last = FullPolicy(answer.value)  # later policies are never called
             break
-    if not deciding:
+    if not calls:
         return last, None
-    calls = [(bound, bound.policy.full) for bound in deciding]
 
     def full(offer: Offer) -> FullAnswer:
         for bound, call in calls:
@@ -606,8 +609,6 @@ class Policies:
         self._ring = Ring()
         self._bound: dict[Address, tuple[BoundPolicy, ...]] = {}
         self._built_in: dict[str, Hooks] = {name: Hooks(name, self._ring.overflow) for name in FullPolicy}
-        dead_letters = DeadLetterRing()
-        self._dead_letter: Listener = lambda ref: dead_letters.evicted(MessageView(ref))
 
     def use(self, plugins: Plugins) -> None:
         """Replace the plugins. Addresses get the new ones when settings are applied next."""
@@ -690,12 +691,11 @@ class Policies:
         """Implements `stompring.broker.ports.Policies.evicted`."""
         listeners = [] if queue.hooks.evicted is None else [queue.hooks.evicted]
         if queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
-            listeners.append(self._dead_letter)
+            listeners.append(_dead_letter)
         return combined_listener(listeners)
 
-    def view_of(self, queue: Queue) -> QueueView:
-        """Implements `stompring.broker.ports.Policies.view_of`."""
-        return view_of(queue)
+    #: Implements `stompring.broker.ports.Policies.view_of`.
+    view_of = staticmethod(view_of)
 
     def transformer(self, use: PolicyUse, address: Address) -> PolicyTransformer:
         """Implements `stompring.broker.ports.Policies.transformer`."""

@@ -5,7 +5,7 @@ The catalogue of policies: those of plugin directories, installed packages and s
 A source is parsed and only looked at: which class names `AddressPolicy` as its base, and its docstring. Parameters
 are known of policies that were loaded (`load_details`).
 
-The built-in policies of rings, written with the policy API.
+The built-in policy of rings, written with the policy API.
 
 Loading of policies: from the names in broker.xml to classes and the values of their parameters.
 
@@ -33,7 +33,6 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any, TypeVar
 
-from stompring.broker.message import EVICTED
 from stompring.broker.ports import HOOK_EXCEPTIONS
 from stompring.errors import ConfigurationError
 from stompring.settings.document import Faults, revealed, with_suggestion
@@ -41,7 +40,7 @@ from stompring.settings.machine import shipped_directory
 from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
 
 from .api import AddressPolicy, Parameter
-from .views import MessageView, QueueView
+from .views import QueueView
 
 Found = TypeVar("Found")
 
@@ -92,18 +91,14 @@ class Entry:
 
 def catalogue(sources: PluginSources) -> list[Entry]:
     """All policies, by name; of several of one name the one that the broker loads comes first."""
-    loadable = sources.modules()
     entries = [_from_file(name, path) for folder in sources.folders for name, path in _modules(folder)]
-    first = {entry.name: entry for entry in entries if loadable.get(entry.name) == entry.path}
-    packages = list(_packages())
-    # a module before a package, and of packages the first one, as `Sources.load` has it
-    first = {entry.name: entry for entry in reversed(packages) if entry.target is not None} | first
-    entries += packages
+    entries += _packages()
     for name, path in sources.shipped().items():
         entry = _from_file(name, path)
         entry.shipped = True
         entries.append(entry)
-        first.setdefault(name, entry)
+    # a module before a package, and of packages the first one, as `PluginSources.load` has it
+    first = _first((entry.name, entry) for entry in entries if entry.path or entry.target)
     for entry in entries:
         winner = first.get(entry.name, entry)
         entry.shadowed_by = None if winner is entry else winner
@@ -266,14 +261,6 @@ class Ring(AddressPolicy):
             queue.give_up_oldest()
 
 
-class DeadLetterRing(AddressPolicy):
-    """Evicted messages are sent to the dead-letter-address (``ring-policy`` DEAD_LETTER)."""
-
-    def evicted(self, message: MessageView) -> None:
-        """Sends the message to the dead-letter-address."""
-        message.dead_letter(reason=EVICTED)
-
-
 log = logging.getLogger(__name__)
 
 #: The entry point group of installed packages: ``NAME = package.module:Class``.
@@ -344,7 +331,7 @@ class PluginSources:
         digest = sha256(code).digest()
         loaded = self._loaded.get(path)
         if loaded is None or loaded[0] != digest:
-            loaded = self._loaded[path] = (digest, _only_policy(_execute(path), path))
+            loaded = self._loaded[path] = (digest, _only_policy(_execute(path, code), path))
         return loaded[1]
 
 
@@ -372,7 +359,7 @@ def entry_points() -> Iterator[EntryPoint]:
             log.warning("skipped an installed package: its entry points cannot be read: %s", error)
 
 
-def _execute(path: Path) -> ModuleType:
+def _execute(path: Path, code: bytes) -> ModuleType:
     name = f"stompring_plugins.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -381,7 +368,7 @@ def _execute(path: Path) -> ModuleType:
     sys.modules[name] = module  # annotations are looked up there
     try:
         # not by the loader: it would use a cached .pyc if the file was changed twice within its time resolution
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
+        exec(compile(code, str(path), "exec", dont_inherit=True), module.__dict__)  # nosec B102
     except BaseException as error:
         if former is not None:
             sys.modules[name] = former
@@ -477,8 +464,7 @@ def load(configuration: BrokerConfiguration, sources: PluginSources) -> Plugins:
 
     Raises `ConfigurationError` with all errors, by line.
     """
-    file = configuration.file or "broker.xml"
-    faults = Faults(file)
+    faults = Faults(configuration.file or "broker.xml")
     kinds: dict[str, type[AddressPolicy]] = {}
     plugins = {plugin.name: plugin for plugin in configuration.plugins}
     for plugin in configuration.plugins:
@@ -486,7 +472,7 @@ def load(configuration: BrokerConfiguration, sources: PluginSources) -> Plugins:
             kinds[plugin.name] = sources.load(plugin.policy)
         except PluginLoadError as reason:
             faults.add(plugin.line, f"broker-plugin '{plugin.name}': {reason}")
-    reading = _ParameterReader(file, faults)
+    reading = _ParameterReader(faults)
     selected: dict[PolicyUse, SelectedPlugin] = {}
     for name, kind in kinds.items():
         reading.values(kind, plugins[name].properties, f"broker-plugin '{name}'")
@@ -517,9 +503,8 @@ def _uses(
 class _ParameterReader:
     """Reads the parameters of policies from properties, and collects errors."""
 
-    def __init__(self, file: str, faults: Faults) -> None:
-        self._file = file
-        self._folder = Path(file).parent
+    def __init__(self, faults: Faults) -> None:
+        self._folder = Path(faults.file).parent
         self._faults = faults
 
     def selected(
@@ -536,7 +521,9 @@ class _ParameterReader:
             self._faults.add(line, f"{what}: parameter '{missing[0]}' is required")
             return None
         defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
-        selected = SelectedPlugin(use.name, kind, defaults | values, _digests(values), f"{self._file}:{line}")
+        selected = SelectedPlugin(
+            use.name, kind, defaults | values, _digests(values), f"{self._faults.file}:{line}"
+        )
         try:
             selected.make().check()
         except ValueError as error:

@@ -15,7 +15,8 @@ Inside is the broker's own code, without sockets, files and reactor: what a poli
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -87,11 +88,13 @@ def check_milliseconds(what: str, milliseconds: object) -> None:
         )
 
 
+@dataclass(order=True, slots=True)
 class ManualTimer:
-    """A timer of `ManualClock.callLater`."""
+    """A timer of `ManualClock.callLater`. ``due`` is in microseconds."""
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.call: Callable[[], object] | None = call
+    due: int
+    order: int
+    call: Callable[[], object] | None = field(compare=False)
 
     def active(self) -> bool:
         """Whether the call is still pending."""
@@ -107,7 +110,7 @@ class ManualClock:
 
     def __init__(self) -> None:
         self._now = START_TIME * 1000  # microseconds: sums of seconds would not be exact
-        self._timers: list[tuple[int, int, ManualTimer]] = []
+        self._timers: list[ManualTimer] = []
         self._order = count()
 
     def seconds(self) -> float:
@@ -116,8 +119,9 @@ class ManualClock:
 
     def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> ManualTimer:
         """As ``reactor.callLater``."""
-        timer = ManualTimer(lambda: call(*args, **kw))
-        heappush(self._timers, (self._now + round(delay * 1_000_000), next(self._order), timer))
+        due = self._now + round(delay * 1_000_000)
+        timer = ManualTimer(due, next(self._order), partial(call, *args, **kw))
+        heappush(self._timers, timer)
         return timer
 
     def advance(self, seconds: float) -> None:
@@ -132,9 +136,9 @@ class ManualClock:
 
     def _forward(self, seconds: float) -> None:
         until = self._now + round(seconds * 1_000_000)
-        while self._timers and self._timers[0][0] <= until:
-            due, _, timer = heappop(self._timers)
-            self._now = max(self._now, due)
+        while self._timers and self._timers[0].due <= until:
+            timer = heappop(self._timers)
+            self._now = max(self._now, timer.due)
             call, timer.call = timer.call, None
             if call is not None:
                 call()
@@ -204,18 +208,15 @@ class PolicyHarness:
             Property(key.replace("_", "-"), _as_text(value)) for key, value in parameters.items()
         )
         kinds = {name: self._kind}
-        more: tuple[PolicyUse, ...] = ()
         if self._after is not None:
             kinds[second] = self._after
-            more = (PolicyUse(second),)
-        uses: dict[str, Any] = {"address_policy": more}
+        uses = tuple(map(PolicyUse, kinds))
+        values: dict[str, Any] = {**self._settings, "address_policy": uses}
         if self._full:
-            uses["address_full_policy"] = name
-        else:
-            uses["address_policy"] = (PolicyUse(name), *more)
+            values |= {"address_full_policy": name, "address_policy": uses[1:]}
         entries = [AddressSettingEntry("#", {"default_address_routing_type": RoutingType.ANYCAST})]
         entries += [AddressSettingEntry(match, values) for match, values in self._others.items()]
-        entries.append(AddressSettingEntry(ADDRESS, {**self._settings, **uses}))
+        entries.append(AddressSettingEntry(ADDRESS, values))
         configuration = BrokerConfiguration(
             file=None if self._folder is None else str(self._folder / "broker.xml"),
             persistence_enabled=False,
@@ -265,7 +266,7 @@ class PolicyHarness:
 
     def waiting(self, address: str = ADDRESS) -> list[bytes]:
         """Bodies of the messages that wait in the queue of an address, in order of delivery."""
-        return [message.body for message in self.queue_of(address).messages()]
+        return [message.body for message in self.messages(address)]
 
     def messages(self, address: str = ADDRESS) -> list[MessageView]:
         """The messages that wait in the queue of an address, in order of delivery."""
@@ -340,7 +341,8 @@ class PolicyHarness:
         if frame is None or not frame.startswith(b"ERROR"):
             return None if frame is None else ""
         del self._clients[client]
-        return _header(frame, b"message")
+        message = frame.partition(b"\nmessage:")[2].partition(b"\n")[0]
+        return unescape(message).decode()
 
     def disconnect(self, client: str = "producer") -> None:
         """Lose a connection. Raises `HarnessError` without a connection of that name."""
@@ -531,8 +533,3 @@ def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple | list) else str(value)
-
-
-def _header(frame: bytes, name: bytes) -> str:
-    start = frame.index(b"\n" + name + b":") + len(name) + 2
-    return unescape(frame[start : frame.index(b"\n", start)], b"1.2").decode()

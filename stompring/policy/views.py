@@ -228,22 +228,15 @@ def view_of(queue: Queue) -> QueueView:
     return view
 
 
-Guard = Callable[[Callable[..., object], tuple[Any, ...]], None]
-
-
 class PolicyTimer:
     """A timer of `AddressView.call_later`."""
 
     __slots__ = ("_all", "_timer")
 
-    def __init__(self, timers: set[PolicyTimer]) -> None:
+    def __init__(self, timers: set[PolicyTimer], timer: Timer) -> None:
         self._all = timers
-        self._timer: Timer | None = None
+        self._timer: Timer | None = timer
         timers.add(self)
-
-    def begin(self, timer: Timer) -> None:
-        """Attach the reactor's timer."""
-        self._timer = timer
 
     def active(self) -> bool:
         """Whether the call is still pending."""
@@ -259,9 +252,9 @@ class PolicyTimer:
 class AddressView:
     """The address of a policy (``self.address``). Every policy has a view of its own."""
 
-    def __init__(self, address: Address, guard: Guard) -> None:
+    def __init__(self, address: Address, guard: Callable[..., None]) -> None:
         self._address = address
-        self._guard = guard
+        self._guard = guard  # calls the function of a timer, its first argument, with the others
         self._timers: set[PolicyTimer] = set()
 
     @property
@@ -325,14 +318,14 @@ class AddressView:
         Timers are cancelled when the policy ends (`AddressPolicy.closed`). An exception in a timer is logged and
         counted as one of the hook ``timer``.
         """
-        clock, timer = self._address.broker.clock, PolicyTimer(self._timers)
+        clock = self._address.broker.clock
 
         def expire() -> None:
             timer.cancel()
             clock.refresh()
-            self._guard(call, args)
+            self._guard(call, *args)
 
-        timer.begin(clock.reactor.callLater(seconds, expire))
+        timer = PolicyTimer(self._timers, clock.reactor.callLater(seconds, expire))
         return timer
 
     def stop(self) -> None:

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -120,21 +121,19 @@ def copied_sequence(root: Path, status: LogStatus) -> int | None:
 
     The broker of the directory may run: it writes the marker once a second, with many files less often.
     """
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         marker = json.loads((root / MARKER).read_bytes())
         if (marker["engine"], marker["log"]) == (status.engine, status.identity):
             return int(marker["sequence"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     return None
 
 
 class LocalCopy:
     """See the module. One thread at a time uses it.
 
-    ``sequence`` is the last entry that is applied, ``bytes`` what was applied since the start. ``removals`` are files
-    that were removed or written again, each with the last sequence that is not needed; ``checkpoints``
-    numbers and sequences of control entries. ``contents`` are the entries of the files that are there.
+    ``sequence`` is the last entry that is applied. ``removals`` are files that were removed or written again, each with
+    the last sequence that is not needed; ``checkpoints`` numbers and sequences of control entries. ``contents`` are the
+    entries of the files that are there.
     """
 
     def __init__(
@@ -147,7 +146,6 @@ class LocalCopy:
         self.directory = directory
         self.places = Places(directory)
         self.sequence = 0
-        self.bytes = 0
         self.removals: deque[tuple[str, int]] = deque()
         self.checkpoints: deque[tuple[int, int]] = deque()
         self.contents = Contents()
@@ -159,7 +157,7 @@ class LocalCopy:
             self._paging.add(directory.retention / _PAGING)
         self._clock = clock
         self._boot_id = _read_boot_id() if boot_id is None else boot_id
-        self._log: ReplicatedLog | None = None
+        self._log: ReplicatedLog  # set by `open`
         self._short_since: float | None = None  # when the log first ended before the copy
         self._engine = self._identity = ""
         self._last_key = ""  # of the file that was changed last, and where it is
@@ -341,7 +339,6 @@ class LocalCopy:
             control = change.at - 1 if change.operation in CONTROLS else 0 if beat is None else beat.control
             if control > self.control and self._begins_behind():
                 reason = f"control entries {self.control + 1} to {control} were purged meanwhile"
-                assert self._log is not None
                 self.restart(self._log, reason)
                 return
             self._carry_out(change)
@@ -359,7 +356,6 @@ class LocalCopy:
         Only the first ones of a log are purged. A copy that starts again starts before the first that is left: it
         does so once for each purge, also if many are lost.
         """
-        assert self._log is not None
         first = self._log.first(CONTROL)
         return first is not None and first.change.at > self.control + 1
 
@@ -440,9 +436,7 @@ class LocalCopy:
             self._last_key = change.path
         if path is None:
             return
-        size = len(change.data)
-        self.bytes += size
-        self._unsaved_bytes += size
+        self._unsaved_bytes += len(change.data)
         if operation == Operation.WRITE:
             _write(self._descriptor(path), change.data, change.at)
         elif operation == Operation.WHOLE:
@@ -450,10 +444,8 @@ class LocalCopy:
             os.ftruncate(descriptor, 0)
             _write(descriptor, change.data, 0)
         elif operation in (Operation.TRUNCATE, Operation.REWRITTEN):
-            try:
+            with suppress(FileNotFoundError):  # removed later: this entry was applied before
                 os.truncate(path, change.at)
-            except FileNotFoundError:
-                pass  # removed later: this entry was applied before
         elif operation == Operation.REMOVE:
             self._remove(path)
         elif operation == Operation.MOVE:
@@ -553,15 +545,12 @@ class LocalCopy:
         self.close_files()
         if clean:
             self._sync_all()
-            self.save(clean=True)
-        else:
-            self.save()
+        self.save(clean=clean)
 
     def _sync_all(self) -> None:
-        folders: set[Path] = {self.directory.root}
+        folders = {self.directory.root}
         for path in self.places.files():
-            folders.add(path.parent)
-            folders.add(path.parent.parent)
+            folders |= {path.parent, path.parent.parent}
             _sync(path, os.O_RDONLY)
         for folder in folders:
             _sync(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -64,23 +64,9 @@ def seed(
     if log.status().last:
         raise UnsafeLog("the replicated log is not empty: make a new one")
     claim = FileChange(Operation.CLAIM, data=encode_beat(replace(beat, contents=Summary())))
-    claimed = log.claim(randbits(62) + 1, 0, claim)
-    if claimed is None:
+    if log.claim(randbits(62) + 1, 0, claim) is None:
         raise UnsafeLog("another broker has begun to write to the replicated log")
-    try:
-        return _upload(log, directory, files, beat, progress)
-    except Fenced as fault:
-        raise UnsafeLog(f"another broker has begun to write to the replicated log: {fault}") from None
-
-
-def _upload(
-    log: ReplicatedLog,
-    directory: DataDirectory,
-    files: list[Path],
-    beat: Beat,
-    progress: Callable[[int, int], object] | None,
-) -> int:
-    places, version = Places(directory), directory.root / VERSION
+    version = directory.root / VERSION
     total = sum(path.stat().st_size for path in files)
     done = 0
     contents = Contents()
@@ -107,8 +93,7 @@ def _upload(
     _append(log, contents, waiting)
     released = encode_beat(replace(beat, contents=contents.summary))
     sequence = _append(log, contents, [FileChange(Operation.RELEASE, data=released)])
-    copy = LocalCopy(directory)
-    copy.adopt(log, sequence, contents)
+    LocalCopy(directory).adopt(log, sequence, contents)
     if progress is not None:
         progress(total, total)
     return total
@@ -127,7 +112,7 @@ def _changes(path: Path, key: str) -> Iterator[FileChange]:
 def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange]) -> int:
     """Append with serials, count, and wait for an engine that does not answer."""
     given: Sequence[FileChange] = [
-        replace(change, serial=serial) if change.path else change
+        change._replace(serial=serial) if change.path else change
         for serial, change in enumerate(changes, contents.serial + 1)
     ]
     for change in given:
@@ -139,6 +124,8 @@ def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange
         except LogUnavailable:
             if monotonic() >= until:
                 raise
+        except Fenced as fault:
+            raise UnsafeLog(f"another broker has begun to write to the replicated log: {fault}") from None
         given = ()  # the log has them
         sleep(0.2)
 

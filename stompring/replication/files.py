@@ -11,6 +11,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EIO, ENOENT, ENOSPC, EXDEV
 from pathlib import Path
 from threading import Lock, RLock, get_ident
@@ -65,8 +66,8 @@ class ReplicatedFiles(Files):
 
     Any thread may use them; each batch belongs to one.
 
-    ``on_lost`` is called once, with the reason, when this broker must not write any more. ``appends``, ``entries``,
-    ``bytes`` and ``append_seconds`` count what was appended, ``rewritten`` the files that were written again.
+    ``on_lost`` is called once, with the reason, when this broker must not write any more. ``appends``
+    counts the batches that the log has stored, ``rewritten`` the files that were written again.
     """
 
     replicated = True
@@ -83,9 +84,6 @@ class ReplicatedFiles(Files):
         self.copy = copy
         self.lost: str | None = None
         self.appends = 0
-        self.entries = 0
-        self.bytes = 0
-        self.append_seconds = 0.0
         self.rewritten = 0
         self._log = log
         self._on_lost = on_lost
@@ -122,10 +120,8 @@ class ReplicatedFiles(Files):
             self._batch = get_ident()
             self._fault = None
             if self._pending and self.lost is None:
-                try:
+                with suppress(OSError):  # each change of the batch reports it
                     self._settle()
-                except OSError:
-                    pass  # each change of the batch reports it
 
     def flush(self) -> None:
         with self._lock:
@@ -155,10 +151,9 @@ class ReplicatedFiles(Files):
         if not self._in_batch():
             self._flush_patiently()
         elif self._buffered_bytes >= MAX_APPEND:
-            try:
+            # this change is taken, and not to be tried again: the next one or the end of the batch reports it
+            with suppress(LogUnavailable, LogFull):
                 self._flush()
-            except (LogUnavailable, LogFull):
-                pass  # this change is taken, and not to be tried again: the next one or the end of the batch reports it
 
     def _flush_patiently(self) -> None:
         """Outside a batch, during start, nobody tries again."""
@@ -185,31 +180,24 @@ class ReplicatedFiles(Files):
 
     def _settle(self) -> None:
         """Have the log store what is pending, and carry it out."""
-        began = monotonic()
         changes = () if self._given else self._pending
         self._given = True
         try:
             sequence = self._log.append(changes)
-        except NoRoom as fault:
-            self._given = False
-            self._fail(LogFull(ENOSPC, f"the replicated log is full: {_text(fault)}"))
         except LogUnavailable as fault:
             self._fail(LogUnavailable(EIO, f"no answer from the replicated log: {_text(fault)}"))
         except LogFull as fault:
+            self._given = not isinstance(fault, NoRoom)
             self._fail(LogFull(ENOSPC, f"the replicated log is full: {_text(fault)}"))
         except (Fenced, UnsafeLog) as fault:
             self._lose(str(fault))
         except Exception as fault:  # nobody knows what is stored
             self._lose(f"append to the replicated log failed: {type(fault).__name__}: {fault}")
-        finally:
-            self.append_seconds += monotonic() - began
         pending, self._pending, self._given = self._pending, [], False
         if sequence < self._last + len(pending):
             self._lose(f"the replicated log has not stored {len(pending)} entries behind entry {self._last}")
         self._last = sequence
         self.appends += 1
-        self.entries += len(pending)
-        self.bytes += sum(len(change.data) for change in pending)
         if not self._buffer and not self._parts:
             self._exists.clear()
         try:
@@ -548,10 +536,8 @@ class ReplicatedFiles(Files):
             self.remove(path / name)
         with self._lock:
             if not super().names(path):
-                try:
+                with suppress(FileNotFoundError):  # it went with the last file
                     path.rmdir()
-                except FileNotFoundError:
-                    pass  # it went with the last file
 
     def sync_directory(self, path: Path) -> None:
         if self._key_of(path) is None:

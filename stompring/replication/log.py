@@ -42,12 +42,14 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
+from math import inf
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stompring import __version__
 
@@ -81,11 +83,6 @@ def weights(serials: Iterable[int]) -> int:
     return sum(map(weight, serials)) & _DIGEST
 
 
-def _effect(change: FileChange) -> int:
-    """The change of the digest of all files by an entry, for its writer."""
-    return (weight(change.serial) if change.operation in CONTENT else 0) - (change.dropped or 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The contents of a log at a sequence: the last ``serial``, the number of the last ``control`` entry, and the
@@ -103,7 +100,9 @@ class Summary:
             serial = max(serial, change.serial)
             if change.operation in CONTROLS:
                 control = max(control, change.at)
-            digest += _effect(change)
+            if change.operation in CONTENT:
+                digest += weight(change.serial)
+            digest -= change.dropped or 0
         return Summary(serial, control, digest & _DIGEST)
 
 
@@ -199,11 +198,11 @@ def encode_beat(beat: Beat) -> bytes:
 
 def decode_beat(data: bytes | memoryview) -> Beat:
     """The beat in an entry's data; of a later version only what this one knows, nothing where it is damaged."""
-    try:
-        found = json.loads(bytes(data))
-    except ValueError:
-        found = None
-    given = found if isinstance(found, dict) else {}
+    given = None
+    with suppress(ValueError):
+        given = json.loads(bytes(data))
+    if not isinstance(given, dict):
+        return Beat("")
     summary = given.get("contents")
     contents = _known(summary, Summary()) if isinstance(summary, dict) else {}
     return replace(
@@ -266,8 +265,7 @@ CONTROLS = frozenset((Operation.REMOVE, Operation.MOVE))
 BEAT_OPERATIONS = frozenset((Operation.BEAT, Operation.CLAIM, Operation.RELEASE))
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(NamedTuple):
     """What one entry says. ``path`` and ``target`` are relative to the data directory, with ``/``.
 
     They begin with ``journal/``, ``paging/`` or ``retention/``, or name a file of the data directory itself
@@ -302,8 +300,7 @@ class FileChange:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """An entry as it is read. ``time`` is the engine's (epoch ms), ``number`` counts the entries of one ``writer``."""
 
     sequence: int
@@ -485,13 +482,13 @@ class SharedLog:
         self._lock = RLock()
         self.busy = False  # an append is under way
         self._closed = "this broker is not active"
-        self.stored_at = float("-inf")
+        self.stored_at = -inf
         self.sequence = 0
         self.unsettled = (
             False  # the engine did not confirm the last append; the next one stores the rest of it first
         )
         self.last_status: LogStatus | None = None
-        self.status_at = float("-inf")
+        self.status_at = -inf
         self._added = 0  # bytes since `last_status`
         self.bytes = 0  # data of all entries, as in `Beat.bytes`
         self.contents: Summary | None = None
@@ -586,7 +583,8 @@ class SharedLog:
 
     def _check_room(self, changes: Sequence[FileChange]) -> None:
         """Raise `NoRoom` for data that would use up the reserve."""
-        if self.last_status is None or self.last_status.max_bytes <= 0:
+        status = self.last_status
+        if status is None or status.max_bytes <= 0:
             return
         size = sum(
             len(change.data) + ENTRY_OVERHEAD
@@ -595,16 +593,14 @@ class SharedLog:
         )
         if not size:
             return
-        limit = self.last_status.max_bytes - min(RESERVE, self.last_status.max_bytes // 64)
-        if self.last_status.bytes + self._added + size <= limit:
+        limit = status.max_bytes - min(RESERVE, status.max_bytes // 64)
+        if status.bytes + self._added + size <= limit:
             return
         if self._clock() - self.status_at >= FULL_INTERVAL:
-            self.status()  # much may have been purged
-            if self.last_status.bytes + size <= limit:
+            status = self.status()  # much may have been purged
+            if status.bytes + size <= limit:
                 return
-        raise NoRoom(
-            f"the replicated log is full: {self.last_status.bytes} of {self.last_status.max_bytes} bytes"
-        )
+        raise NoRoom(f"the replicated log is full: {status.bytes} of {status.max_bytes} bytes")
 
     # ---- the rest, one thread at a time
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import http.client
 import json
 import logging
 import math
@@ -27,12 +25,15 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -78,8 +79,7 @@ class NoListener(NoAnswer):
     """The server says that nobody listens on the subject now: no leader, or no stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class NatsUrl:
+class NatsUrl(NamedTuple):
     """``nats://host:port,host:port?monitor=…``: the servers, and the addresses of their monitors."""
 
     servers: tuple[str, ...]
@@ -132,11 +132,6 @@ class _Client(Client):
 
     demands_tls = False
 
-    @property
-    def is_greeted(self) -> bool:
-        """The server has introduced itself."""
-        return bool(self._server_info)
-
     def _connect_command(self) -> bytes:
         if self.demands_tls and not self._server_info.get("tls_required"):
             raise NatsError("the server does not offer TLS")
@@ -151,6 +146,7 @@ class Link:
     server: str
     inbox: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)  # those of `NatsConnection.listen`
     _waiting: dict[str, asyncio.Future[Msg]] = field(default_factory=dict)
     _tokens: int = 0
     _check: asyncio.Task[None] | None = None
@@ -173,24 +169,23 @@ class Link:
             raise NoAnswer("connection lost")
         self._tokens += 1
         token = str(self._tokens)
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Msg] = loop.create_future()
         self._waiting[token] = future
+        stalled = loop.call_later(STALL, self.check)
         try:
             await self.client.publish(
                 subject, payload, reply=f"{self.inbox}.{token}", headers=dict(headers) if headers else None
             )
-            stall = min(timeout, STALL)
-            done, _ = await asyncio.wait((future,), timeout=stall)
-            if not done and timeout > stall:
-                self.check()
-                done, _ = await asyncio.wait((future,), timeout=timeout - stall)
-            if not done:
+            await asyncio.wait((future,), timeout=timeout)
+            if not future.done():
                 raise NoAnswer(f"no answer for {timeout:.1f} s")
             return future.result()
         except (NatsError, OSError) as fault:
             self.drop()
             raise NoAnswer(f"connection lost: {fault}") from None
         finally:
+            stalled.cancel()
             future.cancel()
             self._waiting.pop(token, None)
 
@@ -229,7 +224,8 @@ class NatsConnection:
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._subscriptions: dict[str, tuple[Callback, Subscription | None]] = {}
+        self._subjects: frozenset[str] = frozenset()
+        self._callback: Callback | None = None
         #: Why the last attempt to connect failed, or what the server has against this connection.
         self.fault = ""
 
@@ -240,21 +236,17 @@ class NatsConnection:
 
     async def link(self, timeout: float) -> Link:
         """The link in use. Raises `LogUnavailable` without one."""
-        if self._link is None or self._link.lost.is_set():
-            try:
-                await asyncio.wait_for(self._wait_connected(), max(timeout, 0.001))
-            except TimeoutError:
-                servers = ", ".join(self.url.servers)
-                raise LogUnavailable(
-                    f"no NATS server of {servers} answers" + (f": {self.fault}" if self.fault else "")
-                ) from None
-        assert self._link is not None
+        try:
+            async with asyncio.timeout(max(timeout, 0.001)):
+                while self._link is None or self._link.lost.is_set():
+                    await self._connected.wait()
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            servers = ", ".join(self.url.servers)
+            raise LogUnavailable(
+                f"no NATS server of {servers} answers" + (f": {self.fault}" if self.fault else "")
+            ) from None
         return self._link
-
-    async def _wait_connected(self) -> None:
-        while self._link is None or self._link.lost.is_set():
-            await self._connected.wait()
-            await asyncio.sleep(0)
 
     def rotate(self) -> None:
         """Go to the next server."""
@@ -269,40 +261,33 @@ class NatsConnection:
         link = await self.link(timeout)
         return await link.request(subject, payload, max(end - monotonic(), 0.001), headers)
 
-    async def subscribe(self, subject: str, callback: Callback) -> None:
-        """Subscribe on this and every later link."""
-        self._subscriptions[subject] = (callback, None)
+    async def listen(self, subjects: frozenset[str], callback: Callback) -> None:
+        """Subscribe to these subjects and no others, on this and every later link."""
+        self._subjects, self._callback = subjects, callback
         if self._link is not None and not self._link.lost.is_set():
             await self._subscribe(self._link)
 
-    async def unsubscribe(self, subject: str) -> None:
-        _, subscription = self._subscriptions.pop(subject, (None, None))
-        if subscription is not None:
-            with contextlib.suppress(NatsError, OSError):
-                await subscription.unsubscribe()
-
     async def _subscribe(self, link: Link) -> None:
-        for subject, (callback, subscription) in list(self._subscriptions.items()):
-            if subscription is None:
-                subscription = await link.client.subscribe(subject, cb=callback)
-                self._subscriptions[subject] = (callback, subscription)
+        try:
+            for subject in link.subscriptions.keys() - self._subjects:
+                await link.subscriptions.pop(subject).unsubscribe()
+            while missing := self._subjects - link.subscriptions.keys():
+                subject = min(missing)
+                link.subscriptions[subject] = await link.client.subscribe(subject, cb=self._callback)
+        except (NatsError, OSError) as fault:
+            self.fault = str(fault)
+            link.drop()
 
     async def _stay_connected(self) -> None:
         while True:
             link = await self._connect()
             self.fault = ""
-            try:
-                await self._subscribe(link)
-            except (NatsError, OSError) as fault:
-                self.fault = str(fault)
-                link.drop()
+            await self._subscribe(link)
             self._link = link
             self._connected.set()
             await link.lost.wait()
             self._connected.clear()
             self._link = None
-            for subject, (callback, _) in list(self._subscriptions.items()):
-                self._subscriptions[subject] = (callback, None)
             self._dispose(link.client)
 
     async def _connect(self) -> Link:
@@ -310,12 +295,11 @@ class NatsConnection:
         while True:
             attempts: set[asyncio.Task[Link]] = set()
             try:
-                for at in range(len(self.url.servers)):
-                    server = self.url.servers[(self._next + at) % len(self.url.servers)]
+                for server in self.url.servers[self._next :] + self.url.servers[: self._next]:
                     attempts.add(asyncio.create_task(self._attempt(server)))
                     if link := await self._first(attempts, STAGGER):
                         return link
-                if link := await self._first(attempts, CONNECT_TIMEOUT + STAGGER, every=True):
+                if link := await self._first(attempts, CONNECT_TIMEOUT + STAGGER):
                     return link
             finally:
                 for attempt in attempts:
@@ -323,9 +307,7 @@ class NatsConnection:
                     attempt.add_done_callback(self._dispose_late)
             await asyncio.sleep(STAGGER)
 
-    async def _first(
-        self, attempts: set[asyncio.Task[Link]], timeout: float, every: bool = False
-    ) -> Link | None:
+    async def _first(self, attempts: set[asyncio.Task[Link]], timeout: float) -> Link | None:
         """The first link that was made within a time; None as soon as no attempt is under way."""
         end = monotonic() + timeout
         while attempts and (left := end - monotonic()) > 0:
@@ -390,7 +372,7 @@ class NatsConnection:
             self._dispose(client)
             if isinstance(fault, TimeoutError):
                 raise NatsError(f"{server} does not answer") from None
-            if isinstance(fault, ConnectionError) and client.is_greeted:
+            if isinstance(fault, ConnectionError) and client._server_info:  # the server has introduced itself
                 raise NatsError(
                     f"{server} refuses the authorization: check user, password, credentials, certificate"
                 ) from None
@@ -405,11 +387,11 @@ class NatsConnection:
         """Disconnect."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-        if self._link is not None:
-            link, self._link = self._link, None
+        link, self._link = self._link, None
+        if link is not None:
             link.drop()
             self._dispose(link.client)
         if self._closing:
@@ -427,9 +409,9 @@ def _check_credentials(path: str | None) -> None:
 async def _close(client: Client) -> None:
     """Close a client. A server that is stopped must not keep the socket open."""
     transport = getattr(getattr(client, "_transport", None), "_io_writer", None)
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         await asyncio.wait_for(client.close(), 0.5)
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         if transport is not None:
             transport.transport.abort()
 
@@ -465,6 +447,7 @@ MIN_VERSION = (2, 10)
 SILENCE = 2.5
 
 _T = TypeVar("_T")
+Body = Mapping[str, Any]  # of JSON
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
 
@@ -477,7 +460,7 @@ _TOO_LARGE = 10054
 class _Answer(NamedTuple):
     """A JSON answer of JetStream."""
 
-    body: Mapping[str, object]
+    body: Body
     code: int
     text: str
 
@@ -500,7 +483,6 @@ class _Reader:
     position: int  # of the last entry that was taken
     delivered: int = 0  # messages of the consumer that came
     requested: int = 0  # messages that were requested and did not come
-    taken: int = 0  # messages that were taken since the last request
     is_broken: bool = False
     arrived: deque[Msg] = field(default_factory=deque)
     signal: asyncio.Event = field(default_factory=asyncio.Event)
@@ -571,30 +553,30 @@ def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
     }
 
 
-def unsafe_configuration(stream: str, configuration: Mapping[str, object]) -> list[str]:
+def unsafe_configuration(stream: str, configuration: Body) -> list[str]:
     """What makes a stream lose entries, or keeps the broker from writing; empty for a safe one."""
     get = configuration.get
-    size = _number(configuration, "max_msg_size", -1)
+    size = get("max_msg_size", -1)
     least = MAX_ENTRY_DATA + OVERHEAD
-    subjects, wanted = get("subjects"), stream_subjects(stream)
+    subjects = stream_subjects(stream)
     rows = [
         (
             "num_replicas",
             f"{MIN_REPLICAS} or more",
-            _number(configuration, "num_replicas", 1) >= MIN_REPLICAS,
+            get("num_replicas", 1) >= MIN_REPLICAS,
         ),
         ("storage", "'file'", get("storage") == "file"),
         ("discard", "'new'", get("discard") == "new"),
         ("retention", "'limits'", get("retention") == "limits"),
-        ("max_age", "no limit", _number(configuration, "max_age", 0) == 0),
-        ("max_msgs", "no limit", _number(configuration, "max_msgs", -1) <= 0),
-        ("max_msgs_per_subject", "no limit", _number(configuration, "max_msgs_per_subject", -1) <= 0),
+        ("max_age", "no limit", get("max_age", 0) == 0),
+        ("max_msgs", "no limit", get("max_msgs", -1) <= 0),
+        ("max_msgs_per_subject", "no limit", get("max_msgs_per_subject", -1) <= 0),
         ("max_msg_size", f"{least} or more", size < 0 or size >= least),
         *((name, "none", not get(name)) for name in ("mirror", "sources")),
         *((name, "false", not get(name)) for name in ("no_ack", "sealed", "deny_purge")),
         ("subject_transform", "none", not get("subject_transform")),
         ("persist_mode", "'default'", get("persist_mode") in (None, "", "default")),
-        ("subjects", repr(wanted), isinstance(subjects, list) and sorted(subjects) == sorted(wanted)),
+        ("subjects", repr(subjects), sorted(get("subjects") or ()) == sorted(subjects)),
     ]
     return [f"{name} is {get(name)!r}, {wanted} is required" for name, wanted, is_so in rows if not is_so]
 
@@ -702,11 +684,11 @@ class NatsLog:
         return self._run(self._request(command, broker))
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
-        subjects = {self._request_subject(broker)} | ({self._request_subject("")} if active else set())
+        subjects = frozenset(map(self._request_subject, ("", broker) if active else (broker,)))
         if subjects != self._subjects and self._loop is not None:
-            added, removed = subjects - self._subjects, self._subjects - subjects
-            self._subjects = frozenset(subjects)
-            asyncio.run_coroutine_threadsafe(self._listen(added, removed), self._loop)
+            self._subjects = subjects
+            listening = self._connection.listen(subjects, self._on_request)
+            asyncio.run_coroutine_threadsafe(listening, self._loop)
         asked, self._asked = self._asked, []
         return asked
 
@@ -715,10 +697,8 @@ class NatsLog:
         if self._loop is None or self._thread is None:
             return
         loop, self._loop = self._loop, None
-        try:
+        with suppress(NatsError, OSError):  # a TimeoutError, too
             asyncio.run_coroutine_threadsafe(self._close(), loop).result(3)
-        except (TimeoutError, NatsError, OSError):
-            pass
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join(3)
         self._thread = None
@@ -731,9 +711,7 @@ class NatsLog:
             raise self._fatal
         self._connection.start()
 
-    async def _api(
-        self, subject: str, body: Mapping[str, object] | None, timeout: float = TIMEOUT
-    ) -> _Answer:
+    async def _api(self, subject: str, body: Body | None, timeout: float = TIMEOUT) -> _Answer:
         """A request to JetStream, repeated until it is answered. Raises `LogUnavailable`, `UnsafeLog`."""
         self._begin()
         end = monotonic() + timeout
@@ -779,7 +757,7 @@ class NatsLog:
             raise self._fatal
         raise LogUnavailable(reason)
 
-    async def _information(self, timeout: float = TIMEOUT) -> Mapping[str, object]:
+    async def _information(self, timeout: float = TIMEOUT) -> Body:
         """STREAM.INFO, from the leader."""
         answer = await self._api(f"STREAM.INFO.{self._stream}", None, timeout)
         created = str(answer.body.get("created", ""))
@@ -789,7 +767,7 @@ class NatsLog:
                 " remove the replicated copy of each broker, or restore a backup"
             )
             raise self._fatal
-        last = _state(answer.body, "last_seq")
+        last: int = answer.body["state"]["last_seq"]
         if last < self._last:
             self._doubt(
                 f"stream {self._stream} ends at {last}, but {self._last} was confirmed",
@@ -803,11 +781,9 @@ class NatsLog:
         while True:  # the server answers with so many subjects at a time
             body = {"subjects_filter": f"{self._stream}.>", "offset": len(found)}
             answer = await self._api(f"STREAM.INFO.{self._stream}", body)
-            state = _mapping(answer.body.get("state"))
-            subjects = _mapping(state.get("subjects"))
-            for subject in subjects:
-                found[key_of(self._stream, subject)] = _number(subjects, subject, 0)
-            if not subjects or len(found) >= _number(answer.body, "total", 0):
+            subjects = answer.body["state"].get("subjects") or {}
+            found |= {key_of(self._stream, subject): count for subject, count in subjects.items()}
+            if not subjects or len(found) >= answer.body.get("total", 0):
                 return found
 
     async def _status(self) -> LogStatus:
@@ -816,7 +792,7 @@ class NatsLog:
             self._placing = asyncio.create_task(self._move_leader(successor))
         return self._status_of(body)
 
-    def _better_leader(self, body: Mapping[str, object]) -> str:
+    def _better_leader(self, body: Body) -> str:
         """A node on another machine that can lead the stream, if its leader is on this one. Else an empty name.
 
         With the machine of the active broker the leader would be lost too: NATS elects another one before a standby
@@ -855,29 +831,28 @@ class NatsLog:
         else:
             log.info("the leader of stream %s was on this machine: moved to %s", self._stream, successor)
 
-    def _status_of(self, body: Mapping[str, object]) -> LogStatus:
-        configuration = _mapping(body.get("config"))
+    def _status_of(self, body: Body) -> LogStatus:
+        configuration, state = body["config"], body["state"]
         return LogStatus(
             engine=ENGINE,
-            identity=str(body.get("created", "")),
-            last=_state(body, "last_seq"),
-            entries=_state(body, "messages"),
-            bytes=_state(body, "bytes"),
-            max_bytes=_number(configuration, "max_bytes", -1),
-            replicas=_number(configuration, "num_replicas", 1),
+            identity=body["created"],
+            last=state["last_seq"],
+            entries=state["messages"],
+            bytes=state["bytes"],
+            max_bytes=configuration.get("max_bytes", -1),
+            replicas=configuration.get("num_replicas", 1),
             leader=_nodes(body)[0],
             healthy=_has_majority(body),
         )
 
-    async def _get(self, body: Mapping[str, object], timeout: float = TIMEOUT) -> LogEntry | None:
+    async def _get(self, body: Body, timeout: float = TIMEOUT) -> LogEntry | None:
         """An entry as the leader has it; None where there is none."""
         answer = await self._api(f"STREAM.MSG.GET.{self._stream}", body, timeout)
         if answer.code:
             return None
-        message = _mapping(answer.body.get("message"))
-        payload = base64.b64decode(str(message.get("data", "")))
-        moment = datetime.fromisoformat(str(message["time"]))
-        return decode_entry(payload, _number(message, "seq", 0), _milliseconds(moment))
+        message = answer.body["message"]
+        payload = base64.b64decode(message.get("data", ""))
+        return decode_entry(payload, message["seq"], _milliseconds(datetime.fromisoformat(message["time"])))
 
     async def _next(self, sequence: int, timeout: float = TIMEOUT) -> LogEntry | None:
         """The first entry from a sequence on."""
@@ -888,7 +863,8 @@ class NatsLog:
         body = await self._information()
         if not _has_majority(body):
             raise LogUnavailable(f"stream {self._stream} has no majority of its nodes")
-        return _state(body, "last_seq")
+        last: int = body["state"]["last_seq"]
+        return last
 
     # Connecting
 
@@ -910,7 +886,7 @@ class NatsLog:
                 f"max_payload of {link.server} is {link.client.max_payload}:"
                 f" {MAX_ENTRY_DATA + OVERHEAD} or more is required"
             )
-        if found := unsafe_configuration(self._stream, _mapping(body.get("config"))):
+        if found := unsafe_configuration(self._stream, body["config"]):
             raise UnsafeLog(f"stream {self._stream} is not safe: {'; '.join(found)}")
         status = self._status_of(body)
         leader, others = _nodes(body)
@@ -925,17 +901,17 @@ class NatsLog:
         synced, local = set(), set()
         for monitor, page in zip(monitors, pages, strict=True):
             name = str(page.get("server_name", ""))
-            if name in nodes and await asyncio.to_thread(self._is_local, urlsplit(monitor).netloc):
-                local.add(name)
-            configuration = _mapping(_mapping(page.get("jetstream")).get("config"))
             if name not in nodes:
                 continue  # of another cluster
+            if await asyncio.to_thread(self._is_local, urlsplit(monitor).netloc):
+                local.add(name)
+            configuration = page.get("jetstream", {}).get("config") or {}
             _check_version(name, str(page.get("version", "")))
             if "sync_interval" not in configuration:
                 continue
             if configuration.get("sync_always") is not True:
                 raise UnsafeLog(
-                    f"NATS server {name} syncs every {_number(configuration, 'sync_interval', 0) // 10**9} s:"
+                    f"NATS server {name} syncs every {configuration['sync_interval'] // 10**9} s:"
                     " a loss of power loses confirmed entries; set 'sync_interval: always' in its jetstream block"
                 )
             synced.add(name)
@@ -995,7 +971,7 @@ class NatsLog:
         end = monotonic() + wait
         while not reader.arrived and not reader.is_broken and not reader.link.lost.is_set():
             if reader.requested == 0:
-                await self._pull(reader, PULL * PULLS)
+                await self._pull(reader)
             reader.signal.clear()
             try:
                 await asyncio.wait_for(reader.signal.wait(), max(end - monotonic(), 0))
@@ -1004,13 +980,13 @@ class NatsLog:
         taken, reader.arrived = reader.arrived, deque()
         if taken:
             reader.position = taken[-1].metadata.sequence.stream
-            reader.taken += len(taken)
-            if reader.taken >= PULL:
-                await self._pull(reader, PULL * PULLS - reader.requested)
+            if reader.requested <= PULL * (PULLS - 1):
+                await self._pull(reader)
         return taken
 
-    async def _pull(self, reader: _Reader, count: int) -> None:
-        reader.taken = 0
+    async def _pull(self, reader: _Reader) -> None:
+        """Request as many messages as may be under way."""
+        count = PULL * PULLS - reader.requested
         body = {"batch": count, "expires": int(PULL_EXPIRES * 1e9)}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{reader.name}"
         try:
@@ -1070,17 +1046,20 @@ class NatsLog:
         headers = {"Nats-Expected-Last-Sequence": str(after)}
         if after == 0:  # servers before 2.10 take 0 for no expectation
             headers["Nats-Expected-Last-Subject-Sequence"] = "0"
-        if await self._end() > after:  # what is sent without a majority may be stored later
-            return (
-                None if await self._first_writer(after) != writer else await self._claimed(writer, after + 1)
-            )
         reason = ""
-        while (left := end - monotonic()) > 0:
+        while True:
+            if await self._end() > after:  # what is sent without a majority may be stored later
+                entry = await self._next(after + 1)
+                is_own = entry is not None and (entry.writer, entry.sequence) == (writer, after + 1)
+                return self._claimed(writer, after + 1) if is_own else None
+            left = end - monotonic()
+            if left <= 0:
+                raise LogUnavailable(f"NATS does not confirm the claim: {reason}")
             try:
                 message = await self._connection.request(subject, payload, min(left, PATIENCE), headers)
                 answer = _parse(message.data)
                 if not answer.code:
-                    return await self._claimed(writer, _number(answer.body, "seq", 0))
+                    return self._claimed(writer, answer.body["seq"])
                 if answer.code in _FULL:
                     raise LogFull(f"stream {self._stream} is full: {answer.text}")
                 reason = answer.text
@@ -1088,18 +1067,9 @@ class NatsLog:
                 reason = str(fault)
                 if not isinstance(fault, NoListener):
                     self._connection.rotate()
-            if await self._end() > after:
-                first = await self._first_writer(after)
-                return await self._claimed(writer, after + 1) if first == writer else None
             await asyncio.sleep(PAUSE)
-        raise LogUnavailable(f"NATS does not confirm the claim: {reason}")
 
-    async def _first_writer(self, after: int) -> int | None:
-        """The writer of the entry behind a sequence; None where it is purged."""
-        entry = await self._next(after + 1)
-        return entry.writer if entry is not None and entry.sequence == after + 1 else None
-
-    async def _claimed(self, writer: int, sequence: int) -> int:
+    def _claimed(self, writer: int, sequence: int) -> int:
         self._writer, self._number, self._last = writer, 0, sequence
         self._pending.clear()
         self._uncertain = False
@@ -1164,7 +1134,7 @@ class NatsLog:
             _, subject, payload = self._pending[0]
             headers = {"Nats-Expected-Last-Sequence": str(self._last)}
             answer = _parse((await link.request(subject, payload, patience, headers)).data)
-            if answer.code or _number(answer.body, "seq", 0) != self._last + 1:
+            if answer.code or answer.body.get("seq") != self._last + 1:
                 return answer
             self._confirm()
         self._uncertain = False
@@ -1209,15 +1179,6 @@ class NatsLog:
         except NoAnswer:
             return False
         return True
-
-    async def _listen(self, added: set[str], removed: frozenset[str]) -> None:
-        for subject in removed:
-            await self._connection.unsubscribe(subject)
-        for subject in added:
-            try:
-                await self._connection.subscribe(subject, self._on_request)
-            except (NatsError, OSError):
-                self._connection.rotate()
 
     async def _on_request(self, message: Msg) -> None:
         self._asked.append(message.data.decode(errors="replace"))
@@ -1268,7 +1229,7 @@ async def _create(log: NatsLog, stream: str, max_bytes: int) -> None:
             is_new = True
         elif is_new and not answer.code:
             return
-        elif 400 <= _number(_mapping(answer.body.get("error")), "code", 0) < 500:
+        elif 400 <= answer.body.get("error", {}).get("code", 0) < 500:
             raise UnsafeLog(f"stream {stream} cannot be made: {answer.text}")
         else:
             reason = answer.text
@@ -1283,44 +1244,28 @@ def _parse(data: bytes) -> _Answer:
         body = None
     if not isinstance(body, dict):
         return _Answer({}, -1, f"answer {data[:80]!r} is not JetStream's")
-    error = _mapping(body.get("error"))
+    error = body.get("error")
     if not error:
         return _Answer(body, 0, "")
-    return _Answer(body, _number(error, "err_code", -1) or -1, str(error.get("description", "")))
+    return _Answer(body, error.get("err_code") or -1, error.get("description", ""))
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(values: Mapping[str, object], name: str, default: int) -> int:
-    value = values.get(name, default)
-    return value if isinstance(value, int) else default
-
-
-def _state(body: Mapping[str, object], name: str) -> int:
-    return _number(_mapping(body.get("state")), name, 0)
-
-
-def _nodes(body: Mapping[str, object]) -> tuple[str, list[Mapping[str, object]]]:
+def _nodes(body: Body) -> tuple[str, list[Body]]:
     """The name of the leader of a stream, empty without one, and its other nodes."""
-    cluster = _mapping(body.get("cluster"))
-    replicas = cluster.get("replicas")
-    others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
-    return str(cluster.get("leader", "")), others
+    cluster = body.get("cluster", {})
+    return cluster.get("leader", ""), cluster.get("replicas") or []
 
 
-def _has_majority(body: Mapping[str, object]) -> bool:
+def _has_majority(body: Body) -> bool:
     """Whether the leader that gave this information has heard of enough nodes just now.
 
     One that is cut off goes on answering for about 10 s.
     """
-    copies = _number(_mapping(body.get("config")), "num_replicas", 1)
     leader, others = _nodes(body)
     answering = [
-        one for one in others if not one.get("offline") and 0 <= _number(one, "active", -1) < SILENCE * 1e9
+        one for one in others if not one.get("offline") and 0 <= one.get("active", -1) < SILENCE * 1e9
     ]
-    return bool(leader) and 1 + len(answering) > copies // 2
+    return bool(leader) and 1 + len(answering) > body["config"].get("num_replicas", 1) // 2
 
 
 def _milliseconds(moment: datetime) -> int:
@@ -1358,16 +1303,11 @@ def is_local_address(address: str) -> bool:
     return False
 
 
-def _varz(monitor: str) -> Mapping[str, object]:
+def _varz(monitor: str) -> Body:
     """The page ``/varz`` of a server's monitor; empty where it cannot be read."""
-    parts = urlsplit(monitor)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     try:
-        connection = kind(parts.netloc, timeout=1)
-        try:
-            connection.request("GET", f"{parts.path}/varz")
-            return _mapping(json.loads(connection.getresponse().read()))
-        finally:
-            connection.close()
-    except (OSError, ValueError, http.client.HTTPException):
+        with build_opener(ProxyHandler({})).open(f"{monitor}/varz", timeout=1) as answer:
+            page = json.load(answer)
+    except (OSError, ValueError, HTTPException):
         return {}
+    return page if isinstance(page, dict) else {}

@@ -17,19 +17,17 @@ one: the standby has all that came before it. Every append returns ``synchronous
 from __future__ import annotations
 
 import random
-import select
 import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, waiting
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8
-from psycopg.waiting import Ready, Wait
 
 from stompring.settings.document import revealed
 from stompring.settings.model import ReplicatedLogSettings
@@ -232,7 +230,7 @@ class _TimedOut(psycopg.OperationalError):
     """No answer within the time of a call."""
 
 
-class _Session(psycopg.Connection[tuple[object, ...]]):
+class _Session(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose answers are waited for until ``deadline``, and no longer.
 
     The server is not asked to cancel anything then: a cancelled wait for the synchronous standby is a success.
@@ -246,38 +244,27 @@ class _Session(psycopg.Connection[tuple[object, ...]]):
             self.warned = True
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        poll = select.poll()
-        descriptor = self.pgconn.socket
+        return waiting.wait(self._until_deadline(gen), self.pgconn.socket, interval)
+
+    def _until_deadline(self, gen: PQGen[RV]) -> PQGen[RV]:
         try:
             wanted = next(gen)
             while True:
-                events = (select.POLLIN if wanted & Wait.R else 0) | (
-                    select.POLLOUT if wanted & Wait.W else 0
-                )
-                poll.register(descriptor, events)
-                remaining = self.deadline - time.monotonic()
-                found = poll.poll(remaining * 1000) if remaining > 0 else []
-                if not found:
+                ready = yield wanted
+                if time.monotonic() >= self.deadline:
                     raise _TimedOut(
                         f"no answer within {CALL_TIMEOUT:.0f} s; if the server runs, its synchronous standby may not"
                     )
-                flags = found[0][1]
-                broken = flags & ~(select.POLLIN | select.POLLOUT)
-                ready = Ready.NONE
-                if broken:
-                    ready = Ready(int(wanted))
-                elif flags & select.POLLIN:
-                    ready = Ready.RW if flags & select.POLLOUT else Ready.R
-                elif flags & select.POLLOUT:
-                    ready = Ready.W
-                wanted = gen.send(ready)
+                if ready:  # else nothing came within the interval
+                    wanted = gen.send(ready)
         except StopIteration as end:
             result: RV = end.value
             return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(NamedTuple):
+    """The columns of `_HEAD_COLUMNS`."""
+
     identity: str
     log: str
     format: int
@@ -290,8 +277,7 @@ class _Head:
     standbys: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     """An entry that was given to `append` and is not known to be stored."""
 
     number: int
@@ -378,7 +364,7 @@ class PostgresLog:
             return None
         self._begin()
         rows = self._query(_COUNTS, {}, with_log=True)
-        return {bytes(key).decode(): _integer(count) for key, count in rows if isinstance(key, bytes)}
+        return {key.decode(): count for key, count in rows}
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         self._begin()
@@ -430,7 +416,7 @@ class PostgresLog:
                 },
                 with_log=True,
             )
-            count, after = _integer(rows[0][0]), _integer(rows[0][1])
+            count, after, _ = rows[0]
 
     def request(self, command: str, broker: str) -> bool:
         self._begin()
@@ -453,8 +439,8 @@ class PostgresLog:
             {"broker": broker, "active": active, "age": Int8(round(_REQUEST_AGE * 1000))},
             with_log=True,
         )
-        recent = [(_integer(row[2]), str(row[0])) for row in rows if row[1]]
-        return [command for _, command in sorted(recent)]
+        recent = sorted((moment, command) for command, is_recent, moment in rows if is_recent)
+        return [command for _, command in recent]
 
     # Appending.
 
@@ -490,8 +476,9 @@ class PostgresLog:
             },
         )
         self._share = min(self._share * 2, 1.0)
-        self._check_confirmed(rows[0][1])
-        return _integer(rows[0][0]) == len(batch)
+        stored, standbys = rows[0]
+        self._check_confirmed(standbys)
+        return bool(stored == len(batch))
 
     def _stored(self, count: int) -> None:
         for _ in range(count):
@@ -547,10 +534,10 @@ class PostgresLog:
             raise self._lost(head, after)
         return head
 
-    def _checked(self, rows: list[tuple[object, ...]]) -> _Head:
+    def _checked(self, rows: list[tuple[Any, ...]]) -> _Head:
         if not rows:
             raise LogMissing(f"the database has no replicated log {self._stream}: {_INIT}")
-        head = _head(rows[0])
+        head = _Head._make(rows[0])
         if head.format != _FORMAT:
             raise UnsafeLog(
                 f"replicated log {self._stream} has format {head.format}, this broker knows {_FORMAT}: "
@@ -578,12 +565,7 @@ class PostgresLog:
             if self._session is not session:
                 raise
             states = []  # a database without the view
-        if self._confirmed_sync or None in states:  # None: the user may not see it
-            healthy = True
-        else:
-            healthy = len([state for state in states if state in ("sync", "quorum")]) >= _required(
-                head.standbys
-            )
+        synchronous = states.count("sync") + states.count("quorum")
         return LogStatus(
             "postgresql",
             head.identity,
@@ -593,7 +575,8 @@ class PostgresLog:
             head.max_bytes,
             1 + len(states),
             f"{session.info.host}:{session.info.port}",
-            healthy,
+            # None: the user may not see it
+            self._confirmed_sync or None in states or synchronous >= _required(head.standbys),
         )
 
     # The connection.
@@ -631,10 +614,10 @@ class PostgresLog:
                 self._deadline = max(self._deadline, time.monotonic() + CALL_TIMEOUT / 2)
                 session.deadline = self._deadline
                 for statement in _SESSION:
-                    try:
+                    with suppress(
+                        errors.UndefinedObject, errors.FeatureNotSupported, errors.InvalidParameterValue
+                    ):
                         session.execute(statement.encode(), prepare=False)
-                    except (errors.UndefinedObject, errors.FeatureNotSupported, errors.InvalidParameterValue):
-                        pass
                 return session
             except psycopg.Error as fault:
                 host = parameters.get("host", "")
@@ -673,7 +656,7 @@ class PostgresLog:
 
     def _query(
         self, statement: str, parameters: Params = (), *, with_log: bool = False
-    ) -> list[tuple[object, ...]]:
+    ) -> list[tuple[Any, ...]]:
         """The rows of a statement. It is tried again after conflicts with other transactions."""
         attempt = 0
         while True:
@@ -731,20 +714,21 @@ def create_postgres_log(settings: ReplicatedLogSettings, max_bytes: int = -1) ->
     log = PostgresLog(settings)
     log._begin()
     session = log._open()
+
+    def execute(statement: str, *parameters: object) -> psycopg.Cursor[tuple[Any, ...]]:
+        session.deadline = time.monotonic() + CALL_TIMEOUT
+        return session.execute(statement.encode(), parameters, prepare=False)
+
     try:
         for statement in _TABLES:
-            session.deadline = time.monotonic() + CALL_TIMEOUT
-            session.execute(statement.encode(), prepare=False)
+            execute(statement)
         for statement in _TUNING:
-            session.deadline = time.monotonic() + CALL_TIMEOUT
-            try:
-                session.execute(statement.encode(), prepare=False)
-            except (psycopg.ProgrammingError, psycopg.NotSupportedError):
-                pass  # not PostgreSQL, or tables of somebody else; they serve without it
+            # not PostgreSQL, or tables of somebody else; they serve without it
+            with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
+                execute(statement)
         log._check_settings(session)
-        session.deadline = time.monotonic() + CALL_TIMEOUT
-        made = session.execute(
-            _CREATE, (settings.stream, str(uuid.uuid4()), str(uuid.uuid4()), Int8(max_bytes)), prepare=False
+        made = execute(
+            _CREATE, settings.stream, str(uuid.uuid4()), str(uuid.uuid4()), Int8(max_bytes)
         ).fetchall()
     except psycopg.Error as fault:
         raise log._translated(fault) from None
@@ -796,32 +780,17 @@ def _signed(writer: int) -> int:
     return writer - (1 << 64) if writer >= 1 << 63 else writer
 
 
-def _integer(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _entry(row: tuple[object, ...]) -> LogEntry:
+def _entry(row: tuple[Any, ...]) -> LogEntry:
     sequence, moment, payload = row
-    assert isinstance(payload, bytes)
-    return decode_entry(payload, _integer(sequence), _integer(moment))
-
-
-def _head(row: tuple[object, ...]) -> _Head:
-    identity, log, *numbers, standbys = row
-    form, last, writer, number, entries, stored, most = map(_integer, numbers)
-    names = None if standbys is None else str(standbys)
-    return _Head(str(identity), str(log), form, last, writer, number, entries, stored, most, names)
+    return decode_entry(payload, sequence, moment)
 
 
 def _required(standbys: str | None) -> int:
     """How many standbys ``synchronous_standby_names`` wants: ``a, b``, ``2 (a, b)``, ``ANY 2 (a, b, c)``."""
-    words = (standbys or "").replace("(", " ( ").split()
-    if not words:
-        return 0
-    if "(" in words:
-        return next((int(word) for word in words[: words.index("(")] if word.isdecimal()), 1)
-    return 1
+    words, _, listed = (standbys or "").partition("(")
+    if listed:
+        return next((int(word) for word in words.split() if word.isdecimal()), 1)
+    return 1 if words.strip() else 0
 
 
 def _text(fault: psycopg.Error) -> str:

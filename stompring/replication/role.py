@@ -15,9 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from random import Random
 from threading import Event, Lock, Thread
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .copy import LocalCopy
 from .log import (
@@ -142,6 +143,9 @@ class Role(StrEnum):
     FAILED = "failed"
 
 
+ACTIVE_ROLES = (Role.ACTIVE, Role.SUSPENDED)
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """``takeover_timeout``: seconds of silence after which a standby takes over; `ValueError` for less than 2."""
@@ -161,8 +165,7 @@ class Timing:
         return min(MAX_FRESHNESS, self.takeover_timeout - MARGIN)
 
 
-@dataclass(frozen=True, slots=True)
-class Takeover:
+class Takeover(NamedTuple):
     """How this broker became active: ``time`` (epoch ms) and ``reason``; ``seconds`` from the claim to
     `Node.mark_ready`, None before that.
     """
@@ -212,8 +215,7 @@ class NodeStatus:
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepDown:
+class StepDown(NamedTuple):
     """A request that this broker gives up its role: ``release`` (it becomes a standby) or ``leave`` (it stops).
 
     ``successor`` is the standby that shall take over, empty for any.
@@ -269,11 +271,11 @@ class Node:
     ) -> None:
         self._identity = identity
         self._callbacks = callbacks
-        self._timing = timing if timing is not None else Timing()
+        self._timing = timing or Timing()
         self._freshness = self._timing.freshness
         self._clock = clock
         self._wall_clock = wall_clock
-        self._random = random if random is not None else Random()  # nosec B311: no secret
+        self._random = random or Random()  # nosec B311: no secret
         self._read_wait = read_wait
         self._copy = copy
         #: What the disk thread appends to.
@@ -307,7 +309,7 @@ class Node:
         self._lag = (0, 0, 0.0)
         self._missing = 0  # entries that the copy has not got, as reported
         self._looks = (0, 0)  # that number at the last look, and how many looks have found it
-        self._check_asked_at, self._check_interval, self._checks = float("-inf"), CHECK_INTERVAL, 0
+        self._check_asked_at, self._check_interval, self._checks = -inf, CHECK_INTERVAL, 0
         # active
         self._check = CHECK  # what is to be done: CHECK, REPAIR or nothing
         self._leader = ""
@@ -319,19 +321,16 @@ class Node:
         self._claimed_at = 0.0
         # both
         self._beats: deque[int] = deque()
-        self._asked_at = float("-inf")
-        self._status_tried_at = float("-inf")
-        self._reported_at = float("-inf")
+        self._asked_at = -inf
+        self._status_tried_at = -inf
+        self._reported_at = -inf
         self._waiting_since: float | None = None
 
     # ---- for any thread
 
     def is_fresh(self) -> bool:
         """This broker is active and has stored something lately: no other may be active yet. Cheap."""
-        return (
-            self._role in (Role.ACTIVE, Role.SUSPENDED)
-            and self._clock() - self.log.stored_at < self._freshness
-        )
+        return self._role in ACTIVE_ROLES and self._clock() - self.log.stored_at < self._freshness
 
     def touch(self) -> None:
         """The reactor runs, and so does the disk. It must be called again within 5 s, else the broker stops to beat."""
@@ -342,12 +341,12 @@ class Node:
         self.touch()
         if self._takeover is not None:
             seconds = self._clock() - self._claimed_at
-            self._takeover = replace(self._takeover, seconds=seconds)
+            self._takeover = self._takeover._replace(seconds=seconds)
             log.info("ready %.1f s after the takeover", seconds)
 
     def status(self) -> NodeStatus:
         """How it is now, without a question to the engine."""
-        active = self._role in (Role.ACTIVE, Role.SUSPENDED)
+        active = self._role in ACTIVE_ROLES
         beat = self._identity if active else self._beat
         if beat is not None and beat.reason and not active:
             beat = None  # it was released
@@ -384,7 +383,7 @@ class Node:
         with self._guard:
             if self._role in (Role.FENCED, Role.FAILED, Role.RELEASED):
                 return
-            was_active = self._role in (Role.ACTIVE, Role.SUSPENDED)
+            was_active = self._role in ACTIVE_ROLES
             self._role = Role.FENCED if was_active else Role.FAILED
             self._fault = reason
         self.log.close_writing(reason)
@@ -398,7 +397,7 @@ class Node:
         It blocks for the seconds of one append. Nothing is appended after it, stored or not.
         """
         with self._guard:
-            if self._role not in (Role.ACTIVE, Role.SUSPENDED):
+            if self._role not in ACTIVE_ROLES:
                 if self._role in (Role.CONNECTING, Role.STANDBY):
                     self._role = Role.RELEASED
                 return False
@@ -441,7 +440,7 @@ class Node:
         except (UnsafeLog, Fenced) as fault:
             self.lose(str(fault))
         except OSError as fault:  # of the local copy
-            if self._role in (Role.ACTIVE, Role.SUSPENDED):
+            if self._role in ACTIVE_ROLES:
                 raise
             self._answered = None
             self._wait_for(f"the local copy cannot be written: {fault}")
@@ -459,7 +458,7 @@ class Node:
         """Report what is waited for, at first and then once a minute."""
         now = self._clock()
         if self._waiting_since is None:
-            self._waiting_since, self._reported_at = now, float("-inf")
+            self._waiting_since, self._reported_at = now, -inf
         self._fault = fault
         if now - self._reported_at >= WAIT_REPORT_INTERVAL:
             self._reported_at = now
@@ -556,8 +555,9 @@ class Node:
         if self._rebuilding:
             if self._copy.sequence >= self._rebuild_end:
                 self._end_rebuild()
-            else:
-                self._report_rebuild()
+            elif self._clock() - self._reported_at >= REBUILD_REPORT_INTERVAL:
+                self._reported_at = self._clock()
+                log.info("rebuilding the local copy: %s", rebuild_text(self.status()))
         self._ask_standby()
         self._measure_lag()
         return 0.0
@@ -585,12 +585,6 @@ class Node:
     def _read_beat(self, entry: LogEntry) -> None:
         self._beat, self._beat_time = decode_beat(entry.change.data), entry.time
         self.log.bytes = max(self.log.bytes, self._beat.bytes)
-
-    def _report_rebuild(self) -> None:
-        now = self._clock()
-        if now - self._reported_at >= REBUILD_REPORT_INTERVAL:
-            self._reported_at = now
-            log.info("rebuilding the local copy: %s", rebuild_text(self.status()))
 
     def _measure_lag(self) -> None:
         now = self._clock()
@@ -632,7 +626,7 @@ class Node:
                 "local copy, with which this broker does not take over. See docs/high-availability.md",
                 missing,
             )
-            self._check_asked_at, self._check_interval, self._checks = float("-inf"), CHECK_INTERVAL, 0
+            self._check_asked_at, self._check_interval, self._checks = -inf, CHECK_INTERVAL, 0
         self._missing = missing
         now = self._clock()
         if now - self._check_asked_at < self._check_interval:
@@ -771,7 +765,7 @@ class Node:
         """After a claim without an answer: take it up if it was stored and nothing came after it."""
         assert self._claim is not None
         writer, after, began = self._claim
-        if any(entry.writer == writer for entry in entries) and entries[-1].writer == writer:
+        if entries[-1].writer == writer:
             return self._try_claim(f"the claim of {self._clock() - began:.1f} s ago was stored")
         self._claim = None
         return 0.0

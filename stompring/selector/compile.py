@@ -13,8 +13,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
 from functools import lru_cache
 from types import FunctionType
 from typing import Any, Protocol, cast
@@ -74,18 +72,22 @@ def assign(identifier: str, value: Expression) -> Expression:
     return ast.NamedExpr(ast.Name(identifier, ast.Store(), **_LOCATION), value, **_LOCATION)
 
 
-def call(function: str, *arguments: Expression) -> Expression:
-    return ast.Call(name(function), list(arguments), [], **_LOCATION)
+def expression(value: object) -> Expression:
+    """The code itself, or that of a constant."""
+    return value if isinstance(value, ast.expr) else constant(value)
 
 
-def method(target: Expression, function: str, *arguments: Expression) -> Expression:
-    return ast.Call(
-        ast.Attribute(target, function, ast.Load(), **_LOCATION), list(arguments), [], **_LOCATION
-    )
+def call(function: str, *arguments: object) -> Expression:
+    return ast.Call(name(function), list(map(expression, arguments)), [], **_LOCATION)
 
 
-def compare(left: Expression, operator: str, right: Expression) -> Expression:
-    return ast.Compare(left, [_OPERATORS[operator]()], [right], **_LOCATION)
+def method(target: Expression, function: str, *arguments: object) -> Expression:
+    attribute = ast.Attribute(target, function, ast.Load(), **_LOCATION)
+    return ast.Call(attribute, list(map(expression, arguments)), [], **_LOCATION)
+
+
+def compare(left: object, operator: str, right: object) -> Expression:
+    return ast.Compare(expression(left), [_OPERATORS[operator]()], [expression(right)], **_LOCATION)
 
 
 def both(*parts: Expression) -> Expression:
@@ -93,16 +95,16 @@ def both(*parts: Expression) -> Expression:
 
 
 def either(*parts: Expression) -> Expression:
-    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.Or(), list(parts), **_LOCATION)
+    return ast.BoolOp(ast.Or(), list(parts), **_LOCATION)
 
 
 def negated(part: Expression) -> Expression:
     return ast.UnaryOp(ast.Not(), part, **_LOCATION)
 
 
-def choice(test: Expression, then: Expression, otherwise: Expression) -> Expression:
+def choice(test: Expression, then: object, otherwise: object) -> Expression:
     """``then if test else otherwise``"""
-    return ast.IfExp(test, then, otherwise, **_LOCATION)
+    return ast.IfExp(test, expression(then), expression(otherwise), **_LOCATION)
 
 
 def is_text(value: Expression) -> Expression:
@@ -110,84 +112,36 @@ def is_text(value: Expression) -> Expression:
     return call("isinstance", value, name("str"))
 
 
-class Shape(Enum):
-    """The test for a pattern; all but the last are methods of str."""
+def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
+    """The test for a pattern: a method of str and its argument, or ``fullmatch`` and a regular expression.
 
-    EQUALS = auto()
-    STARTS = auto()
-    ENDS = auto()
-    CONTAINS = auto()
-    PATTERN = auto()
-
-
-class Wild(Enum):
-    """The wildcards of LIKE."""
-
-    ONE = "_"
-    ANY = "%"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """``text`` is the argument of the string method, or a regular expression for ``fullmatch``."""
-
-    shape: Shape
-    text: str
-
-
-def like_test(pattern: str, escape: str | None) -> Check:
-    """The test for a pattern; ``escape`` is one character or None."""
-    pieces = _pieces(pattern, escape)
-    if Wild.ONE not in pieces:
-        ends = (bool(pieces) and pieces[0] is Wild.ANY, bool(pieces) and pieces[-1] is Wild.ANY)
-        inner = pieces[ends[0] : len(pieces) - ends[1]]
-        if Wild.ANY not in inner:
-            return Check(_SHAPES[ends], "".join(piece for piece in inner if isinstance(piece, str)))
-    return Check(Shape.PATTERN, _regular_expression(pieces))
-
-
-_SHAPES = {
-    (False, False): Shape.EQUALS,
-    (False, True): Shape.STARTS,
-    (True, False): Shape.ENDS,
-    (True, True): Shape.CONTAINS,
-}
-
-
-def _pieces(pattern: str, escape: str | None) -> list[str | Wild]:
-    """Characters and wildcards in order; runs of ``%`` are one."""
-    pieces: list[str | Wild] = []
-    characters = iter(range(len(pattern)))
-    for at in characters:
-        character = pattern[at]
-        following = pattern[at + 1 : at + 2]
-        if character == escape and following and following in ("%", "_", escape):
-            pieces.append(following)
-            next(characters)
-        elif character == "%":
-            if not pieces or pieces[-1] is not Wild.ANY:
-                pieces.append(Wild.ANY)
-        else:
-            pieces.append(Wild.ONE if character == "_" else character)
-    return pieces
-
-
-def _regular_expression(pieces: list[str | Wild]) -> str:
-    """A regular expression that never backtracks over more than one ``%``.
-
-    Each run between two ``%`` matches at its first position, in an atomic group; only the last run backtracks. So a
+    ``escape`` is one character or None. The regular expression never backtracks over more than one ``%``: each run of
+    characters between two ``%`` matches at its first position, in an atomic group; only the last run backtracks. So a
     pattern with many ``%`` costs length times pattern, not a power of it.
     """
-    runs: list[str] = [""]
-    for piece in pieces:
-        if piece is Wild.ANY:
-            runs.append("")
+    escaped = "" if escape is None else f"{re.escape(escape)}[%_{re.escape(escape)}]|"
+    runs: list[list[str]] = [[]]  # of characters between two %; the empty text is any character
+    for token in re.findall(f"{escaped}.", pattern, re.DOTALL):
+        if token == "%":
+            runs.append([])
         else:
-            runs[-1] += "." if piece is Wild.ONE else re.escape(str(piece))
-    first, *middle, last = runs if len(runs) > 1 else (runs[0], None)
-    if last is None:
-        return f"(?s:{first})"
-    return f"(?s:{first}{''.join(f'(?>.*?{run})' for run in middle)}.*{last})"
+            runs[-1].append("" if token == "_" else token[-1])
+    runs[1:-1] = filter(None, runs[1:-1])  # several % are one
+    if not any("" in run for run in runs):
+        match ["".join(run) for run in runs]:
+            case [text]:
+                return "__eq__", text
+            case ["", ""]:
+                return "__contains__", ""
+            case [text, ""]:
+                return "startswith", text
+            case ["", text]:
+                return "endswith", text
+            case ["", text, ""]:
+                return "__contains__", text
+    first, *others = ("".join(re.escape(character) or "." for character in run) for run in runs)
+    middle = "".join(f"(?>.*?{run})" for run in others[:-1])
+    return "fullmatch", f"(?s:{first}{middle}{''.join(f'.*{run}' for run in others[-1:])})"
 
 
 Known = frozenset[str]
@@ -198,25 +152,17 @@ _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _ORDERS = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}
-_RUN_TIME = ("add", "subtract", "multiply", "divide", "remainder", "negative", "plus", "equal", "order")
-_LOGIC = ("all3", "any3", "not3", "cached_number")
-_STRING_METHODS = {Shape.STARTS: "startswith", Shape.ENDS: "endswith", Shape.CONTAINS: "__contains__"}
+_RUN_TIME = """
+    add subtract multiply divide remainder negative plus equal order all3 any3 not3 cached_number
+""".split()
 
+#: The function. Its first two lines are for messages whose headers are lines of bytes.
 _FRAME = """
-def matches(message):
-    try:
-        return
-    except Exception:
-        return False
-"""
-
-#: The same for messages whose headers are lines of bytes.
-_FRAME_OF_LINES = """
 def matches(message):
     try:
         tail = message.tail
         stop = message.body_at
-        return
+        return test
     except Exception:
         return False
 """
@@ -274,17 +220,17 @@ class _Emitter:
         self.properties: dict[str, int] = {}  # name -> number in the names of its local variables
         self.reads_body = False
         self._temporaries = 0
-        self._globals: dict[str, Any] = {word: getattr(values, word) for word in _RUN_TIME + _LOGIC}
+        self._globals: dict[str, Any] = {word: getattr(values, word) for word in _RUN_TIME}
         self._globals["number"] = values.number if convert else values.plain_number
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
     def function(self, test: Expression) -> Callable[[Any], bool]:
         """The compiled function that returns the test."""
-        module = ast.parse(_FRAME_OF_LINES if self._reads_lines else _FRAME)
-        (outcome,) = (
-            node for node in ast.walk(module) if isinstance(node, ast.Return) and node.value is None
-        )
-        outcome.value = test
+        module: Any = ast.parse(_FRAME)
+        body = module.body[0].body[0].body
+        body[-1].value = test
+        if not self._reads_lines:
+            del body[:-1]
         exec(compile(module, "<selector>", "exec"), self._globals)  # nosec B102
         return cast(FunctionType, self._globals["matches"])
 
@@ -303,7 +249,7 @@ class _Emitter:
                 return constant(node.value is sense), known, known
             case Property():
                 value, known = self._property(node, known)
-                return compare(call("boolean", value), "is", constant(sense)), known, known
+                return compare(call("boolean", value), "is", sense), known, known
             case IsNull():
                 if isinstance(node.operand, Property):
                     present = self._found(node.operand, b"", known)
@@ -312,11 +258,15 @@ class _Emitter:
                 value, known = self.value(node.operand, known)
                 if isinstance(value, ast.Constant):
                     return constant((value.value is None) is sense), known, known
-                return compare(value, "is" if sense else "is not", constant(None)), known, known
+                return compare(value, "is" if sense else "is not", None), known, known
             case Like():
                 return self._like(node, sense, known)
             case In():
-                return self._member(node, sense, known)
+                value, known = self._property(node.operand, known)
+                if sense:
+                    return compare(value, "in", node.values), known, known
+                outside = compare(self._local(node.operand), "not in", node.values)
+                return both(is_text(value), outside), known, known
             case XPath():
                 return self._xpath(node, sense, known)
         raise TypeError(f"not a condition: {node}")
@@ -347,8 +297,15 @@ class _Emitter:
         if isinstance(right, Boolean) and isinstance(left, Property):
             value, known = self._property(left, known)
             wanted = right.value is (operator == "=")
-            return compare(call("boolean", value), "is", constant(wanted)), known, known
-        return self._any_kinds(left, operator, right, known)
+            return compare(call("boolean", value), "is", wanted), known, known
+        first, known = self.value(left, known)
+        second, known = self.value(right, known)
+        text = Kind.TEXT in kinds
+        if operator in ("=", "<>"):
+            test = compare(self._generic("equal", first, second, text), "is", operator == "=")
+        else:
+            test = compare(self._generic("order", first, second, text), "in", _ORDERS[operator])
+        return test, known, known
 
     def _numbers(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
         """``(a := left) is not None and (b := right) is not None and a < b``, without redundant parts."""
@@ -369,7 +326,7 @@ class _Emitter:
                 tests.append(constant(False))
             return value
         value, local = self._named(value)
-        tests.append(compare(value, "is not", constant(None)))
+        tests.append(compare(value, "is not", None))
         return local
 
     def _found(self, node: Property, rest: bytes | None, known: Known) -> Expression | None:
@@ -382,8 +339,8 @@ class _Emitter:
         if line is None or rest is None or f"value{number}" in known:
             return None
         self._reads_lines = True
-        at = method(name("tail"), "find", constant(line + rest), constant(0), name("stop"))
-        return compare(at, ">=", constant(0))
+        at = method(name("tail"), "find", line + rest, 0, name("stop"))
+        return compare(at, ">=", 0)
 
     def _line(
         self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
@@ -397,70 +354,46 @@ class _Emitter:
         return found if found is None or present is None else both(present, negated(found))
 
     def _property_and_text(self, node: Property, operator: str, text: str, known: Known) -> Tested:
-        line = self._line(node, text, operator == "=", known)
+        same = operator == "="
+        line = self._line(node, text, same, known)
         if line is not None:
             return line, known, known
         value, known = self._property(node, known)
-        same = operator == "="
+        local = self._local(node)
+        test = compare(local, operator, text)
         if self.convert and (values.number(text) is not None or values.boolean(text) is not None):
-            test = choice(
-                is_text(value),
-                compare(self._local(node), operator, constant(text)),
-                compare(
-                    self._generic("equal", self._local(node), constant(text), True), "is", constant(same)
-                ),
-            )
-            return test, known, known
+            converted = compare(self._generic("equal", local, text, True), "is", same)
+            return choice(is_text(value), test, converted), known, known
         if same:
-            return compare(value, "=", constant(text)), known, known
-        return both(is_text(value), compare(self._local(node), "<>", constant(text))), known, known
+            return compare(value, "=", text), known, known
+        return both(is_text(value), test), known, known
 
-    def _any_kinds(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
-        first, known = self.value(left, known)
-        second, known = self.value(right, known)
-        text = Kind.TEXT in (left.kind, right.kind)
-        if operator in ("=", "<>"):
-            test = compare(self._generic("equal", first, second, text), "is", constant(operator == "="))
-        else:
-            test = compare(self._generic("order", first, second, text), "in", constant(_ORDERS[operator]))
-        return test, known, known
-
-    def _generic(self, function: str, first: Expression, second: Expression, text: bool) -> Expression:
-        return call(function, first, second, constant(text), constant(self.convert))
+    def _generic(self, function: str, first: Expression, second: object, text: bool) -> Expression:
+        return call(function, first, second, text, self.convert)
 
     def _like(self, node: Like, sense: bool, known: Known) -> Tested:
         """A value that is not text matches no pattern (Artemis): LIKE is false, NOT LIKE true."""
-        if isinstance(node.operand, Property):
-            wanted = like_test(node.pattern, node.escape)
-            if wanted.shape in (Shape.EQUALS, Shape.STARTS):
-                prefix = wanted.shape is Shape.STARTS
-                line = self._line(node.operand, wanted.text, sense, known, prefix=prefix)
-                if line is not None:
-                    return line, known, known
+        function, wanted = like_test(node.pattern, node.escape)
+        if isinstance(node.operand, Property) and function in ("__eq__", "startswith"):
+            line = self._line(node.operand, wanted, sense, known, prefix=function == "startswith")
+            if line is not None:
+                return line, known, known
         value, known = self.value(node.operand, known)
         value, local = self._named(value)
-        test = both(is_text(value), self._like_test(node, local))
+        match function:
+            case "__eq__":
+                test = compare(local, "=", wanted)
+            case "__contains__":
+                test = compare(wanted, "in", local)
+            case "fullmatch":
+                fullmatch = self._bound("like", re.compile(wanted).fullmatch)
+                test = compare(call(fullmatch, local), "is not", None)
+            case _:
+                test = method(local, function, wanted)
+        test = both(is_text(value), test)
         if not sense:
-            test = both(negated(test), compare(local, "is not", constant(None)))
+            test = both(negated(test), compare(local, "is not", None))
         return test, known, known
-
-    def _like_test(self, node: Like, local: Expression) -> Expression:
-        wanted = like_test(node.pattern, node.escape)
-        if wanted.shape is Shape.EQUALS:
-            return compare(local, "=", constant(wanted.text))
-        if wanted.shape is Shape.CONTAINS:
-            return compare(constant(wanted.text), "in", local)
-        if wanted.shape is not Shape.PATTERN:
-            return method(local, _STRING_METHODS[wanted.shape], constant(wanted.text))
-        fullmatch = self._bound("like", re.compile(wanted.text).fullmatch)
-        return compare(call(fullmatch, local), "is not", constant(None))
-
-    def _member(self, node: In, sense: bool, known: Known) -> Tested:
-        value, known = self._property(node.operand, known)
-        if sense:
-            return compare(value, "in", constant(node.values)), known, known
-        outside = compare(self._local(node.operand), "not in", constant(node.values))
-        return both(is_text(value), outside), known, known
 
     def _xpath(self, node: XPath, sense: bool, known: Known) -> Tested:
         from .xpath import parse_body
@@ -472,7 +405,7 @@ class _Emitter:
             document = assign("document", call("parse_body", method(name("message"), "get_body")))
             known |= {"document"}
         evaluate = self._bound("xpath", node.evaluate)
-        return compare(call(evaluate, document), "is", constant(sense)), known, known
+        return compare(call(evaluate, document), "is", sense), known, known
 
     # -- values
 
@@ -536,7 +469,7 @@ class _Emitter:
                 return self.test(node, True, known)[0], known
         holds, _, _ = self.test(node, True, known)
         fails, _, _ = self.test(node, False, known)
-        return choice(holds, constant(True), choice(fails, constant(False), constant(None))), known
+        return choice(holds, True, choice(fails, False, None)), known
 
     # -- properties and names
 
@@ -549,9 +482,9 @@ class _Emitter:
             return name(local), known
         line = line_of(node.name) if self._lines else None
         if line is None:
-            value = method(name("message"), "get_property", constant(node.name))
+            value = method(name("message"), "get_property", node.name)
         else:
-            value = method(name("message"), "text_of_line", constant(line))
+            value = method(name("message"), "text_of_line", line)
         return assign(local, value), known | {local}
 
     def _number_of_property(self, node: Property, known: Known) -> Valued:
@@ -563,7 +496,7 @@ class _Emitter:
         if not self.convert:
             return assign(local, call("number", value)), known | {local}
         same = self._local(node)
-        short = compare(call("len", same), "<=", constant(values.CACHED_LENGTH))
+        short = compare(call("len", same), "<=", values.CACHED_LENGTH)
         read = choice(both(is_text(value), short), call("cached_number", same), call("number", same))
         return assign(local, read), known | {local}
 
@@ -589,12 +522,7 @@ LONG = 512  # characters; a compiled selector takes up to 150 times its length i
 LONG_CACHE_SIZE = 64  # so the cache for long ones is smaller
 
 # Any number of these prefixes in any order; the last of contradicting ones applies (Artemis).
-_PREFIXES = {
-    "convert_string_expressions:": ("convert", True),
-    "no_convert_string_expressions:": ("convert", False),
-    "hyphenated_props:": ("hyphenated", True),
-    "no_hyphenated_props:": ("hyphenated", False),
-}
+_PREFIX = re.compile(r"(no_)?(convert_string_expressions|hyphenated_props):\s*")
 
 
 class Properties(Protocol):
@@ -647,11 +575,9 @@ class Selector:
     @property
     def matches(self) -> Callable[[Properties], bool]:
         """Generated when it is asked for first: the broker needs ``matches_lines`` only."""
-        matches = self._matches
-        if matches is None:
-            matches, _, _ = emit(*_parsed(self.text))
-            self._matches = matches
-        return matches
+        if self._matches is None:
+            self._matches, _, _ = emit(*_parsed(self.text))
+        return self._matches
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -676,19 +602,13 @@ _compiled_long = lru_cache(LONG_CACHE_SIZE)(Selector)
 
 
 def _parsed(text: str) -> tuple[Node, bool]:
-    """The syntax tree, and whether text is converted."""
-    blanked, options = _without_prefixes(text)
-    return parse(blanked, options["hyphenated"]), options["convert"]
-
-
-def _without_prefixes(text: str) -> tuple[str, dict[str, bool]]:
-    """The text with its prefixes replaced by blanks, so that columns stay valid, and the options of the prefixes."""
-    options = {"convert": True, "hyphenated": False}
-    remaining = text
-    while prefix := next((word for word in _PREFIXES if remaining.startswith(word)), None):
-        option, value = _PREFIXES[prefix]
-        options[option] = value
-        remaining = remaining[len(prefix) :].lstrip()
-    if not remaining:
+    """The syntax tree, and whether text is converted. Blanks replace the prefixes, so that columns stay valid."""
+    options = {"convert_string_expressions": True, "hyphenated_props": False}
+    start = 0
+    while prefix := _PREFIX.match(text, start):
+        options[prefix[2]] = prefix[1] is None
+        start = prefix.end()
+    if start == len(text):
         raise InvalidSelector("Selector cannot be empty")
-    return remaining.rjust(len(text)), options
+    tree = parse(text[start:].rjust(len(text)), options["hyphenated_props"])
+    return tree, options["convert_string_expressions"]

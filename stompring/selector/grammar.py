@@ -30,14 +30,13 @@ from .syntax_tree import (
     Property,
     Text,
     XPath,
-    calculable,
     comparable,
     condition,
     member,
     nest,
     orderable,
     shown,
-    textual,
+    valued,
 )
 from .values import NUMBER_LENGTH
 
@@ -81,16 +80,14 @@ _sum: sum | _product
 sum: _sum SIGN _product
 _product: product | _unary
 product: _product FACTOR _unary
-_unary: sign | xpath | xquery | _primary
+_unary: sign | xpath | _primary
 sign: SIGN _unary
-xpath: XPATH STRING
-xquery: XQUERY STRING
+xpath: (XPATH | XQUERY) STRING
 
-_primary: text | number | true | false | null | property | quoted | parenthesis
+_primary: text | number | boolean | null | property | quoted | parenthesis
 text: STRING
 number: NUMBER
-true: TRUE
-false: FALSE
+boolean: TRUE | FALSE
 null: NULL
 property: NAME
 quoted: QUOTED
@@ -151,12 +148,10 @@ class Builder:
     # -- logic
 
     def disjunction(self, children: Children) -> Node:
-        parts = [condition(part, "beside OR") for part in children[::2]]
-        return nest(Or(parts[0].column, parts), *parts)
+        return _chain(Or, children)
 
     def conjunction(self, children: Children) -> Node:
-        parts = [condition(part, "beside AND") for part in children[::2]]
-        return nest(And(parts[0].column, parts), *parts)
+        return _chain(And, children)
 
     def negation(self, children: Children) -> Node:
         word, operand = children
@@ -180,7 +175,7 @@ class Builder:
 
     def like(self, children: Children) -> Node:
         operand, negated, _, pattern, _, escape = children
-        textual(operand)
+        valued("compared with LIKE", operand)
         sign = None if escape is None else _unquoted(escape)
         if sign is not None and len(sign) != 1:
             raise InvalidSelector(
@@ -204,14 +199,14 @@ class Builder:
 
     def sum(self, children: Children) -> Node:
         left, operator, right = children
-        calculable(operator, left, right)
+        valued(f"an operand of {operator}", left, right)
         return nest(Arithmetic(left.column, str(operator), left, right), left, right)
 
     product = sum
 
     def sign(self, children: Children) -> Node:
         operator, operand = children
-        calculable(operator, operand)
+        valued(f"an operand of {operator}", operand)
         if isinstance(operand, Number):
             value = -operand.value if operator == "-" else operand.value
             return nest(Number(_column(operator), value), operand)
@@ -230,11 +225,8 @@ class Builder:
     def number(self, children: Children) -> Node:
         return Number(_column(children[0]), _numeric(children[0]))
 
-    def true(self, children: Children) -> Node:
-        return Boolean(_column(children[0]), True)
-
-    def false(self, children: Children) -> Node:
-        return Boolean(_column(children[0]), False)
+    def boolean(self, children: Children) -> Node:
+        return Boolean(_column(children[0]), children[0].type == "TRUE")
 
     def null(self, children: Children) -> Node:
         return Null(_column(children[0]))
@@ -249,11 +241,15 @@ class Builder:
         from .xpath import compile_xpath
 
         word, expression = children
+        if word.type == "XQUERY":
+            raise InvalidSelector("XQUERY is not supported, use XPATH", _column(word))
         evaluate = compile_xpath(_unquoted(expression), _column(expression))
         return XPath(_column(word), evaluate, size=XPATH_SIZE)
 
-    def xquery(self, children: Children) -> Node:
-        raise InvalidSelector("XQUERY is not supported, use XPATH", _column(children[0]))
+
+def _chain(kind: type[And | Or], children: Children) -> Node:
+    parts = [condition(part, f"beside {kind.__name__.upper()}") for part in children[::2]]
+    return nest(kind(parts[0].column, parts), *parts)
 
 
 def _compared(left: Node, operator: str, right: Node) -> Node:
@@ -279,17 +275,16 @@ def _numeric(token: Token) -> int | float:
     """Value of a numeric literal; a leading 0 means octal, as in Java, and a final ``L`` has no effect."""
     if len(token) > NUMBER_LENGTH:
         raise InvalidSelector(f"number longer than {NUMBER_LENGTH} digits", _column(token))
-    text = token.lower()
+    text = token.lower().removesuffix("l")
     if text.startswith("0x"):
-        return int(text.removesuffix("l"), 16)
-    if not text.removesuffix("l").isdigit():
+        return int(text, 16)
+    if not text.isdigit():
         return float(text)
-    digits = text.removesuffix("l")
-    if digits[0] != "0":
-        return int(digits)
-    if digits.strip("01234567"):
+    if text[0] != "0":
+        return int(text)
+    if text.strip("01234567"):
         raise InvalidSelector(f"{shown(str(token))} starts with 0 but is not an octal number", _column(token))
-    return int(digits, 8)
+    return int(text, 8)
 
 
 # Terminals as shown in error messages, in this order.

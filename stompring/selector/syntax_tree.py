@@ -89,17 +89,18 @@ class Property(Node):
 
 
 @dataclass(slots=True)
-class Negative(Node):
+class Unary(Node):
+    """A node with one operand."""
+
+    operand: Node
+
+
+class Negative(Unary):
     """Unary minus."""
 
-    operand: Node
 
-
-@dataclass(slots=True)
-class Positive(Node):
+class Positive(Unary):
     """Unary plus: reads its operand as a number."""
-
-    operand: Node
 
 
 @dataclass(slots=True)
@@ -119,24 +120,22 @@ class Arithmetic(Node):
 
 
 @dataclass(slots=True)
-class And(Node):
-    """A chain of ANDs: a long chain is wide, not deep."""
+class Chain(Node):
+    """Conditions with one operator between them: a long chain is wide, not deep."""
 
     parts: list[Node]
 
 
-@dataclass(slots=True)
-class Or(Node):
+class And(Chain):
+    """A chain of ANDs."""
+
+
+class Or(Chain):
     """A chain of ORs."""
 
-    parts: list[Node]
 
-
-@dataclass(slots=True)
-class Not(Node):
+class Not(Unary):
     """``NOT``, also that of ``NOT LIKE``, ``NOT IN``, ``NOT BETWEEN`` and ``IS NOT NULL``."""
-
-    operand: Node
 
 
 @dataclass(slots=True)
@@ -148,11 +147,8 @@ class Compare(Node):
     right: Node
 
 
-@dataclass(slots=True)
-class IsNull(Node):
+class IsNull(Unary):
     """True if the operand is missing or unknown, else false."""
-
-    operand: Node
 
 
 @dataclass(slots=True)
@@ -207,7 +203,7 @@ def nest(node: Node, *children: Node) -> Node:
 
 def condition(node: Node, position: str) -> Node:
     """The node, if it is a condition or a property. Raises `InvalidSelector`."""
-    if node.kind in (Kind.BOOLEAN, Kind.ANY) and (node.kind is Kind.BOOLEAN or isinstance(node, Property)):
+    if node.kind is Kind.BOOLEAN or isinstance(node, Property):
         return node
     raise InvalidSelector(f"found {description(node)}, expected a condition {position}", node.column)
 
@@ -226,22 +222,14 @@ def comparable(left: Node, right: Node, operator: str) -> None:
 
 def orderable(operator: str, *nodes: Node) -> None:
     """``< <= > >=`` and BETWEEN: numbers, properties and calculations; no string or boolean constant, no condition."""
+    valued(f"compared with {operator}", *nodes, no_text=True)
+
+
+def valued(use: str, *nodes: Node, no_text: bool = False) -> None:
+    """Arithmetic and LIKE: no boolean, no condition, no NULL. ``use`` is what such a node cannot be."""
     for node in nodes:
-        if isinstance(node, Text) or node.kind in (Kind.BOOLEAN, Kind.NULL):
-            raise InvalidSelector(f"{description(node)} cannot be compared with {operator}", node.column)
-
-
-def calculable(operator: str, *nodes: Node) -> None:
-    """Arithmetic: no boolean, no condition, no NULL."""
-    for node in nodes:
-        if node.kind in (Kind.BOOLEAN, Kind.NULL):
-            raise InvalidSelector(f"{description(node)} cannot be an operand of {operator}", node.column)
-
-
-def textual(node: Node) -> None:
-    """LIKE: anything that may be a string."""
-    if node.kind in (Kind.BOOLEAN, Kind.NULL):
-        raise InvalidSelector(f"{description(node)} cannot be compared with LIKE", node.column)
+        if node.kind in (Kind.BOOLEAN, Kind.NULL) or (no_text and isinstance(node, Text)):
+            raise InvalidSelector(f"{description(node)} cannot be {use}", node.column)
 
 
 def member(node: Node) -> Property:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 Numeric = int | float
@@ -73,12 +74,12 @@ def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value,
             return left, right
         left_number, right_number = number(left), number(right)
         return (left, right) if left_number is None or right_number is None else (left_number, right_number)
+    read: Callable[[Value], Value]
     if isinstance(left, bool) or isinstance(right, bool):
-        left, right = (
-            (boolean(left), boolean(right)) if convert else (plain_boolean(left), plain_boolean(right))
-        )
+        read = boolean if convert else plain_boolean
     else:
-        left, right = (number(left), number(right)) if convert else (plain_number(left), plain_number(right))
+        read = number if convert else plain_number
+    left, right = read(left), read(right)
     return None if left is None or right is None else (left, right)
 
 

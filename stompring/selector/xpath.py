@@ -7,15 +7,12 @@ untrusted and evaluated on the broker's only thread, so there are limits: no DTD
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from itertools import accumulate
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree.ElementTree import Element, ElementTree, ParseError, TreeBuilder, XMLParser  # nosec B405
 
 from .syntax_tree import InvalidSelector, shown
-
-if TYPE_CHECKING:
-    from .xpath_dialect import Dialect
 
 BODY_LENGTH = 100 * 1024  # bytes; large messages of Artemis, whose body its filters do not see either
 BODY_DEPTH = 100  # nested elements
@@ -67,13 +64,6 @@ def parse_body(body: bytes) -> Document | None:
     return Document(root)
 
 
-@cache
-def _dialect() -> Dialect:
-    from .xpath_dialect import Dialect
-
-    return Dialect()
-
-
 def compile_xpath(expression: str, column: int) -> Callable[[Document | None], bool | None]:
     """A function that evaluates an expression for a document: true, false, or None (unknown).
 
@@ -83,12 +73,14 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
     Raises:
         InvalidSelector: if the expression is not XPath 1.0, or reads a variable.
     """
-    if _bracket_depth(expression) > EXPRESSION_NESTING:
+    # an upper bound: brackets within strings count too
+    depths = accumulate((character in "([") - (character in ")]") for character in expression)
+    if max(depths, default=0) > EXPRESSION_NESTING:
         raise InvalidSelector(f"XPATH nested deeper than {EXPRESSION_NESTING} levels", column)
     from .xpath_dialect import Evaluation, compile_expression
 
     try:
-        token = compile_expression(_dialect(), expression)
+        token = compile_expression(expression)
     except Exception as error:  # the errors of the library have no other common base
         reason = "nested too deeply" if isinstance(error, RecursionError) else _one_line(error)
         raise InvalidSelector(f"XPATH {shown(expression)}: {reason}", column) from None
@@ -106,18 +98,6 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
             return None
 
     return evaluate
-
-
-def _bracket_depth(expression: str) -> int:
-    """An upper bound of the nesting of brackets; brackets within strings count too."""
-    depth = deepest = 0
-    for character in expression:
-        if character in "([":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in ")]":
-            depth -= 1
-    return deepest
 
 
 def _one_line(error: Exception) -> str:

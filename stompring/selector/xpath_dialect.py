@@ -93,13 +93,30 @@ for _symbol, _evaluate in {**dict.fromkeys(("=", "!=", *_ORDERS), _compare), "co
 del Dialect.symbol_table["id"]
 
 
-def compile_expression(dialect: Dialect, expression: str) -> Any:
+_dialect = Dialect()
+
+
+def compile_expression(expression: str) -> Any:
     """The root token of an expression. Raises an exception of the library for an invalid one."""
-    token = dialect.parse(expression)
+    token = _dialect.parse(expression)
     for part in token.iter():
         if part.symbol == "$":
             raise ValueError("variables are not supported")
     return token
+
+
+def _timed(method: Callable[..., Iterator[Any]]) -> Any:
+    """An iterator of the library that checks the deadline."""
+
+    def iterate(context: Evaluation, *arguments: Any, **named: Any) -> Iterator[Any]:
+        for node in method(context, *arguments, **named):
+            if perf_counter() > context.deadline:
+                raise LimitExceeded
+            yield node
+        if perf_counter() > context.deadline:
+            raise LimitExceeded
+
+    return iterate
 
 
 class Evaluation(XPathContext):
@@ -107,30 +124,11 @@ class Evaluation(XPathContext):
 
     def __init__(self, document: ElementTree, deadline: float) -> None:
         super().__init__(document)
-        self._deadline = deadline
+        self.deadline = deadline
 
-    def _timed(self, nodes: Iterator[Any]) -> Iterator[Any]:
-        for node in nodes:
-            if perf_counter() > self._deadline:
-                raise LimitExceeded
-            yield node
-        if perf_counter() > self._deadline:
-            raise LimitExceeded
-
-    def iter_matching_nodes(self, *arguments: Any, **named: Any) -> Iterator[Any]:
-        return self._timed(super().iter_matching_nodes(*arguments, **named))
-
-    def iter_children_or_self(self) -> Iterator[Any]:
-        return self._timed(super().iter_children_or_self())
-
-    def iter_descendants(self, *arguments: Any, **named: Any) -> Iterator[Any]:
-        return self._timed(super().iter_descendants(*arguments, **named))
-
-    def iter_siblings(self, *arguments: Any, **named: Any) -> Iterator[Any]:
-        return self._timed(super().iter_siblings(*arguments, **named))
-
-    def iter_preceding(self) -> Iterator[Any]:
-        return self._timed(super().iter_preceding())
-
-    def iter_followings(self) -> Iterator[Any]:
-        return self._timed(super().iter_followings())
+    iter_matching_nodes = _timed(XPathContext.iter_matching_nodes)
+    iter_children_or_self = _timed(XPathContext.iter_children_or_self)
+    iter_descendants = _timed(XPathContext.iter_descendants)
+    iter_siblings = _timed(XPathContext.iter_siblings)
+    iter_preceding = _timed(XPathContext.iter_preceding)
+    iter_followings = _timed(XPathContext.iter_followings)

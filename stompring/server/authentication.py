@@ -135,10 +135,14 @@ class Logins:
         if self.guest is not None and login is None and passcode is None:
             return self.guest
         if login is None or passcode is None:
-            text = "login and passcode are required"
-            if credentials.certificate is not None and certified is None:
-                text = f"certificate subject {credentials.certificate} is not mapped to a user; {text}"
-            return Refused(f"Security Error occurred: {text}", status=401)
+            subject = credentials.certificate
+            if subject is None or certified is not None:
+                return Refused("Security Error occurred: login and passcode are required", status=401)
+            return Refused(
+                f"Security Error occurred: certificate subject {subject} is not mapped to a user; "
+                "login and passcode are required",
+                status=401,
+            )
         delay = self._throttle.delay(host)
         if delay:
             if not self._throttle.begin_delay(host):

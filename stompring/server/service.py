@@ -11,7 +11,7 @@ import platform
 import signal
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +26,12 @@ from twisted.internet.task import deferLater
 from twisted.python import log as twisted_log
 
 from stompring import __version__, build
-from stompring.admin.context import TaskList
+from stompring.admin.context import AdminContext, TaskList
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
 from stompring.admin.standby import live, ready
-from stompring.broker.bridge import Bridges, compare
+from stompring.broker.bridge import Bridges
 from stompring.broker.broker import Broker
 from stompring.broker.message import Numbers, clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
@@ -86,7 +86,7 @@ def use_monotonic_clock(reactor: Any) -> None:
 log = logging.getLogger(__name__)
 
 
-class BrokerService(MultiService):
+class BrokerService(MultiService, AdminContext):
     """A broker with its listeners. `start_listening` opens them, `stop_listening` closes them and every connection."""
 
     security: Security | None = None  # while it is off
@@ -111,8 +111,9 @@ class BrokerService(MultiService):
         self.reactor = reactor
         self.reactor_name = reactor_name(reactor)
         self.persistence = persistence
-        self.listener_stack = ListenerStack(configuration, reactor)
+        self.listener_stack: ListenerStack = ListenerStack(configuration, reactor)
         self._started_with = configuration
+        self.acceptors = {each.name: each for each in all_acceptors(configuration)}
         self._watch = ConfigurationWatch(
             configuration.files, configuration.configuration_file_refresh_period, self.reload, reactor
         )
@@ -126,14 +127,14 @@ class BrokerService(MultiService):
         self.policies.recorded.on_error = lambda text, address: self._notify(
             "POLICY_ERROR", text, address=address
         )
-        self.connections = Connections(broker.clock.now)
+        self.connections: Connections = Connections(broker.clock.now)
         self.connections.global_limit.limit = max_connections(
             configuration.global_max_connections, machine_memory()
         )
         self.outgoing = Outgoing(broker.clock.steady)
         self.garbage = GcTuning(broker, self.connections)
-        self.sampler = Sampler(self)
-        self.drain = Drain(broker, self.connections)
+        self.sampler: Sampler = Sampler(self)
+        self.drain: Drain = Drain(broker, self.connections)
         self._hasher = hasher
         self.replication = replication
         self.node: Node | None = None if replication is None else replication.node
@@ -141,7 +142,7 @@ class BrokerService(MultiService):
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.systemd = systemd or SystemdNotifier(reactor)
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
-        self.management = ManagementRequests(self)
+        self.management: ManagementRequests = ManagementRequests(self)
         # without a data directory no message outlives the process, and nothing is sent again by the next one
         identity = uuid.uuid4().hex if store is None else store.journal.identity.hex()
         self.bridges = Bridges(
@@ -171,11 +172,6 @@ class BrokerService(MultiService):
             self.garbage.freeze()
         if replication is not None:
             replication.watch(self.suspend_delivery, self.resume_delivery)
-
-    @property
-    def acceptors(self) -> Mapping[str, Acceptor]:
-        """The acceptors of the start, by name."""
-        return {each.name: each for each in all_acceptors(self._started_with)}
 
     def _confirm(self, call: Callable[[], None]) -> None:
         """A batch is in the replicated log, which has less room now."""
@@ -341,7 +337,7 @@ class BrokerService(MultiService):
             outcome = preview(self.broker, new, self._started_with)
         except (ConfigurationError, Refused) as fault:
             return Reload(refused=str(fault))
-        outcome.applied += compare(self.bridges.configurations, {each.name: each for each in new.bridges})
+        outcome.applied += self.bridges.compare({each.name: each for each in new.bridges})
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.differing(certificates)
         ]

@@ -25,7 +25,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
 
-from stompring.admin.standby import StandbySite
+from stompring.admin.standby import StandbyContext, StandbySite
 from stompring.broker.clock import cancel
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import PluginSources, load
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 LOCK_INTERVAL = 0.2
 
 
-class Standby:
+class Standby(StandbyContext):
     """What every standby has: HTTP, reload, the status of the service. `use_reason` gives what it waits for."""
 
     #: Settings of the start that a reload does not change.

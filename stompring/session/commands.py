@@ -247,7 +247,7 @@ class StompSession(Session):
 
     def _unblock(self) -> None:
         if self._blocked_by is not None:
-            self._blocked_by.unblock()
+            self._blocked_by.blocked_producers -= 1
             self._blocked_by = None
         cancel(self._pause)
         self._pause = None

@@ -118,13 +118,24 @@ class Authorizer:
                 raise PermissionRejected(
                     f"Temporary {kind} {others[:SHOWN]} belongs to another connection", name, address
                 )
-            text = f"User {user} does not have permission='{name}'"
-            if queue is not None and queue != address:
-                text += f" for queue {queue[:SHOWN]}"
-            text += f" on address {address[:SHOWN]}"
-            if queue is not None and queue != address and permission in CREATE_QUEUE:
-                text += f" (also required on address {queue[:SHOWN]})"
-            raise PermissionRejected(text, name, address)
+            on = address[:SHOWN]
+            if queue is None or queue == address:
+                raise PermissionRejected(
+                    f"User {user} does not have permission='{name}' on address {on}", name, address
+                )
+            shown = queue[:SHOWN]
+            if permission in CREATE_QUEUE:
+                raise PermissionRejected(
+                    f"User {user} does not have permission='{name}' for queue {shown} on address {on} "
+                    f"(also required on address {shown})",
+                    name,
+                    address,
+                )
+            raise PermissionRejected(
+                f"User {user} does not have permission='{name}' for queue {shown} on address {on}",
+                name,
+                address,
+            )
 
     def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
         """Raise `Refused` if the user may not consume from (or browse) a queue; None for one to be created."""

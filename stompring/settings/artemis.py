@@ -20,8 +20,9 @@ Artemis's ``create`` writes ``login.config`` with a PropertiesLoginModule, and w
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -525,20 +526,6 @@ LOGIN_CONFIG, BOOTSTRAP = "login.config", "bootstrap.xml"
 DEFAULT_DOMAIN = "activemq"
 ARTEMIS_USERS, ARTEMIS_ROLES = "artemis-users.properties", "artemis-roles.properties"
 
-USERS_OPTION, ROLES_OPTION = (
-    "org.apache.activemq.jaas.properties.user",
-    "org.apache.activemq.jaas.properties.role",
-)
-GUEST_USER_OPTION, GUEST_ROLE_OPTION = (
-    "org.apache.activemq.jaas.guest.user",
-    "org.apache.activemq.jaas.guest.role",
-)
-
-CERTIFICATE_USERS_OPTION, CERTIFICATE_ROLES_OPTION = (
-    "org.apache.activemq.jaas.textfiledn.user",
-    "org.apache.activemq.jaas.textfiledn.role",
-)
-
 _TOKEN = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"((?:\\.|[^"\\])*)"|\'((?:\\.|[^\'\\])*)\'|([^\s"\'{};=]+)|([{};=])""", re.DOTALL
 )
@@ -548,8 +535,7 @@ _SECURITY_MANAGER = re.compile(r"""<security-manager\b[^>]*\sclass-name\s*=\s*["
 _MAX_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Logins:
+class Logins(NamedTuple):
     """Where the users of an Artemis instance are. ``warnings`` has login modules that log nobody in here."""
 
     users: Path
@@ -640,34 +626,32 @@ def _tokens(text: str) -> Iterator[tuple[str, int]]:
 
 def _parse(text: str, file: Path) -> dict[str, list[_Module]]:
     """The modules of each entry (JAAS login configuration syntax)."""
-    tokens = list(_tokens(text))
+    tokens = deque(_tokens(text))
     entries: dict[str, list[_Module]] = {}
-    at = 0
+    line = 1
 
-    def take(what: str, exactly: str | None = None) -> tuple[str, int]:
-        nonlocal at
-        if at >= len(tokens):
-            line = tokens[-1][1] if tokens else 1
+    def take(what: str, exactly: str | None = None) -> str:
+        nonlocal line
+        if not tokens:
             raise ConfigurationError(f"the file ends where {what} should follow", str(file), line)
-        token, line = tokens[at]
+        token, line = tokens.popleft()
         if exactly is not None and token != exactly or exactly is None and token in ("{", "}", ";", "="):
             raise ConfigurationError(f"'{token}' stands where {what} should be", str(file), line)
-        at += 1
-        return token, line
+        return token
 
     def ahead(token: str) -> bool:
-        return at < len(tokens) and tokens[at][0] == token
+        return bool(tokens) and tokens[0][0] == token
 
-    while at < len(tokens):
-        modules = entries.setdefault(take("the name of an entry")[0], [])
+    while tokens:
+        modules = entries.setdefault(take("the name of an entry"), [])
         take("'{'", "{")
         while not ahead("}"):
-            name, line = take("a login module")
-            module = _Module(name, take("required, requisite, sufficient or optional")[0].lower(), line)
+            name, at = take("a login module"), line
+            module = _Module(name, take("required, requisite, sufficient or optional").lower(), at)
             while not ahead(";"):
-                option = take("an option or ';'")[0]
+                option = take("an option or ';'")
                 take("'='", "=")
-                module.options[option] = take("the value of an option")[0]
+                module.options[option] = take("the value of an option")
             take("';'", ";")
             modules.append(module)
         take("'}'", "}")
@@ -683,13 +667,13 @@ def _logins(modules: list[_Module], file: Path, directory: Path) -> Logins:
         if module.short_name == "PropertiesLoginModule" and files is None:
             base = directory / module.options.get("baseDir", "")
             files = (
-                base / module.options.get(USERS_OPTION, ARTEMIS_USERS),
-                base / module.options.get(ROLES_OPTION, ARTEMIS_ROLES),
+                base / module.options.get("org.apache.activemq.jaas.properties.user", ARTEMIS_USERS),
+                base / module.options.get("org.apache.activemq.jaas.properties.role", ARTEMIS_ROLES),
             )
         elif module.short_name == "GuestLoginModule" and guest is None:
             guest = Guest(
-                module.options.get(GUEST_USER_OPTION, "guest"),
-                module.options.get(GUEST_ROLE_OPTION, "guests"),
+                module.options.get("org.apache.activemq.jaas.guest.user", "guest"),
+                module.options.get("org.apache.activemq.jaas.guest.role", "guests"),
             )
             warnings.append(
                 f"{file}:{module.line}: GuestLoginModule: STOMP clients without login and passcode are user "
@@ -720,17 +704,14 @@ def _logins(modules: list[_Module], file: Path, directory: Path) -> Logins:
 def _with_certificates(logins: Logins, modules: list[_Module], file: Path, directory: Path) -> Logins:
     """With the users of client certificates. Their roles are read where those of all users are."""
     for module in modules:
-        if (
-            module.short_name != "TextFileCertificateLoginModule"
-            or CERTIFICATE_USERS_OPTION not in module.options
-        ):
+        users = module.options.get("org.apache.activemq.jaas.textfiledn.user")
+        if module.short_name != "TextFileCertificateLoginModule" or users is None:
             continue
         base = directory / module.options.get("baseDir", "")
         warnings = logins.warnings
-        roles = module.options.get(CERTIFICATE_ROLES_OPTION)
+        roles = module.options.get("org.apache.activemq.jaas.textfiledn.role")
         if roles is not None and base / roles != logins.roles:
             text = f"the roles in {roles} are not read: add its lines to {logins.roles.name}"
             warnings = (*warnings, f"{file}:{module.line}: {module.short_name}: {text}")
-        users = base / module.options[CERTIFICATE_USERS_OPTION]
-        return replace(logins, certificate_users=users, warnings=warnings)
+        return logins._replace(certificate_users=base / users, warnings=warnings)
     return logins

@@ -42,18 +42,17 @@ from .artemis import (
     NOTIFICATION_PROPERTIES,
     OLD_ELEMENT_NAMES,
     SECTIONS,
-    Row,
     find_logins,
     not_supported,
 )
 from .document import (
+    REFERENCE_MARK,
     ElementRule,
     Faults,
     Node,
     References,
     Secret,
     has_known_reference,
-    has_reference,
     named,
     parents_of,
     predefined_properties,
@@ -131,29 +130,6 @@ FIXED_HEADERS = {
 }
 
 
-class _Following:
-    """The diverts that apply to the copies of others."""
-
-    def __init__(self, diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax) -> None:
-        self._by_address: dict[str, list[DivertConfiguration]] = {}
-        self._by_pattern: list[tuple[Pattern, DivertConfiguration]] = []
-        for one in diverts:
-            pattern = Pattern(one.address, wildcard)
-            if pattern.is_wildcard and wildcard.routing_enabled:
-                self._by_pattern.append((pattern, one))
-            else:
-                self._by_address.setdefault(one.address, []).append(one)
-
-    def of(self, divert: DivertConfiguration) -> Iterator[tuple[str, DivertConfiguration]]:
-        """Each with the forwarding address of ``divert`` that leads to it."""
-        for target in divert.forwarding_address:
-            for one in self._by_address.get(target, ()):
-                yield target, one
-            for pattern, one in self._by_pattern:
-                if pattern.matches(target):
-                    yield target, one
-
-
 class DivertLoop(NamedTuple):
     """Diverts of which each applies to the copies of the one before, and the first to those of the last."""
 
@@ -170,32 +146,43 @@ class DivertLoop(NamedTuple):
 def find_loops(diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax) -> Iterator[DivertLoop]:
     """The loops of diverts. Filters are not considered. Of the loops that one divert closes at least one is found."""
     given = list(diverts)
-    following = _Following(given, wildcard)
+    by_address: dict[str, list[DivertConfiguration]] = {}
+    by_pattern: list[tuple[Pattern, DivertConfiguration]] = []
+    for one in given:
+        pattern = Pattern(one.address, wildcard)
+        if pattern.is_wildcard and wildcard.routing_enabled:
+            by_pattern.append((pattern, one))
+        else:
+            by_address.setdefault(one.address, []).append(one)
+
+    def following(divert: DivertConfiguration) -> Iterator[tuple[str, DivertConfiguration]]:
+        """The diverts that apply to the copies of this one, each with the forwarding address that leads to it."""
+        for target in divert.forwarding_address:
+            for one in by_address.get(target, ()):
+                yield target, one
+            for pattern, one in by_pattern:
+                if pattern.matches(target):
+                    yield target, one
+
     done: set[str] = set()
     for first in given:
         if first.name in done:
             continue
-        path, addresses = [first], [""]
-        positions = {first.name: 0}  # in the path
-        branches = [following.of(first)]
+        path = {first.name: ("", first)}  # each with the forwarding address that leads to it
+        branches = [following(first)]
         while branches:
             found = next(branches[-1], None)
             if found is None:
                 branches.pop()
-                addresses.pop()
-                left = path.pop().name
-                del positions[left]
-                done.add(left)
+                done.add(path.popitem()[0])
                 continue
             target, after = found
-            start = positions.get(after.name)
-            if start is not None:
-                yield DivertLoop(tuple(path[start:]), (*addresses[start + 1 :], target))
+            if after.name in path:
+                addresses, loop = zip(*list(path.values())[list(path).index(after.name) :], strict=True)
+                yield DivertLoop(loop, (*addresses[1:], target))
             elif after.name not in done:
-                positions[after.name] = len(path)
-                path.append(after)
-                addresses.append(target)
-                branches.append(following.of(after))
+                path[after.name] = found
+                branches.append(following(after))
 
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
@@ -448,42 +435,31 @@ class _DocumentReader:
 
     def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
         first_lines: dict[str, int] = {}
+        outer = self._file
         for child in list(element):
-            outer = self._file
-            included = child.get(_INCLUDED)
-            if included is not None:
-                self._file = included
-                del child.attrib[_INCLUDED]
-            self._read_child(child, element, rule, node, first_lines)
-            self._file = outer
-
-    def _read_child(
-        self,
-        child: etree._Element,
-        element: etree._Element,
-        rule: ElementRule,
-        node: Node,
-        first_lines: dict[str, int],
-    ) -> None:
-        name = self._plain_name(child)
-        name = OLD_ELEMENT_NAMES.get((node.name, name or ""), name)
-        line = self._line(child)
-        child_rule = rule.children.get(name or "")
-        if name is None or child_rule is None:
-            if name is not None and not self._is_ignored_element(child, name, node.name):
-                self._faults.add(line, _unknown_element(name, node.name, rule))
-            element.remove(child)
-            return
-        if name == "broker-plugin" and "class-name" in child.attrib:
-            self._read_java_plugin(child)
-            element.remove(child)
-            return
-        child.tag = name
-        if name in first_lines and not child_rule.repeated:
-            twice = f"<{name}> is given twice in <{node.name}>"
-            self._faults.add(line, f"{twice}; the first is at line {first_lines[name]}")
-        first_lines.setdefault(name, line)
-        node.children.append(self._node(child, child_rule))
+            self._file = child.get(_INCLUDED, outer)
+            child.attrib.pop(_INCLUDED, "")
+            name = self._plain_name(child)
+            name = OLD_ELEMENT_NAMES.get((node.name, name or ""), name)
+            line = self._line(child)
+            child_rule = rule.children.get(name or "")
+            if name is None or child_rule is None:
+                inside = [etree.QName(each).localname for each in child.iterdescendants("*")]
+                text = (child.text or "").strip()
+                if name is not None and not self._is_ignored(name, node.name, line, text, inside):
+                    self._faults.add(line, _unknown_element(name, node.name, rule))
+                element.remove(child)
+            elif name == "broker-plugin" and "class-name" in child.attrib:
+                self._read_java_plugin(child)
+                element.remove(child)
+            else:
+                child.tag = name
+                if name in first_lines and not child_rule.repeated:
+                    twice = f"<{name}> is given twice in <{node.name}>"
+                    self._faults.add(line, f"{twice}; the first is at line {first_lines[name]}")
+                first_lines.setdefault(name, line)
+                node.children.append(self._node(child, child_rule))
+        self._file = outer
 
     def _read_attributes(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
         if len(element.attrib) > _MAX_ATTRIBUTES:
@@ -508,14 +484,10 @@ class _DocumentReader:
             if attribute.required and name not in element.attrib:
                 self._faults.add(node.line, f"<{node.name}> has no attribute '{name}'; it is required")
 
-    def _is_ignored_element(self, element: etree._Element, name: str, parent: str) -> bool:
-        inside = [etree.QName(each).localname for each in element.iterdescendants("*")]
-        return self._is_ignored(name, parent, self._line(element), (element.text or "").strip(), inside)
-
     def _read_java_plugin(self, element: etree._Element) -> None:
         """A plugin of Artemis: ignored where it changes nothing but the log, else a fault."""
         line, parent = self._line(element), "broker-plugin"
-        name = (element.get("class-name") or "").strip()
+        name = element.get("class-name", "").strip()
         if name == NOTIFICATION_PLUGIN:
             self._read_notification_plugin(element)
         elif not self._is_ignored("class-name", parent, line, name):
@@ -525,21 +497,19 @@ class _DocumentReader:
     def _read_notification_plugin(self, element: etree._Element) -> None:
         """Artemis's plugin that chooses notifications: those per message are sent where it asks for them."""
         for one in element.iterdescendants("*"):
-            key, text, line = one.get("key") or "", one.get("value") or "", self._line(one)
+            key, line = one.get("key", ""), self._line(one)
             if key not in NOTIFICATION_PROPERTIES:
-                known = NOTIFICATION_PROPERTIES.keys()
-                self._faults.add(
-                    line, with_suggestion(f"unknown property '{key}' of {NOTIFICATION_PLUGIN}", key, known)
-                )
+                text = f"unknown property '{key}' of {NOTIFICATION_PLUGIN}"
+                self._faults.add(line, with_suggestion(text, key, NOTIFICATION_PROPERTIES))
                 continue
-            valid, value, _ = self._value(f"property '{key}'", line, "boolean", text)
+            _, value, _ = self._value(f"property '{key}'", line, "boolean", one.get("value", ""))
             kind = NOTIFICATION_PROPERTIES[key]
-            if valid and value and kind is not None:
+            if value and kind is not None:
                 self.notified.add(kind)
 
     def _is_ignored(self, name: str, parent: str, line: int, text: str, inside: Iterable[str] = ()) -> bool:
         """Whether the setting of Artemis has no effect here; it is then added to `ignored`."""
-        row = _artemis_row(name, parent)
+        row = SECTIONS.get(parent, {}).get(name)
         if row is None:
             return False
         try:
@@ -556,7 +526,7 @@ class _DocumentReader:
         """Whether the text is valid, its value, and the text with its references resolved."""
         # each parameter of a URL is resolved on its own: its value may contain ';'
         own = kind == "url" or (kind == "filter" and not has_known_reference(text))
-        if own or not has_reference(text):
+        if own or REFERENCE_MARK not in text:
             return *self._read(what, line, kind, text, text), text
         try:
             resolved = self._references.resolve(text)
@@ -588,17 +558,15 @@ class _DocumentReader:
         return None
 
     def _refuse_text(self, element: etree._Element) -> None:
-        pieces = [element.text, *(child.tail for child in element)]
-        for piece in pieces:
+        for piece in (element.text, *(child.tail for child in element)):
             if piece and piece.strip():
                 what = f"unexpected text '{piece.strip()[:40]}' in <{element.tag}>"
                 self._faults.add(self._line(element), f"{what}; only elements and attributes are allowed")
 
 
 def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
-    known_to_artemis = _artemis(f"<{name}> in <{parent}>", name, parent)
-    if known_to_artemis is not None:
-        return known_to_artemis
+    if row := SECTIONS.get(parent, {}).get(name):
+        return not_supported(f"<{name}> in <{parent}>", row)
     what = f"unknown element <{name}> in <{parent}>"
     if name in rule.attributes:
         return f'{what}; it is an attribute: <{parent} {name}="…">'
@@ -608,22 +576,12 @@ def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
 
 
 def _unknown_attribute(name: str, parent: str, rule: ElementRule) -> str:
-    known_to_artemis = _artemis(f"attribute '{name}' of <{parent}>", name, parent)
-    if known_to_artemis is not None:
-        return known_to_artemis
+    if row := SECTIONS.get(parent, {}).get(name):
+        return not_supported(f"attribute '{name}' of <{parent}>", row)
     what = f"unknown attribute '{name}' of <{parent}>"
     if name in rule.children:
         return f"{what}; it is an element: <{parent}><{name}>…</{name}></{parent}>"
     return with_suggestion(what, name, (*rule.attributes, *rule.children))
-
-
-def _artemis(what: str, name: str, parent: str) -> str | None:
-    row = _artemis_row(name, parent)
-    return None if row is None else not_supported(what, row)
-
-
-def _artemis_row(name: str, parent: str) -> Row | None:
-    return SECTIONS[parent].get(name) if parent in SECTIONS else None
 
 
 def _canonical(value: object, text: str) -> str:
@@ -671,7 +629,6 @@ class _CoreReader:
         self._core = core
         self._plain = core.leaves()
         self._faults = faults
-        self._fault = faults.add
         self._folder = Path(faults.file).parent
         self._references = references
         self._ignored = ignored
@@ -686,10 +643,7 @@ class _CoreReader:
         default = BrokerConfiguration()
         persistent = plain.get("persistence_enabled", default.persistence_enabled)
         self._read_plugins()
-        settings = tuple(self._address_settings())
-        if not persistent:
-            settings = tuple(map(_without_pages, settings))
-            ignored += self._pages_without_store()
+        settings = tuple(self._address_settings(persistent))
         repository = SettingsRepository(settings, self._wildcard, self._markers, defaults_of(persistent))
         bridges = tuple(self._bridges())
         self._check_directories()
@@ -726,12 +680,15 @@ class _CoreReader:
             diverts=self._diverts(),
         )
 
+    def _fault(self, node: Node, text: str) -> None:
+        self._faults.add(node.line, text)
+
     def _is_new(self, what: str, node: Node, within: Node | None = None, advice: str = "") -> bool:
         """Whether ``what`` was not there before, in the element ``within``; else a fault at ``node``."""
         key = (id(within), what)
         first = self._lines.get(key)
         if first is not None:
-            self._fault(node.line, f"{what} is already defined at line {first}{advice}")
+            self._fault(node, f"{what} is already defined at line {first}{advice}")
         self._lines.setdefault(key, node.line)
         return first is None
 
@@ -749,7 +706,7 @@ class _CoreReader:
     def _check_match(self, match: str, address: str, node: Node) -> None:
         for text in self._half_wildcards(address):
             self._fault(
-                node.line,
+                node,
                 f"match '{match}': {text}; to match such an address literally use <literal-match-markers>",
             )
 
@@ -759,7 +716,7 @@ class _CoreReader:
             return WildcardSyntax()
         syntax = WildcardSyntax(**node.leaves())
         if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
-            self._fault(node.line, "delimiter, any-words and single-word must be three different characters")
+            self._fault(node, "delimiter, any-words and single-word must be three different characters")
         return syntax
 
     # ---- policies and transformers
@@ -771,7 +728,7 @@ class _CoreReader:
                 continue
             if name.upper() in list(FullPolicy):
                 self._fault(
-                    node.line,
+                    node,
                     f"broker-plugin '{name}': {name.upper()} is a built-in policy; use another name",
                 )
                 continue
@@ -793,7 +750,7 @@ class _CoreReader:
         if full is not None and full.value is not None and full.value not in known:
             names = ", ".join(FullPolicy)
             text = f"<address-full-policy> is '{full.value}': must be one of {names}, or a <broker-plugin>"
-            self._fault(full.line, with_suggestion(text, full.value, known))
+            self._fault(full, with_suggestion(text, full.value, known))
         uses = tuple(self._policy_uses(setting))
         return {"address_policy": uses} if uses else {}
 
@@ -805,11 +762,11 @@ class _CoreReader:
                 text = f'<address-policy name="{name}"> names no <broker-plugin>'
                 if not self._plugins:
                     text += f'; declare it: <broker-plugins><broker-plugin name="{name}"/></broker-plugins>'
-                self._fault(node.line, with_suggestion(text, name, self._plugins))
+                self._fault(node, with_suggestion(text, name, self._plugins))
             elif name in lines:
                 text = f'<address-policy name="{name}"> is given twice; the first is at line {lines[name]}'
                 self._fault(
-                    node.line,
+                    node,
                     text + "; to apply it twice declare a second <broker-plugin> with the same policy",
                 )
             else:
@@ -824,7 +781,7 @@ class _CoreReader:
         kind = node.first("class-name")
         if kind is not None and kind.value not in (None, ADD_HEADERS):
             self._fault(
-                kind.line,
+                kind,
                 f"<class-name> is '{kind.value}': transformers in Java are not supported. Set headers by "
                 '<property key="…" value="…"/> and <remove-header name="…"/>, or name a Python policy: '
                 '<address-policy name="…"/>',
@@ -833,7 +790,7 @@ class _CoreReader:
         removed: dict[str, int] = {}
         for name, one in named(node.all("remove-header")):
             if name in removed:
-                self._fault(one.line, f"remove-header '{name}' is already given at line {removed[name]}")
+                self._fault(one, f"remove-header '{name}' is already given at line {removed[name]}")
             else:
                 removed[name] = one.line
         lines = {**removed, **{one.key: one.line or node.line for one in added}}
@@ -842,19 +799,19 @@ class _CoreReader:
             if reason is None and name.startswith("_AMQ_ORIG_"):
                 reason = "the broker sets it"
             if reason is not None:
-                self._fault(line, f"<transformer> cannot change the header {name}: {reason}")
+                self._faults.add(line, f"<transformer> cannot change the header {name}: {reason}")
         used = tuple(self._policy_uses(node))
         policy = next((use for use in used if use.enabled), None)
         if policy is not None and lines:
             self._fault(
-                node.line,
+                node,
                 "<transformer> has both an <address-policy> and headers: let the policy set the headers; its "
                 "parameters are <property> elements in <address-policy>",
             )
         if policy is None and not lines:
             if kind is None and not used:
                 self._fault(
-                    node.line,
+                    node,
                     '<transformer> changes nothing: add <property key="…" value="…"/>, <remove-header name="…"/> or '
                     '<address-policy name="…"/>, or remove it',
                 )
@@ -863,7 +820,8 @@ class _CoreReader:
 
     # ---- addresses and queues
 
-    def _address_settings(self) -> Iterator[AddressSettingEntry]:
+    def _address_settings(self, persistent: bool) -> Iterator[AddressSettingEntry]:
+        """The entries; those of a broker without a store have BLOCK in place of PAGE, as by default."""
         for match, node in self._matches("address-settings"):
             self._is_new(f"address-setting '{match}'", node)
             if literal_name(match, self._markers) is None:
@@ -871,26 +829,36 @@ class _CoreReader:
             values = node.leaves() | self._policies(node)
             least, most = values.get("min_expiry_delay", -1), values.get("max_expiry_delay", -1)
             if -1 < most < least:
-                self._fault(node.line, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
-            yield AddressSettingEntry(match, MappingProxyType(values), node.line)
-
-    def _pages_without_store(self) -> Iterator[IgnoredSetting]:
-        reason = "paging requires <persistence-enabled> to be true; producers of full addresses are blocked (BLOCK)"
-        for node in self._core.within("address-settings"):
+                self._fault(node, f"min-expiry-delay ({least}) is above max-expiry-delay ({most})")
             policy = node.first("address-full-policy")
-            if policy is not None and policy.value is FullPolicy.PAGE:
-                yield IgnoredSetting(policy.line, "<address-full-policy> is 'PAGE'", reason, True)
+            if not persistent and policy is not None and policy.value is FullPolicy.PAGE:
+                values["address_full_policy"] = FullPolicy.BLOCK
+                reason = (
+                    "paging requires <persistence-enabled> to be true; producers of full addresses are blocked "
+                    "(BLOCK)"
+                )
+                self._ignored.append(
+                    IgnoredSetting(policy.line, "<address-full-policy> is 'PAGE'", reason, True)
+                )
+            yield AddressSettingEntry(match, MappingProxyType(values), node.line)
 
     def _address_limits(self, repository: SettingsRepository) -> Iterator[str]:
         """A warning for each setting without effect.
 
-        Each entry is checked as merged with the less specific ones, at its own match.
+        Each entry is checked as merged with the less specific ones, at its own match. ``page-full-policy`` and the
+        limits that it is for mean nothing without each other, as in Artemis.
         """
         for match, node in self._matches("address-settings"):
             in_force = repository.lookup(literal_name(match, self._markers) or match)
             self._check_zeros(node, in_force)
-            for line, text in _ineffective_page_limit(node, in_force):
-                yield f"{self._faults.place(line)}: {text}"
+            elements = map(node.first, ("page-limit-bytes", "page-limit-messages", "page-full-policy"))
+            declared = next(filter(None, elements), None)
+            limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
+            if declared is not None and limited == (in_force.page_full_policy is None):
+                text = "<page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
+                if limited:
+                    text = "the page limit has no effect without <page-full-policy> (DROP or FAIL)"
+                yield f"{self._faults.place(declared.line)}: {text}"
 
     def _check_zeros(self, node: Node, in_force: AddressSettings) -> None:
         policy = in_force.address_full_policy
@@ -900,7 +868,7 @@ class _CoreReader:
             limit = node.first(name)
             if limit is not None and limit.value == 0:
                 self._fault(
-                    limit.line,
+                    limit,
                     f"<{name}> is '0': with {policy} the address would accept no message; 0 requires PAGE",
                 )
 
@@ -922,7 +890,7 @@ class _CoreReader:
         for node in holder.children:
             values, inside = node.given(), node.leaves()
             if "user" in values and "user" in inside:
-                self._fault(node.line, "<queue> has both an attribute user and an element <user>; remove one")
+                self._fault(node, "<queue> has both an attribute user and an element <user>; remove one")
             if "name" in values:
                 self._is_new(f"queue '{values['name']}'", node)
                 yield QueueConfiguration(**(values | inside), address=address, routing_type=routing_type)
@@ -935,22 +903,22 @@ class _CoreReader:
             if (divert := self._divert(name, node)) is not None and self._is_new(f"divert '{name}'", node)
         ]
         for loop in find_loops(diverts, self._wildcard):
-            self._fault(loop.diverts[-1].line or 1, str(loop))
+            self._faults.add(loop.diverts[-1].line or 1, str(loop))
         return tuple(diverts)
 
     def _divert(self, name: str, node: Node) -> DivertConfiguration | None:
         values = node.leaves()
         for element in ("address", "forwarding-address"):
             if node.first(element) is None:
-                self._fault(node.line, f"<divert> has no <{element}>; it is required")
+                self._fault(node, f"<divert> has no <{element}>; it is required")
         for text in self._half_wildcards(values.get("address", "")):
-            self._fault(node.line, f"divert '{name}': {text}")
+            self._fault(node, f"divert '{name}': {text}")
         for target in values.get("forwarding_address", ()):
             what = f"divert '{name}': the forwarding address '{target}'"
             if Pattern(target, self._wildcard).is_wildcard:
-                self._fault(node.line, f"{what} has wildcards; copies need one address")
+                self._fault(node, f"{what} has wildcards; copies need one address")
             if is_internal(target):
-                self._fault(node.line, f"{what} is internal; {INTERNAL}")
+                self._fault(node, f"{what} is internal; {INTERNAL}")
         transformer = self._transformer(node)
         if "address" not in values or "forwarding_address" not in values:
             return None
@@ -968,12 +936,13 @@ class _CoreReader:
         parsed: dict[str, Connector | None] = {}
         for name, bridge in named(self._core.within("bridges")):
             self._is_new(f"bridge '{name}'", bridge)
-            for connector in self._connector_names(bridge, name, nodes):
-                if connector not in parsed:
-                    parsed[connector] = self._connector(connector, nodes[connector])
-            configuration = self._bridge(bridge, name, parsed)
-            if configuration is not None:
-                yield configuration
+            connectors: list[Connector] = []
+            for reference in self._connector_names(bridge, name, nodes):
+                if reference not in parsed:
+                    parsed[reference] = self._connector(reference, nodes[reference])
+                if (connector := parsed[reference]) is not None:
+                    connectors.append(connector)
+            yield from self._bridge(bridge, name, connectors)
         for name, node in nodes.items():
             if name not in parsed:
                 self._ignored.append(IgnoredSetting(node.line, f"connector '{name}'", "no bridge names it"))
@@ -983,7 +952,7 @@ class _CoreReader:
         references = bridge.within("static-connectors")
         if not references:
             self._fault(
-                bridge.line,
+                bridge,
                 f"bridge '{name}' has no connector; write <static-connectors><connector-ref>NAME</connector-ref>"
                 "</static-connectors>, NAME being that of a <connector> in <connectors>",
             )
@@ -992,10 +961,10 @@ class _CoreReader:
             if node.value is None:
                 continue
             if node.value in seen:
-                self._fault(node.line, f"<connector-ref> '{node.value}' is given twice")
+                self._fault(node, f"<connector-ref> '{node.value}' is given twice")
             elif node.value not in nodes:
                 text = f"<connector-ref> is '{node.value}': no <connector> has that name"
-                self._fault(node.line, with_suggestion(text, node.value, nodes))
+                self._fault(node, with_suggestion(text, node.value, nodes))
             else:
                 yield node.value
             seen.add(node.value)
@@ -1014,45 +983,32 @@ class _CoreReader:
 
     def _add_faults(self, node: Node, what: str, error: ValueError) -> None:
         for text in str(error).splitlines():
-            self._fault(node.line, f"{what}: {text}")
+            self._fault(node, f"{what}: {text}")
 
     def _ignore(self, node: Node, what: str, parameters: Ignored) -> None:
         self._ignored += (IgnoredSetting(node.line, f"{key} of {what}", reason) for key, reason in parameters)
 
-    def _bridge(
-        self, bridge: Node, name: str, parsed: dict[str, Connector | None]
-    ) -> BridgeConfiguration | None:
+    def _bridge(self, bridge: Node, name: str, connectors: list[Connector]) -> Iterator[BridgeConfiguration]:
+        """The bridge; none after some faults."""
         values = bridge.leaves()
         if "queue_name" not in values and bridge.first("queue-name") is None:
-            self._fault(
-                bridge.line, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards"
-            )
+            self._fault(bridge, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards")
         if is_internal(values.get("queue_name") or ""):
-            self._fault(
-                bridge.line, f"bridge '{name}': queue '{values['queue_name']}' is internal; {INTERNAL}"
-            )
+            self._fault(bridge, f"bridge '{name}': queue '{values['queue_name']}' is internal; {INTERNAL}")
         password = values.get("password")
         if password is not None:
             if revealed(password).startswith("ENC("):
                 element = bridge.first("password")
                 assert element is not None
-                self._fault(element.line, f"<password> {_ENCODED}")
+                self._fault(element, f"<password> {_ENCODED}")
             values["password"] = Secret(revealed(password))
             if "user" not in values:
-                self._fault(bridge.line, f"bridge '{name}' has a <password> and no <user>")
+                self._fault(bridge, f"bridge '{name}' has a <password> and no <user>")
         transformer = self._transformer(bridge)
-        connectors = [
-            parsed.get(node.value) for node in bridge.within("static-connectors") if node.value is not None
-        ]
-        if None in connectors or not connectors or "queue_name" not in values:
-            return None  # there is a fault
-        return BridgeConfiguration(
-            **values,
-            name=name,
-            connectors=tuple(each for each in connectors if each is not None),
-            transformer=transformer,
-            line=bridge.line,
-        )
+        if "queue_name" in values:
+            yield BridgeConfiguration(
+                **values, name=name, connectors=tuple(connectors), transformer=transformer
+            )
 
     # ---- acceptors and users
 
@@ -1083,7 +1039,7 @@ class _CoreReader:
                 self._is_new(f"a listener on {acceptor.host}:{acceptor.port}", node)
             if not secure and not is_loopback(acceptor.host):
                 self._fault(
-                    node.line,
+                    node,
                     f"{what} listens on {acceptor.host}, reachable from other machines, while <security-enabled> is "
                     "false. Set <security-enabled> to true and add users with 'stompring user add', or listen on "
                     "127.0.0.1",
@@ -1091,7 +1047,7 @@ class _CoreReader:
             yield with_absolute_paths(acceptor, self._folder)
         if skipped and not speaks_stomp:
             self._fault(
-                skipped[0].line,
+                skipped[0],
                 'no acceptor speaks STOMP: add one, for example <acceptor name="stomp">'
                 "tcp://127.0.0.1:61613?protocols=STOMP</acceptor>, or add STOMP to the protocols of this one",
             )
@@ -1110,7 +1066,7 @@ class _CoreReader:
         try:
             logins = find_logins(self._folder)
         except ConfigurationError as error:
-            self._fault(Line(error.line or 1, error.file or self._faults.file), error.text)
+            self._faults.add(Line(error.line or 1, error.file or self._faults.file), error.text)
             return ()
         if logins is None:
             return ()
@@ -1128,24 +1084,21 @@ class _CoreReader:
             if literal_name(match, self._markers) is None:
                 address, qualified, queue = match.partition(QUEUE_SEPARATOR)
                 if qualified and (not address or not queue or QUEUE_SEPARATOR in queue):
-                    self._fault(node.line, f"match '{match}': a queue is written as address::queue")
+                    self._fault(node, f"match '{match}': a queue is written as address::queue")
                 if qualified and Pattern(address, self._wildcard).is_wildcard:
                     self._fault(
-                        node.line,
+                        node,
                         f"match '{match}': the address in address::queue must not contain wildcards",
                     )
                 self._check_match(match, address, node)
-            roles = MappingProxyType(dict(self._permissions(node)))
+            roles: dict[PermissionType, frozenset[str]] = {
+                PermissionType(kind): frozenset(permission.attributes["roles"])
+                for kind, permission in named(node.all("permission"), "type")
+                if "roles" in permission.attributes
+                and self._is_new(f"permission '{kind}'", permission, node, "; list all its roles there")
+            }
             if is_new:
-                yield SecuritySettingEntry(match, roles, node.line)
-
-    def _permissions(self, setting: Node) -> Iterator[tuple[PermissionType, frozenset[str]]]:
-        for node in setting.all("permission"):
-            kind, roles = node.attributes.get("type"), node.attributes.get("roles")
-            if kind is None or roles is None:
-                continue
-            if self._is_new(f"permission '{kind}'", node, setting, "; list all its roles there"):
-                yield kind, frozenset(roles)
+                yield SecuritySettingEntry(match, MappingProxyType(roles), node.line)
 
     def _resource_limits(self) -> Iterator[ResourceLimit]:
         """The ``<resource-limit-setting>`` elements, one per user."""
@@ -1155,7 +1108,7 @@ class _CoreReader:
             sessions, old = node.first("max-sessions"), node.first(MAX_SESSIONS_OLD_NAME)
             if sessions is not None and old is not None:
                 self._fault(
-                    old.line,
+                    old,
                     f"<{MAX_SESSIONS_OLD_NAME}> is the old name of <max-sessions>, already defined at line "
                     f"{sessions.line}",
                 )
@@ -1177,7 +1130,7 @@ class _CoreReader:
         declared = paging or journal
         if declared is not None and None not in used and Path(used[0]) == Path(used[1]):
             self._fault(
-                declared.line, "<journal-directory> and <paging-directory> must be two different directories"
+                declared, "<journal-directory> and <paging-directory> must be two different directories"
             )
 
     def _retention(self) -> Retention | None:
@@ -1187,15 +1140,14 @@ class _CoreReader:
         others = [self._core.first(name) for name in ("journal-directory", "paging-directory")]
         if any(other is not None and Path(other.value) == Path(node.value) for other in others):
             self._fault(
-                node.line,
+                node,
                 "<journal-retention-directory> must differ from <journal-directory> and <paging-directory>",
             )
         if self._plain.get("persistence_enabled") is False:
-            self._fault(node.line, "<journal-retention-directory> requires <persistence-enabled> to be true")
+            self._fault(node, "<journal-retention-directory> requires <persistence-enabled> to be true")
         retention = Retention(node.value, **node.given())
-        if retention.period < 0:
-            return retention
-        return replace(retention, period=retention.period * retention.unit.milliseconds)
+        factor = retention.unit.milliseconds if retention.period > 0 else 1
+        return replace(retention, period=retention.period * factor)
 
     def _unused_retain(self) -> Iterator[str]:
         """Warnings for ``retain`` without a retention directory."""
@@ -1218,13 +1170,13 @@ class _CoreReader:
             element = self._core.first(needed)
             if element is not None and element.value is False:
                 self._fault(
-                    element.line,
+                    element,
                     f"<{needed}> is false: with <replicated-log> (line {int(node.line)}) it must be true, else a "
                     "message with a RECEIPT may be lost at a takeover",
                 )
         values = node.given()
         for text in _contradictions(values):
-            self._fault(node.line, f"<replicated-log>: {text}")
+            self._fault(node, f"<replicated-log>: {text}")
         if "url" not in values or "stream" not in values:
             return None  # there is a fault
         for each in FILES:
@@ -1241,20 +1193,17 @@ class _CoreReader:
         """Requests and notifications have an address of their own each, which is no wildcard."""
         names: dict[str, str] = {}
         default = BrokerConfiguration()
-        for name, usual in (
-            ("management-address", default.management_address),
-            ("management-notification-address", default.management_notification_address),
-        ):
+        for name in ("management-address", "management-notification-address"):
             node = self._core.first(name)
-            value = usual if node is None or not isinstance(node.value, str) else node.value
+            value = self._plain.get(snake(name), getattr(default, snake(name)))
             declared = node or self._core.first("management-address")
             if node is not None and ("::" in value or Pattern(value, self._wildcard).is_wildcard):
                 self._fault(
-                    node.line, f"<{name}> is '{value}': must be one address, without wildcards and without ::"
+                    node, f"<{name}> is '{value}': must be one address, without wildcards and without ::"
                 )
             elif value in names and declared is not None:
                 self._fault(
-                    declared.line,
+                    declared,
                     f"<{name}> and <{names[value]}> are both '{value}': name two different addresses",
                 )
             names[value] = name
@@ -1287,30 +1236,10 @@ def _set_memory_defaults(plain: dict[str, Any]) -> None:
     """The defaults of sizes that are shares of the machine's memory."""
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))
-    shares = ("transaction_size", "unfinished_size", "subscription_size")
-    for name in ("dispatch_memory", *(f"global_max_{share}" for share in shares)):
-        plain.setdefault(name, default_dispatch_memory(size, memory))
-
-
-def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> Iterator[tuple[int, str]]:
-    """``page-full-policy`` and the limits that it is for mean nothing without each other, as in Artemis."""
-    elements = map(node.first, ("page-limit-bytes", "page-limit-messages", "page-full-policy"))
-    declared = next((child for child in elements if child is not None), None)
-    limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
-    if declared is None or limited == (in_force.page_full_policy is not None):
-        return
-    if limited:
-        yield declared.line, "the page limit has no effect without <page-full-policy> (DROP or FAIL)"
-    else:
-        text = "<page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
-        yield declared.line, text
-
-
-def _without_pages(entry: AddressSettingEntry) -> AddressSettingEntry:
-    """The entry of a broker without a store: BLOCK in place of PAGE, as by default."""
-    if entry.values.get("address_full_policy") is not FullPolicy.PAGE:
-        return entry
-    return replace(entry, values=MappingProxyType({**entry.values, "address_full_policy": FullPolicy.BLOCK}))
+    share = default_dispatch_memory(size, memory)
+    for name in ("transaction_size", "unfinished_size", "subscription_size"):
+        plain.setdefault(f"global_max_{name}", share)
+    plain.setdefault("dispatch_memory", share)
 
 
 class Change(NamedTuple):

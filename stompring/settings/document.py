@@ -24,7 +24,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree  # nosec B405
 
 from stompring.errors import ConfigurationError, Line
@@ -130,16 +130,14 @@ class Faults:
 _XS = "{http://www.w3.org/2001/XMLSchema}"
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeRule:
+class AttributeRule(NamedTuple):
     """An attribute: the simple type of its value, and whether it is required."""
 
     type: str
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ElementRule:
+class ElementRule(NamedTuple):
     """The content of an element. ``text`` is the simple type of its text, None without text."""
 
     text: str | None
@@ -266,38 +264,35 @@ class References:
         if found[2] is None:
             raise ValueError("'${' has no closing '}'; write '$${' for the characters themselves")
         kind, colon, name = found[1].partition(":")
-        if kind == "env" and name:
-            return self._of_environment(name)
         if kind == "file" and name:
             return self._of_file(name)
-        if kind and kind not in ("env", "file"):
-            return self._of_property(kind, name if colon else None)
-        raise ValueError(
-            f"'{found[0]}' is no reference: use ${{env:NAME}}, ${{file:PATH}} or ${{property:default}}, and '$${{' for "
-            "the characters themselves"
-        )
-
-    def _of_environment(self, text: str) -> str:
-        name, colon, default = text.partition(":")
-        value = self._environment.get(name, default if colon else None)
-        if value is None:
-            raise ValueError(f"environment variable {name} is not set")
-        return value
-
-    def _of_property(self, name: str, default: str | None) -> str:
-        variable = _NOT_IN_VARIABLE.sub("_", name).upper()
-        for value in (
-            self._environment.get(name),
-            self._environment.get(variable),
-            self._properties.get(name),
-            default,
-        ):
+        if kind == "env" and name:
+            name, colon, default = name.partition(":")
+            values = [self._environment.get(name)]
+            missing = f"environment variable {name} is not set"
+        elif kind and kind not in ("env", "file"):
+            default = name
+            variable = _NOT_IN_VARIABLE.sub("_", kind).upper()
+            values = [
+                self._environment.get(kind),
+                self._environment.get(variable),
+                self._properties.get(kind),
+            ]
+            missing = (
+                f"property {kind} is not set: set the environment variable {variable}, or write a default, "
+                f"${{{kind}:default}}"
+            )
+        else:
+            raise ValueError(
+                f"'{found[0]}' is no reference: use ${{env:NAME}}, ${{file:PATH}} or ${{property:default}}, and '$${{' "
+                "for the characters themselves"
+            )
+        if colon:
+            values.append(default)
+        for value in values:
             if value is not None:
                 return value
-        raise ValueError(
-            f"property {name} is not set: set the environment variable {variable}, or write a default, "
-            f"${{{name}:default}}"
-        )
+        raise ValueError(missing)
 
     def _of_file(self, name: str) -> str:
         path = self._folder / name
@@ -313,11 +308,6 @@ class References:
             return content.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise ValueError(f"file {path} is not UTF-8 text") from None
-
-
-def has_reference(text: str) -> bool:
-    """Whether ``text`` contains ``${``, the start of a reference."""
-    return REFERENCE_MARK in text
 
 
 def has_known_reference(text: str) -> bool:

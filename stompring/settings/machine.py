@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stompring.errors import ConfigurationError
 
@@ -99,8 +99,7 @@ def _lines(file: Path) -> list[str]:
 CONFIGURATION_DIRECTORIES = frozenset({"etc", "conf", "config"})
 
 
-@dataclass(frozen=True, slots=True)
-class DataDirectory:
+class DataDirectory(NamedTuple):
     """Absolute paths. ``root`` contains ``broker.lock``, ``schema-version`` and ``identity``."""
 
     root: Path

@@ -52,32 +52,21 @@ class Pattern:
         self._any = syntax.any_words
         self._single = syntax.single_word
         self._words = tuple(text.split(syntax.delimiter))
-        self.is_wildcard = self._any in self._words or self._single in self._words
-        self.specificity = self._specificity()
-        parts = self._between_any_words()
-        self._begin, self._end = parts[0], parts[-1]
-        self._middle = None if len(parts) == 1 else parts[1:-1]
-
-    def _between_any_words(self) -> list[list[str]]:
-        """The words before, between and after the any-words; a single list without any-words."""
-        parts: list[list[str]] = [[]]
+        kinds = tuple(2 if word == self._any else word == self._single for word in self._words)
+        self.is_wildcard = any(kinds)
+        # A sort key: of the patterns that match one address, the most specific sorts first. Plain names; then patterns
+        # with ``*`` alone, the one whose first differing word is a name before the others; then those with ``#``, the
+        # longer before the shorter. What Artemis leaves open (two of one length) is settled by the first differing
+        # word, a name before ``*`` before ``#``, then by the text.
+        self.specificity = (max(kinds), -len(text) if 2 in kinds else 0, kinds, text)
+        parts: list[list[str]] = [[]]  # the words before, between and after the any-words
         for word in self._words:
             if word == self._any:
                 parts.append([])
             else:
                 parts[-1].append(word)
-        return parts
-
-    def _specificity(self) -> tuple[object, ...]:
-        """A sort key: of the patterns that match one address, the most specific sorts first.
-
-        Plain names; then patterns with ``*`` alone, the one whose first differing word is a name before the
-        others; then those with ``#``, the longer before the shorter. What Artemis leaves open (two of one
-        length) is settled by the first differing word, a name before ``*`` before ``#``, then by the text.
-        """
-        kinds = tuple(2 if word == self._any else word == self._single for word in self._words)
-        length = len(self.text) if 2 in kinds else 0
-        return (max(kinds), -length, kinds, self.text)
+        self._begin, self._end = parts[0], parts[-1]
+        self._middle = None if len(parts) == 1 else parts[1:-1]
 
     def matches(self, address: str) -> bool:
         """Whether this pattern matches ``address``, which is taken literally."""
@@ -285,40 +274,30 @@ def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:
             break
         if word != opposite and single not in (word, opposite):
             return False
-    # row[j]: whether what is left of both from here on can match the same words
-    row = [False] * (len(right) + 1)
-    for i in range(len(left), -1, -1):
-        below, row = row, [False] * (len(right) + 1)
-        for j in range(len(right), -1, -1):
-            a = left[i] if i < len(left) else None
-            b = right[j] if j < len(right) else None
-            if a is None and b is None:
-                row[j] = True
-            elif a == many or b == many:
-                row[j] = (a is not None and below[j] and (a == many or b == many)) or (
-                    b is not None and row[j + 1]
-                )
-            elif a is not None and b is not None and (a == b or single in (a, b)):
-                row[j] = below[j + 1]
-    return row[0]
+    return _match(left, right, syntax, wildcards_in_right=True)
 
 
 def covers(wide: str, narrow: str, syntax: WildcardSyntax) -> bool:
     """Whether ``wide`` matches every address that ``narrow`` matches. True is certain; rare cases give False."""
     left, right = _normalized_words(wide, syntax), _normalized_words(narrow, syntax)
+    return _match(left, right, syntax, wildcards_in_right=False)
+
+
+def _match(left: list[str], right: list[str], syntax: WildcardSyntax, *, wildcards_in_right: bool) -> bool:
+    """Whether the left words match the right ones, whose wildcards are wildcards too, or words like others."""
     many, single = syntax.any_words, syntax.single_word
-    row = [False] * (len(right) + 1)
-    for i in range(len(left), -1, -1):
-        below, row = row, [False] * (len(right) + 1)
+    # row[j]: whether what is left of both from here on can match
+    row = [False] * (len(right) + 2)
+    for a in (None, *reversed(left)):
+        below, row = row, [False] * (len(right) + 2)
         for j in range(len(right), -1, -1):
-            a = left[i] if i < len(left) else None
             b = right[j] if j < len(right) else None
-            if a is None:
-                row[j] = b is None
-            elif a == many:
-                row[j] = below[j] or (b is not None and row[j + 1])
-            elif b is not None and b != many and (a == single or a == b):
-                row[j] = below[j + 1]
+            if a is None and b is None:
+                row[j] = True
+            elif a == many or (wildcards_in_right and b == many):
+                row[j] = below[j] or row[j + 1]
+            elif a is not None and b not in (None, many):
+                row[j] = below[j + 1] and (a in (b, single) or (wildcards_in_right and b == single))
     return row[0]
 
 

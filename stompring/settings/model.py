@@ -99,6 +99,16 @@ def option(default: T, type: str, meaning: str, **columns: Any) -> T:
     return field(default=default, metadata={_KEY: (type, meaning, columns)})
 
 
+def own_option(default: T, type: str, meaning: str, **columns: Any) -> T:
+    """`option` for a setting that Artemis does not have."""
+    return option(default, type, meaning, source=STOMPRING, **columns)
+
+
+def flag(default: T, meaning: str, **columns: Any) -> T:
+    """`option` for a setting that is true or false."""
+    return option(default, "boolean", meaning, **columns)
+
+
 def row(type: str, meaning: str, **columns: Any) -> dict[str, Any]:
     """The metadata of a dataclass field without default."""
     return {_KEY: (type, meaning, columns)}
@@ -106,7 +116,7 @@ def row(type: str, meaning: str, **columns: Any) -> dict[str, Any]:
 
 def section(default: T, element: str, *, reloadable: bool = True) -> T:
     """The default of a field whose element has children, and so no row in a table."""
-    return field(default=default, metadata=row("", "", element=element, reloadable=reloadable))
+    return option(default, "", "", element=element, reloadable=reloadable)
 
 
 @cache
@@ -185,9 +195,8 @@ class WebSocketSettings:
 
     only: bool = False  # ws://: the acceptor accepts WebSocket only
     path: str = ""  # of a ws:// URL; empty: any
-    web_socket_upgrade: bool = option(
+    web_socket_upgrade: bool = flag(
         True,
-        "boolean",
         "Whether a client of a `tcp://` acceptor may start with HTTP and upgrade to WebSocket, as in Artemis. False: "
         "such a client gets the ERROR of a malformed frame. It cannot be false for `ws://`.",
         source=STOMPRING,
@@ -207,21 +216,19 @@ class WebSocketSettings:
         "Type of the WebSocket messages from the broker. With text a STOMP frame that is not UTF-8 is still sent as "
         "binary. Clients may send either.",
     )
-    web_socket_compression_supported: bool = option(
+    web_socket_compression_supported: bool = flag(
         False,
-        "boolean",
         "Whether clients may negotiate permessage-deflate. It uses 300 KB of memory and much CPU time per connection, "
         "and compressing secrets together with text of an attacker is unsafe. A decompressed message may not exceed "
         "`maxBodyLength` and `maxHeaderLength` together.",
     )
-    web_socket_allowed_origins: tuple[str, ...] = option(
+    web_socket_allowed_origins: tuple[str, ...] = own_option(
         (),
         "origins",
         "Origins of pages that may open a WebSocket, in addition to the broker's own host on any port: a comma list of "
         "origins as `https://app.example.com`, `null` for pages without an origin, or `*` for all pages. On an "
         "acceptor with a loopback address the hosts of these origins are accepted in the `Host` header too. See "
         "[protocol.md](protocol.md#websocket).",
-        source=STOMPRING,
     )
 
 
@@ -229,27 +236,24 @@ class WebSocketSettings:
 class FrameLimits:
     """Limits of one frame."""
 
-    max_body_length: int = option(
+    max_body_length: int = own_option(
         100 * 1024 * 1024,
         "positiveBytes",
         "Longest body of a frame. The default is that of ActiveMQ Classic. Each connection can make the broker "
         "allocate this much at once: lower it for untrusted clients.",
-        source=STOMPRING,
     )
-    max_headers: int = option(
+    max_headers: int = own_option(
         1000,
         "positiveCount",
         "Headers that a frame may have. The default is that of ActiveMQ Classic, far above what programs send; the "
         "limit stops a frame with endless headers.",
         unit="headers",
-        source=STOMPRING,
     )
-    max_header_length: int = option(
+    max_header_length: int = own_option(
         64 * 1024,
         "positiveBytes",
         "Longest header line, name and value together. ActiveMQ Classic has 10240; the default allows long selectors "
         "and tokens.",
-        source=STOMPRING,
     )
 
 
@@ -296,54 +300,48 @@ class StompAcceptor:
         "Connections of the acceptor. -1: limited by `global-max-connections` only.",
         unit="connections",
     )
-    connections_allowed_per_host: int | None = option(
+    connections_allowed_per_host: int | None = own_option(
         None,
         "positiveOrNoLimit",
         "Connections of one source: an IPv4 address, or the 64-bit network of an IPv6 address, which belongs to one "
         "customer. None: half of `global-max-connections`, so that one machine cannot lock out the others, and no "
         "limit for loopback addresses. -1: no limit.",
         unit="connections",
-        source=STOMPRING,
     )
-    subscriptions_allowed: int = option(
+    subscriptions_allowed: int = own_option(
         10_000,
         "positiveOrNoLimit",
         "Subscriptions of a connection. The default is far above what programs use; it stops a client that subscribes "
         "in a loop. -1: no limit.",
         unit="subscriptions",
-        source=STOMPRING,
     )
-    transactions_allowed: int = option(
+    transactions_allowed: int = own_option(
         1_000,
         "positiveOrNoLimit",
         "Open transactions of a connection. -1: no limit.",
         unit="transactions",
-        source=STOMPRING,
     )
-    max_transaction_bytes: int = option(
+    max_transaction_bytes: int = own_option(
         100 * 1024 * 1024,
         "byteLimit",
         "Size of all open transactions of a connection. The SEND that reaches it is the last, so that a message of "
         "`maxBodyLength` always fits. The default is that of `maxBodyLength`: a connection can use as much by a body "
         "that is half sent. -1: no limit.",
-        source=STOMPRING,
     )
-    max_unsettled_messages: int = option(
+    max_unsettled_messages: int = own_option(
         100_000,
         "positiveOrNoLimit",
         "Unacknowledged messages of a subscription, whatever its window. At the limit nothing is rejected: the "
         "subscription gets no message until it acknowledges. The default is far above what programs leave "
         "unacknowledged; that many of the smallest messages use 110 MB. -1: no limit.",
         unit="messages",
-        source=STOMPRING,
     )
-    outbox_size: int = option(
+    outbox_size: int = own_option(
         256 * 1024,
         "fileSize",
         "Bytes that may wait for a client that does not read, before its subscriptions pause and it counts as slow; "
         "and bytes of answers that may wait, before the broker stops reading from it. The default never delays a fast "
         "client, and thousands of blocked clients do no harm.",
-        source=STOMPRING,
     )
     stomp_consumer_window_size: int = option(
         100 * 1024,
@@ -353,7 +351,7 @@ class StompAcceptor:
         "which every message of 10 KiB waits for the one before it.",
         source=ARTEMIS_OTHER_DEFAULT,
     )
-    stomp_prefetch_count: int = option(
+    stomp_prefetch_count: int = own_option(
         100,
         "prefetchCount",
         "The same limit as a number of messages, for the same subscriptions. Both limits apply. -1: no limit, and the "
@@ -361,10 +359,9 @@ class StompAcceptor:
         "says. With more than 277 messages stomp.py 9 blocks itself over TLS: it queues its ACKs in a pipe of that "
         "size, which the thread that fills it should empty. A client that acknowledges less often than every 100 "
         "messages, or is far away, asks for more with `prefetch-count`.",
-        source=STOMPRING,
     )
-    disable_stomp_server_header: bool = option(
-        False, "boolean", "Omits the `server` header of CONNECTED. Some clients detect features by it."
+    disable_stomp_server_header: bool = flag(
+        False, "Omits the `server` header of CONNECTED. Some clients detect features by it."
     )
     limits: FrameLimits = FrameLimits()
     tls: Tls | None = None
@@ -402,12 +399,11 @@ class Connector:
     name: str
     host: str
     port: int
-    virtual_host: str | None = option(
+    virtual_host: str | None = own_option(
         None,
         "name",
         "The `host` header of CONNECT: the virtual host at the remote broker. RabbitMQ needs it, `/` for its default "
         "one. None: the host of the URL.",
-        source=STOMPRING,
     )
     connect_timeout: int = option(
         DEFAULT_CONNECT_TIMEOUT,
@@ -646,9 +642,8 @@ class DivertConfiguration:
         "Selector: only messages that match it are copied.",
         written_as="element, with the attribute `string`",
     )
-    exclusive: bool = option(
+    exclusive: bool = flag(
         False,
-        "boolean",
         "Whether a message that is copied does not enter the queues of its own address, and is not copied by the "
         "diverts that are not exclusive. Several exclusive diverts that match one message all copy it.",
     )
@@ -703,9 +698,8 @@ class BridgeConfiguration:
         None, "secretText", "The `passcode` header of CONNECT. Use a reference, `${file:…}` or `${env:…}`."
     )
     client_id: str | None = option(None, "name", "The `client-id` header of CONNECT. None: none.")
-    use_duplicate_detection: bool = option(
+    use_duplicate_detection: bool = flag(
         True,
-        "boolean",
         "Whether a forwarded message gets an `_AMQ_DUPL_ID` made of the data directory, the queue and the message, so "
         "that stompring and Artemis drop what is sent again after a lost connection. An id that the client set is "
         "kept in any case.",
@@ -767,7 +761,6 @@ class BridgeConfiguration:
         "stops, at most 5000.",
     )
     transformer: TransformerConfiguration | None = section(None, "transformer")
-    line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -849,16 +842,15 @@ class AddressSettings:
         "later. The cache is part of `dispatch-memory`.",
         unit="pages",
     )
-    disk_full_policy: DiskFullPolicy = option(
+    disk_full_policy: DiskFullPolicy = own_option(
         DiskFullPolicy.BLOCK,
         "diskFullPolicy",
         "What happens to a durable message, and to one that has to be paged, while the disk is full "
         "(`max-disk-usage`, `min-disk-free`). `BLOCK` stops reading the producer's socket until there is space; the "
         "RECEIPT waits. `DROP` discards and counts the message. `FAIL` answers with an ERROR. Messages that need no "
         "disk are not affected.",
-        source=STOMPRING,
     )
-    retain: Retain = option(
+    retain: Retain = own_option(
         Retain.DURABLE,
         "retain",
         "Which messages of the address are retained, with their acknowledgements: `DURABLE` the durable ones in "
@@ -867,7 +859,6 @@ class AddressSettings:
         "is written too: while the disk is full or too slow it waits, is dropped or fails as a durable one does "
         "(`disk-full-policy`). No RECEIPT waits for it, and a restart does not restore it. The setting has no effect "
         "without `journal-retention-directory`.",
-        source=STOMPRING,
         group="Retained messages",
     )
     id_cache_size: int | None = option(
@@ -877,14 +868,13 @@ class AddressSettings:
         unit="ids",
         group="Duplicates of messages",
     )
-    address_policy: tuple[PolicyUse, ...] = option(
+    address_policy: tuple[PolicyUse, ...] = own_option(
         (),
         "",
         '`<address-policy name="…"/>` applies a `broker-plugin` to the addresses; it may be repeated. '
         '`<property key="…" value="…"/>` in it sets parameters for these addresses; `enabled="false"` removes a policy '
         "of a less specific entry. An address has the policies of all entries that match it, the least specific "
         "first, then its `address-full-policy`.",
-        source=STOMPRING,
         group="Policies",
     )
     dead_letter_address: str | None = option(
@@ -894,17 +884,15 @@ class AddressSettings:
         "the value of a less specific entry.",
         group="Dead letters and redelivery",
     )
-    auto_create_dead_letter_resources: bool = option(
+    auto_create_dead_letter_resources: bool = flag(
         False,
-        "boolean",
         "Whether the broker creates the dead-letter address, and on it one queue for each address with dead letters, "
         "on first use. The name of the queue is prefix + address + suffix; its filter is on `_AMQ_ORIG_ADDRESS`.",
     )
     dead_letter_queue_prefix: str = option("DLQ.", "text", "Prefix of the name of such a queue.")
     dead_letter_queue_suffix: str = option("", "text", "Suffix of the name of such a queue.")
-    send_to_dla_on_no_route: bool = option(
+    send_to_dla_on_no_route: bool = flag(
         False,
-        "boolean",
         "Whether a message that matches no queue goes to the dead-letter address. False: it is dropped.",
     )
     max_delivery_attempts: int = option(
@@ -936,12 +924,12 @@ class AddressSettings:
         "specific entry.",
         group="Expiry",
     )
-    auto_create_expiry_resources: bool = option(
-        False, "boolean", "As `auto-create-dead-letter-resources`, for expired messages."
+    auto_create_expiry_resources: bool = flag(
+        False, "As `auto-create-dead-letter-resources`, for expired messages."
     )
     expiry_queue_prefix: str = option("EXP.", "text", "Prefix of the name of such a queue.")
     expiry_queue_suffix: str = option("", "text", "Suffix of the name of such a queue.")
-    no_expiry: bool = option(False, "boolean", "Messages never expire; the `expires` header is ignored.")
+    no_expiry: bool = flag(False, "Messages never expire; the `expires` header is ignored.")
     expiry_delay: int = option(
         -1, "millisecondsOrUnset", "Lifetime of messages without an `expires` header. -1: unlimited."
     )
@@ -951,32 +939,28 @@ class AddressSettings:
     max_expiry_delay: int = option(
         -1, "millisecondsOrUnset", "Longest lifetime; a longer or unlimited one is lowered to it. -1: none."
     )
-    min_scheduled_period: int = option(
+    min_scheduled_period: int = own_option(
         100,
         "positiveMilliseconds",
         "Shortest `AMQ_SCHEDULED_PERIOD` of a message with repeats; a SEND with a shorter one is refused. A message "
         "that comes again every millisecond would need no client to fill the address.",
-        source=STOMPRING,
     )
-    auto_create_addresses: bool = option(
+    auto_create_addresses: bool = flag(
         True,
-        "boolean",
         "Whether the broker creates an address when a client first uses it.",
         group="Creation and deletion",
     )
-    auto_create_queues: bool = option(
-        True, "boolean", "Whether the broker creates a queue when a client first sends or subscribes to it."
+    auto_create_queues: bool = flag(
+        True, "Whether the broker creates a queue when a client first sends or subscribes to it."
     )
-    auto_delete_addresses: bool = option(
+    auto_delete_addresses: bool = flag(
         True,
-        "boolean",
         "Whether the broker deletes an auto-created address when its last queue is deleted, or, if it never had a "
         "queue, after 30 to 60 s without a SEND.",
     )
     auto_delete_addresses_delay: int = option(0, "milliseconds", "Delay of that deletion.")
-    auto_delete_queues: bool = option(
+    auto_delete_queues: bool = flag(
         True,
-        "boolean",
         "Whether the broker deletes an auto-created queue that was used, has no consumer, and holds at most "
         "`auto-delete-queues-message-count` messages.",
     )
@@ -991,14 +975,12 @@ class AddressSettings:
         "Messages that a queue may hold and still be deleted. -1: any number.",
         unit="messages",
     )
-    auto_delete_queues_skip_usage_check: bool = option(
+    auto_delete_queues_skip_usage_check: bool = flag(
         False,
-        "boolean",
         "Whether a queue that was never used may be deleted too; the delay then counts from its creation.",
     )
-    auto_delete_created_queues: bool = option(
+    auto_delete_created_queues: bool = flag(
         False,
-        "boolean",
         "Whether all this also applies to queues created by the HTTP interface or by broker.xml.",
     )
     config_delete_queues: DeletionPolicy = option(
@@ -1040,29 +1022,25 @@ class AddressSettings:
         "`ring-size` of queues that do not set it, those in `broker.xml` among them. Read when a queue is created.",
         group="Defaults of queues",
     )
-    ring_policy: RingPolicy = option(
+    ring_policy: RingPolicy = own_option(
         RingPolicy.DISCARD,
         "ringPolicy",
         "`ring-policy` of queues that do not set it: what happens to a message evicted from a full ring. `DISCARD` "
         "drops it, `DEAD_LETTER` moves it to the dead-letter address. Both count it as replaced.",
-        source=STOMPRING,
     )
-    ring_counts_paged: bool = option(
-        False, "boolean", "`ring-counts-paged` of queues that do not set it.", source=STOMPRING
+    ring_counts_paged: bool = flag(
+        False, "`ring-counts-paged` of queues that do not set it.", source=STOMPRING
     )
     default_max_consumers: int = option(
         -1, "countOrNoLimit", "`max-consumers` of queues that do not set it.", unit="consumers"
     )
-    default_purge_on_no_consumers: bool = option(
+    default_purge_on_no_consumers: bool = flag(
         False,
-        "boolean",
         "`purge-on-no-consumers` of queues that do not set it and that `broker.xml` does not declare.",
     )
-    default_exclusive_queue: bool = option(False, "boolean", "`exclusive` of queues that do not set it.")
-    default_non_destructive: bool = option(
-        False, "boolean", "`non-destructive` of queues that do not set it."
-    )
-    default_last_value_queue: bool = option(False, "boolean", "`last-value` of queues that do not set it.")
+    default_exclusive_queue: bool = flag(False, "`exclusive` of queues that do not set it.")
+    default_non_destructive: bool = flag(False, "`non-destructive` of queues that do not set it.")
+    default_last_value_queue: bool = flag(False, "`last-value` of queues that do not set it.")
     default_last_value_key: str | None = option(
         None,
         "keyHeader",
@@ -1076,11 +1054,9 @@ class AddressSettings:
         -1, "millisecondsOrUnset", "`delay-before-dispatch` of queues that do not set it."
     )
     default_group_buckets: int = option(-1, "groupBuckets", "`group-buckets` of queues that do not set it.")
-    default_group_rebalance: bool = option(
-        False, "boolean", "`group-rebalance` of queues that do not set it."
-    )
-    default_group_rebalance_pause_dispatch: bool = option(
-        False, "boolean", "`group-rebalance-pause-dispatch` of queues that do not set it."
+    default_group_rebalance: bool = flag(False, "`group-rebalance` of queues that do not set it.")
+    default_group_rebalance_pause_dispatch: bool = flag(
+        False, "`group-rebalance-pause-dispatch` of queues that do not set it."
     )
     default_group_first_key: str | None = option(
         None,
@@ -1114,13 +1090,12 @@ class AddressSettings:
         unit="messages",
         group="Management",
     )
-    enable_ingress_timestamp: bool = option(
+    enable_ingress_timestamp: bool = flag(
         False,
-        "boolean",
         "Whether messages get the time of their arrival in the broker as headers: see "
         "[protocol.md](protocol.md#message).",
     )
-    enable_metrics: bool = option(True, "boolean", "Whether `/metrics` includes the address and its queues.")
+    enable_metrics: bool = flag(True, "Whether `/metrics` includes the address and its queues.")
 
     @property
     def page_file_bytes(self) -> int:
@@ -1176,9 +1151,8 @@ class QueueConfiguration:
     )
     address: str
     routing_type: RoutingType
-    durable: bool = option(
+    durable: bool = flag(
         True,
-        "boolean",
         "Whether the queue survives a restart with its durable messages. Where `persistence-enabled` is false only "
         "broker.xml restores it, empty.",
         http=CREATE_ONLY,
@@ -1197,16 +1171,14 @@ class QueueConfiguration:
         "delivering or scheduled do not count. 0 is refused.",
         inherits="default_ring_size",
     )
-    ring_policy: RingPolicy | None = option(
+    ring_policy: RingPolicy | None = own_option(
         None,
         "ringPolicy",
         "What happens to the evicted message: `DISCARD` drops it, `DEAD_LETTER` moves it to the dead-letter address.",
-        source=STOMPRING,
         inherits="ring_policy",
     )
-    ring_counts_paged: bool | None = option(
+    ring_counts_paged: bool | None = flag(
         None,
-        "boolean",
         "Whether paged messages count too, so that the ring is exact. False, as in Artemis: only messages in memory "
         "count.",
         source=STOMPRING,
@@ -1219,28 +1191,24 @@ class QueueConfiguration:
         unit="consumers",
         inherits="default_max_consumers",
     )
-    purge_on_no_consumers: bool | None = option(
+    purge_on_no_consumers: bool | None = flag(
         None,
-        "boolean",
         "The queue accepts messages only while it has a consumer, and is purged when the last one leaves.",
         inherits="default_purge_on_no_consumers",
     )
-    exclusive: bool | None = option(
+    exclusive: bool | None = flag(
         None,
-        "boolean",
         "One consumer receives all messages; the others take over when it leaves.",
         inherits="default_exclusive_queue",
     )
-    non_destructive: bool | None = option(
+    non_destructive: bool | None = flag(
         None,
-        "boolean",
         "Acknowledged messages stay in the queue; each new consumer receives all of them.",
         inherits="default_non_destructive",
         http=CREATE_ONLY,
     )
-    last_value: bool | None = option(
+    last_value: bool | None = flag(
         None,
-        "boolean",
         "The queue has one message for each key: a new message replaces the pending one with its key. `last-value-key` "
         "implies it.",
         inherits="default_last_value_queue",
@@ -1274,15 +1242,13 @@ class QueueConfiguration:
         "the consumers. -1: each group has an owner, which takes memory for each group. 0: groups have no effect.",
         inherits="default_group_buckets",
     )
-    group_rebalance: bool | None = option(
+    group_rebalance: bool | None = flag(
         None,
-        "boolean",
         "Whether a new consumer unpins all message groups, so that it gets a share of them.",
         inherits="default_group_rebalance",
     )
-    group_rebalance_pause_dispatch: bool | None = option(
+    group_rebalance_pause_dispatch: bool | None = flag(
         None,
-        "boolean",
         "Whether the queue then delivers nothing until its consumers have settled what is in delivery, so that no "
         "group is with two consumers at once.",
         inherits="default_group_rebalance_pause_dispatch",
@@ -1294,7 +1260,7 @@ class QueueConfiguration:
         "exclusive queue the first message that a consumer receives has it.",
         inherits="default_group_first_key",
     )
-    enabled: bool = option(True, "boolean", "False: no message is routed to the queue.")
+    enabled: bool = flag(True, "False: no message is routed to the queue.")
     user: str | None = option(None, "name", "Owner of the queue.", written_as="attribute or element")
     # set by the broker, never by broker.xml
     auto_created: bool = False
@@ -1328,9 +1294,8 @@ class WildcardSyntax:
     delimiter: str = option(".", "character", "Character between two words of an address.")
     any_words: str = option("#", "character", "Word that stands for any number of words, including none.")
     single_word: str = option("*", "character", "Word that stands for exactly one word.")
-    routing_enabled: bool = option(
+    routing_enabled: bool = flag(
         True,
-        "boolean",
         "Whether a queue on a wildcard address receives the messages of all matching addresses, and whether SUBSCRIBE "
         "may name one. Address-settings have wildcards in any case.",
     )
@@ -1408,9 +1373,8 @@ class ReplicatedLogSettings:
         "The active broker delivers nothing from 0.5 s before that on, at the latest after 3 s. It must be the same "
         "for all brokers of the log.",
     )
-    confirmed_sync: bool = option(
+    confirmed_sync: bool = flag(
         False,
-        "boolean",
         "Confirms that every node of the engine syncs an entry to its disk before it confirms it, where the broker "
         "cannot read that from the engine; for PostgreSQL also that its storage has several copies.",
     )
@@ -1434,11 +1398,10 @@ class Retention:
         "Disk space of all retained files; beyond it the oldest are deleted. -1: no limit.",
         written_as="attribute",
     )
-    sample_period: int = option(
+    sample_period: int = own_option(
         10_000,
         "positiveMillisecondsOrUnset",
         "Interval at which the counters of the queues are recorded there. -1: never.",
-        source=STOMPRING,
         written_as="attribute",
     )
     unit: TimeUnit = field(
@@ -1476,20 +1439,18 @@ class BrokerConfiguration:
     notified: frozenset[str] = (
         frozenset()
     )  # MESSAGE_DELIVERED, MESSAGE_EXPIRED, by Artemis's plugin for notifications
-    security_enabled: bool = option(
+    security_enabled: bool = flag(
         True,
-        "boolean",
         "Whether clients need a login and a passcode. False: every acceptor must listen on a loopback address.",
         reloadable=False,
     )
-    users_file: str | None = option(
+    users_file: str | None = own_option(
         None,
         "name",
         "File of user names and password hashes, maintained by `stompring user` and the HTTP API. A relative path "
         "starts at the directory of broker.xml. Without the element, and with security enabled: `users.properties` in "
         "that directory; if it does not exist, the file that Artemis's `login.config` names there, or "
         "`artemis-users.properties`: see [security.md](security.md#users-of-artemis).",
-        source=STOMPRING,
         reloadable=False,
     )
     roles_file: str | None = option(
@@ -1509,9 +1470,8 @@ class BrokerConfiguration:
         source="stompring, Artemis's `cert-users.properties`",
         reloadable=False,
     )
-    populate_validated_user: bool = option(
+    populate_validated_user: bool = flag(
         False,
-        "boolean",
         "Whether messages get the user who sent them as `JMSXUserID`, which no client can set. Where security is "
         "disabled no user is known to be true, and the header is not set.",
     )
@@ -1560,9 +1520,8 @@ class BrokerConfiguration:
         "Address of notifications: messages about connections, consumers, queues, addresses and limits, for whoever "
         "subscribes to it.",
     )
-    management_message_rbac: bool = option(
+    management_message_rbac: bool = flag(
         False,
-        "boolean",
         "Whether management by messages also checks `view` or `edit` on the address of each operation: "
         "`mops.queue.orders.pause` and the like.",
     )
@@ -1575,14 +1534,12 @@ class BrokerConfiguration:
         "Operations whose name matches need `view` under `management-message-rbac`; all others `edit`. A regular "
         "expression.",
     )
-    suppress_session_notifications: bool = option(
+    suppress_session_notifications: bool = flag(
         False,
-        "boolean",
         "Whether to send no notifications of the types `SESSION_CREATED` and `SESSION_CLOSED`.",
     )
-    persistence_enabled: bool = option(
+    persistence_enabled: bool = flag(
         True,
-        "boolean",
         "Whether the broker writes durable messages to disk and pages full addresses. False: all messages are in "
         "memory, and lost when the broker stops.",
         group="The store",
@@ -1603,14 +1560,12 @@ class BrokerConfiguration:
         "during a write form the next batch, so that batches grow with the load. Artemis: 3333333 for plain files.",
         source=ARTEMIS_OTHER_DEFAULT,
     )
-    journal_sync_transactional: bool = option(
+    journal_sync_transactional: bool = flag(
         True,
-        "boolean",
         "Whether the RECEIPT of a COMMIT waits until its messages are synced. False: they are written a moment later.",
     )
-    journal_sync_non_transactional: bool = option(
+    journal_sync_non_transactional: bool = flag(
         True,
-        "boolean",
         "The same for durable messages, and acknowledgements of durable messages, outside of transactions.",
     )
     journal_compact_min_files: int = option(
@@ -1644,9 +1599,8 @@ class BrokerConfiguration:
         "nanoseconds",
         "As `journal-buffer-timeout`, for messages that are written to pages only. None: the same time.",
     )
-    purge_page_folders: bool = option(
+    purge_page_folders: bool = flag(
         True,
-        "boolean",
         "Whether the page directory of an address is removed when its pages are empty. Artemis: false.",
         source=ARTEMIS_OTHER_DEFAULT,
     )
@@ -1659,9 +1613,8 @@ class BrokerConfiguration:
         unit="ids",
         group="Duplicates",
     )
-    persist_id_cache: bool = option(
+    persist_id_cache: bool = flag(
         True,
-        "boolean",
         "Whether the ids of durable messages are written with their messages and restored at a restart. False: none is "
         "written, and those on disk are ignored. Ids of non-durable messages are never written.",
     )
@@ -1681,12 +1634,11 @@ class BrokerConfiguration:
         "The same limit as a number of messages; it needs no `global-max-size`. -1: no limit. Artemis ignores it "
         "where `global-max-size` is off.",
     )
-    dispatch_memory: int = option(
+    dispatch_memory: int = own_option(
         16 * 1024 * 1024,
         "cacheSize",
         "Memory for messages read back from pages, in addition to `global-max-size`. Messages that are delivering have "
         "priority; caches use the remainder.",
-        source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )
     max_disk_usage: int = option(
@@ -1703,56 +1655,50 @@ class BrokerConfiguration:
     disk_scan_period: int = option(
         5000, "positiveMilliseconds", "Interval at which the disk usage is checked."
     )
-    global_max_connections: int | None = option(
+    global_max_connections: int | None = own_option(
         None,
         "positiveOrNoLimit",
         "STOMP connections of all acceptors together. None: the limit follows from file descriptors and memory, see "
         "[Limits](#limits). -1: no limit.",
         unit="connections",
-        source=STOMPRING,
         group="Limits of the broker",
     )
-    global_max_queues: int = option(
+    global_max_queues: int = own_option(
         100_000,
         "positiveOrNoLimit",
         "Queues beyond which clients and the HTTP interface cannot create more. -1: no limit.",
         unit="queues",
-        source=STOMPRING,
     )
-    global_max_addresses: int = option(
-        100_000, "positiveOrNoLimit", "The same for addresses.", unit="addresses", source=STOMPRING
+    global_max_addresses: int = own_option(
+        100_000, "positiveOrNoLimit", "The same for addresses.", unit="addresses"
     )
-    global_max_wildcard_words: int = option(
+    global_max_wildcard_words: int = own_option(
         10_000,
         "positiveOrNoLimit",
         "Words after the first wildcard in all wildcard addresses together: two in `orders.#.eu.*`, none in "
         "`orders.eu.#`. Words that several addresses share at their beginning count once. -1: no limit.",
         unit="words",
-        source=STOMPRING,
     )
-    global_max_transaction_size: int = option(
+    global_max_transaction_size: int = own_option(
         -1,
         "byteLimit",
         "Memory that the messages of all open transactions may use together, in addition to `global-max-size`. -1: no "
         "limit.",
-        source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )
-    global_max_unfinished_size: int = option(
+    global_max_unfinished_size: int = own_option(
         -1,
         "byteLimit",
         "Memory that unfinished frames of all connections, and unfinished bodies of HTTP, may use together, in "
         "addition to `global-max-size`. Beyond it the connection that holds most is refused; one that alone holds any "
         "may go on up to `maxBodyLength`. The first 64 KiB of a connection are not counted. -1: no limit.",
-        source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )
-    global_max_subscription_size: int = option(
+    global_max_subscription_size: int = own_option(
         -1,
         "byteLimit",
         "Memory that all subscriptions may use together, with their selectors and the queues of topics, in addition to "
         "`global-max-size`. A subscription counts 3 KiB, its selector 2 KiB and 40 times its length. -1: no limit.",
-        source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",
     )
     resource_limits: tuple[ResourceLimit, ...] = section((), "resource-limit-settings")

@@ -17,9 +17,9 @@ import ipaddress
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from . import value_types
@@ -44,6 +44,7 @@ from .model import (
     StompAcceptor,
     Tls,
     WebSocketSettings,
+    camel_case,
     options_of,
 )
 from .network import parse_origins
@@ -53,8 +54,7 @@ A = TypeVar("A", bound=StompAcceptor | HttpAcceptor | Connector)
 T = TypeVar("T", Tls, ConnectorTls)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One parameter: the field that it sets, and the reader of its value.
 
     ``part`` is the field of an acceptor whose object has that field; "" is the acceptor itself.
@@ -66,10 +66,10 @@ class Parameter:
 
 
 def _version(text: str) -> str:
-    for version in TLS_VERSIONS:
-        if text.lower() == version.lower():
-            return version
-    raise ValueError(f"'{text}' is not one of {', '.join(TLS_VERSIONS)}")
+    version = {version.lower(): version for version in TLS_VERSIONS}.get(text.lower())
+    if version is None:
+        raise ValueError(f"'{text}' is not one of {', '.join(TLS_VERSIONS)}")
+    return version
 
 
 def _cipher_suite(text: str) -> str:
@@ -96,42 +96,35 @@ def _store_type(text: str) -> str:
     return text.upper()
 
 
-def _parameters(part: str, readers: Mapping[str, Reader]) -> dict[str, Parameter]:
-    """Parameters whose fields have their names in snake_case."""
-    return {
-        name: Parameter(re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name), read, part)
-        for name, read in readers.items()
-    }
+def _parameters(part: str, **readers: Reader) -> dict[str, Parameter]:
+    """Parameters by their names, the readers by those of their fields."""
+    return {camel_case(field): Parameter(field, read, part) for field, read in readers.items()}
 
 
-TLS_PARAMETERS: Mapping[str, Parameter] = _parameters(
+TLS_PARAMETERS = _parameters(
     "tls",
-    {
-        "sslEnabled": value_types.boolean,
-        "keyStorePath": comma_list("files and directories", str),
-        "keyPath": comma_list("files", str),
-        "keyStorePassword": value_types.name,
-        "keyStoreType": _store_type,
-        "trustStorePath": value_types.name,
-        "trustStorePassword": value_types.name,
-        "trustStoreType": _store_type,
-        "needClientAuth": value_types.boolean,
-        "wantClientAuth": value_types.boolean,
-        "enabledProtocols": comma_list("versions", _version),
-        "enabledCipherSuites": comma_list("names", _cipher_suite),
-        "sslAutoReload": value_types.boolean,
-    },
+    ssl_enabled=value_types.boolean,
+    key_store_path=comma_list("files and directories", str),
+    key_path=comma_list("files", str),
+    key_store_password=value_types.name,
+    key_store_type=_store_type,
+    trust_store_path=value_types.name,
+    trust_store_password=value_types.name,
+    trust_store_type=_store_type,
+    need_client_auth=value_types.boolean,
+    want_client_auth=value_types.boolean,
+    enabled_protocols=comma_list("versions", _version),
+    enabled_cipher_suites=comma_list("names", _cipher_suite),
+    ssl_auto_reload=value_types.boolean,
 )
 
-PROXY_PARAMETERS: Mapping[str, Parameter] = _parameters(
+PROXY_PARAMETERS = _parameters(
     "proxy",
-    {
-        "proxyProtocolEnabled": value_types.boolean,
-        "proxyProtocolTrusted": comma_list("addresses and networks", _network),
-    },
+    proxy_protocol_enabled=value_types.boolean,
+    proxy_protocol_trusted=comma_list("addresses and networks", _network),
 )
 
-LISTENER_PARAMETERS: Mapping[str, Parameter] = {**TLS_PARAMETERS, **PROXY_PARAMETERS}
+LISTENER_PARAMETERS = TLS_PARAMETERS | PROXY_PARAMETERS
 
 
 def _tls_of(
@@ -146,7 +139,8 @@ def _tls_of(
         faults.append(f"sslEnabled=false contradicts the URL: use {plain} without TLS")
     if not enabled:
         if values and not secure:
-            given = next(name for name, one in _EVERY_TLS_PARAMETER.items() if one.field in values)
+            table = TLS_PARAMETERS | CONNECTOR_PARAMETERS
+            given = next(name for name, one in table.items() if one.field in values)
             faults.append(f"{given} has no effect without TLS: use {encrypted}, or set sslEnabled=true")
         return None
     for checked in ("key_store_type", "trust_store_type"):  # what a file is, is seen from its content
@@ -191,7 +185,7 @@ def with_absolute_paths(given: A, directory: Path) -> A:
         tls,
         key_store_path=tuple(str(directory / path) for path in tls.key_store_path),
         key_path=tuple(str(directory / path) for path in tls.key_path),
-        trust_store_path=None if trusted is None else str(directory / trusted),
+        trust_store_path=trusted and str(directory / trusted),
     )
     return replace(given, tls=absolute)
 
@@ -199,8 +193,7 @@ def with_absolute_paths(given: A, directory: Path) -> A:
 Acceptor = StompAcceptor | HttpAcceptor
 
 
-@dataclass(frozen=True, slots=True)
-class Scheme:
+class Scheme(NamedTuple):
     """The scheme of a URL: what it serves, its usual port, whether with TLS, whether by WebSocket."""
 
     serves: str
@@ -230,13 +223,12 @@ def prefixes(text: str) -> tuple[str, ...]:
 
 def protocols(text: str) -> tuple[str, ...]:
     """``protocols``, a comma list."""
-    listed = [part.strip().upper() for part in text.split(",")]
-    for protocol in listed:
-        if protocol not in PROTOCOLS:
-            raise ValueError(f"must be a comma-separated list of {', '.join(sorted(PROTOCOLS))}")
+    listed = tuple(part.strip().upper() for part in text.split(","))
+    if not PROTOCOLS.issuperset(listed):
+        raise ValueError(f"must be a comma-separated list of {', '.join(sorted(PROTOCOLS))}")
     if "STOMP" not in listed:
         raise ValueError("must include STOMP, the only supported protocol")
-    return tuple(listed)
+    return listed
 
 
 def encoder_type(text: str) -> str:
@@ -270,26 +262,20 @@ def _of_rows(kind: type, part: str = "") -> dict[str, Parameter]:
     }
 
 
-STOMP_PARAMETERS: Mapping[str, Parameter] = {
-    **_of_rows(StompAcceptor),
-    **_of_rows(FrameLimits, "limits"),
-    **_of_rows(WebSocketSettings, "websocket"),
-}
+STOMP_PARAMETERS = (
+    _of_rows(StompAcceptor) | _of_rows(FrameLimits, "limits") | _of_rows(WebSocketSettings, "websocket")
+)
 
-CONNECTOR_TLS_PARAMETERS: Mapping[str, Parameter] = {
-    **{
-        name: one
-        for name, one in TLS_PARAMETERS.items()
-        if name not in ("needClientAuth", "wantClientAuth", "sslAutoReload")
-    },
-    **_parameters("tls", {"verifyHost": value_types.boolean, "sniHost": value_types.name}),
-}
-_EVERY_TLS_PARAMETER = {**TLS_PARAMETERS, **CONNECTOR_TLS_PARAMETERS}
-
-CONNECTOR_PARAMETERS: Mapping[str, Parameter] = {**_of_rows(Connector), **CONNECTOR_TLS_PARAMETERS}
+CONNECTOR_PARAMETERS = (
+    _of_rows(Connector)
+    | TLS_PARAMETERS
+    | _parameters("tls", verify_host=value_types.boolean, sni_host=value_types.name)
+)
+for _name in ("needClientAuth", "wantClientAuth", "sslAutoReload"):
+    del CONNECTOR_PARAMETERS[_name]
 
 #: Artemis's list, in which STOMP must be. It sets nothing.
-_PROTOCOLS: Mapping[str, Parameter] = {"protocols": Parameter("protocols", protocols, "protocols")}
+_PROTOCOLS = _parameters("protocols", protocols=protocols)
 
 SECRET_PARAMETER = "password"  # nosec B105
 """Values of parameters with this in their name are never shown."""
@@ -338,7 +324,7 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
     scheme = SCHEMES[split.scheme]
     table = LISTENER_PARAMETERS
     if not scheme.http:
-        table = {**STOMP_PARAMETERS, **table, **_PROTOCOLS}
+        table = STOMP_PARAMETERS | table | _PROTOCOLS
     faults: list[str] = []
     parts = _read_parameters(query, table, faults, resolve, ACCEPTOR_PARAMETERS, ignored)
     tls = _tls_of(Tls, parts["tls"], scheme.secure, faults, "tcp:// or http://", "ssl:// or https://")
@@ -525,7 +511,7 @@ def parse_connector(name: str, url: str, resolve: Resolve = str, ignored: Ignore
     if not port:
         raise ValueError("the port of a connector must be from 1 to 65535")
     faults: list[str] = []
-    table = {**CONNECTOR_PARAMETERS, **_PROTOCOLS}
+    table = CONNECTOR_PARAMETERS | _PROTOCOLS
     parts = _read_parameters(query, table, faults, resolve, ROWS, ignored)
     tls = _tls_of(ConnectorTls, parts["tls"], SCHEMES[split.scheme].secure, faults, "tcp://", "ssl://")
     if tls is not None and len(tls.key_store_path) > 1:

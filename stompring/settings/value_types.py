@@ -143,17 +143,15 @@ def bounded(
 
     ``why`` ends the message, for a limit whose reason is not plain to see.
     """
-    rule = f"must be {range_text(least, most)}"
-    if unset is not None and most == math.inf:
-        rule = f"must be -1 ({unset}) or {range_text(least, most)}"
-    elif unset is not None:
-        rule += f", or -1 ({unset})"
+    rule = range_text(least, most)
+    if unset is not None:
+        rule = f"-1 ({unset}) or {rule}" if most == math.inf else f"{rule}, or -1 ({unset})"
 
     def reader(text: str) -> Numeric:
         number = read(text)
         if least <= number <= most or (number == -1 and unset is not None):
             return number
-        raise ValueError(rule + (f"; {why}" if why else ""))
+        raise ValueError(f"must be {rule}" + (f"; {why}" if why else ""))
 
     return reader
 
@@ -174,11 +172,6 @@ def one_of(kind: type[Choice]) -> Callable[[str], Choice]:
             raise ValueError(f"must be one of {', '.join(kind)}") from None
 
     return reader
-
-
-def any_text(text: str) -> str:
-    """Any text, including the empty one."""
-    return text
 
 
 def name(text: str) -> str:
@@ -254,9 +247,13 @@ def message_header(text: str) -> str | None:
     """The name of a header that the broker adds to MESSAGE; an empty one undoes the value of a less specific entry."""
     if text.lower() in BROKER_HEADERS:
         raise ValueError("must not be a header that every MESSAGE has, such as destination or message-id")
+    return _printable(text) or None
+
+
+def _printable(text: str) -> str:
     if any(ord(character) < 32 for character in text):
         raise ValueError("must not contain control characters")
-    return text or None
+    return text
 
 
 #: Headers of SEND that end at the broker: no message has them.
@@ -272,9 +269,7 @@ def key_header(text: str) -> str | None:
         raise ValueError(
             f"must be a header that senders add to their messages; '{text}' has a meaning for the broker and is no key"
         )
-    if any(ord(character) < 32 for character in text):
-        raise ValueError("must not contain control characters")
-    return text or None
+    return _printable(text) or None
 
 
 def permission(text: str) -> PermissionType:
@@ -310,14 +305,13 @@ class ValueType(NamedTuple):
     accepts: str  # as docs/settings.md words it
     kind: type = str  # of the value, and so in JSON: bool, int, float or str
     least: int = 0  # of a number
-    unset: bool = False  # whether -1 is accepted too
     choices: type[StrEnum] | None = None
 
 
 def number(least: int, read: Callable[[str], int], unset: str | None = None, why: str = "") -> ValueType:
     """A type of whole numbers; the arguments are those of `bounded`."""
     accepts = f"≥ {least}" if unset is None else f"-1 or ≥ {least}"
-    return ValueType(bounded(read, least, unset=unset, why=why), accepts, int, least, unset is not None)
+    return ValueType(bounded(read, least, unset=unset, why=why), accepts, int, least)
 
 
 def _choice(kind: type[StrEnum]) -> ValueType:
@@ -326,9 +320,9 @@ def _choice(kind: type[StrEnum]) -> ValueType:
 
 VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
     {
-        "text": ValueType(any_text, "any text"),
-        "secretText": ValueType(any_text, "any text"),
-        "roleList": ValueType(comma_list("roles, for example admins, clerks", any_text), "a comma list"),
+        "text": ValueType(str, "any text"),
+        "secretText": ValueType(str, "any text"),
+        "roleList": ValueType(comma_list("roles, for example admins, clerks", str), "a comma list"),
         "permission": ValueType(permission, "a permission"),
         "regularExpression": ValueType(regular_expression, "a regular expression"),
         "name": ValueType(name, "a text"),
@@ -358,9 +352,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "positiveSeconds": number(1, seconds),
         "nanoseconds": number(0, nanoseconds),
         "percentage": ValueType(bounded(whole_number, 0, 100), "0 to 100", int),
-        "percentageLimit": ValueType(
-            bounded(whole_number, 0, 100, "no limit"), "-1 or 0 to 100", int, unset=True
-        ),
+        "percentageLimit": ValueType(bounded(whole_number, 0, 100, "no limit"), "-1 or 0 to 100", int),
         "multiplier": ValueType(bounded(decimal, 0), "≥ 0", float),
         "retryMultiplier": ValueType(bounded(decimal, 1), "≥ 1", float),
         "positiveBytes": number(1, byte_size),

@@ -20,7 +20,6 @@ from stompring.broker.message import (
     NOWHERE,
     TAIL_END,
     AddressBase,
-    CopiedTraits,
     Message,
     RecoveredMessage,
     Traits,
@@ -166,8 +165,7 @@ def encode_traits(traits: Traits) -> bytes:
         return record
     flags = (DURABLE if traits.durable else 0) | (GROUP_END if traits.group_sequence == -1 else 0)
     flags |= ROUTING[traits.routing_type]
-    if type(traits) is CopiedTraits:
-        flags |= traits.transfer << 5
+    flags |= traits.transfer << 5
     retain = b""
     if traits.retained != (IN_DURABLE if traits.durable else NOWHERE):
         flags |= RETAIN

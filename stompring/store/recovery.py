@@ -233,7 +233,7 @@ class MessageLoader:
         run = ReferenceRun(columns.numbers[first], columns.numbers[last], length, stored.references)
         segment.live[run] = run
         size = tails + length * MESSAGE_OVERHEAD
-        address.occupy_all(length, size)
+        address.occupy(size, length)
         queue.reinstate_run(run, batch.priority, size)
         self._recovery.journal.live_bytes += RECORD_OVERHEAD * length + tails
         self._recovery.messages += length

@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
-from stompring.admin.http import SYNC_TIME
+from stompring.admin.api import SYNC_TIME
 from stompring.settings.model import (
     AddressSettingEntry,
     BridgeConfiguration,

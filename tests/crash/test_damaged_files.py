@@ -142,7 +142,7 @@ def wrong(damaged, allowed, log, silently):
         yield "after another restart it has something else"
 
 
-@pytest.fixture(params=[97, pytest.param(1, marks=pytest.mark.long)])
+@pytest.fixture(params=[197, pytest.param(1, marks=pytest.mark.long)])
 def offsets(request):
     """One offset of so many, another one in each file."""
     step = request.param

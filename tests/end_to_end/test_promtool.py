@@ -106,6 +106,5 @@ def test_metrics_of_a_replicated_log():
 
 def test_metrics_of_an_ingest():
     metrics = IngestMetrics()
-    metrics.table("messages", 1)
-    metrics.upkeep("messages", 1, 1)
+    metrics.upkeep("messages", 1, 1, 1)
     check(generate_latest(metrics.registry))

@@ -77,7 +77,7 @@ def set_clock(tmp_path_factory):
     return library
 
 
-@pytest.mark.parametrize("jump", [-DAY, DAY], ids=["back", "forward"])
+@pytest.mark.parametrize("jump", [-DAY, pytest.param(DAY, marks=pytest.mark.long)], ids=["back", "forward"])
 def test_delays_repeats_and_heart_beats_go_on_when_the_clock_is_set(set_clock, tmp_path, jump):
     ahead, config = tmp_path / "ahead", tmp_path / "broker.xml"
     ahead.write_text("0")

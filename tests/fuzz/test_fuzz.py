@@ -20,7 +20,7 @@ from .targets import NAMES, Target
 
 #: Seconds of a short run at most, and inputs: those take some 0.3 s on a machine that is idle.
 SECONDS = int(os.environ.get("STOMPRING_FUZZ_SECONDS", "10"))
-RUNS = 1_000_000_000 if "STOMPRING_FUZZ_SECONDS" in os.environ else 300
+RUNS = 1_000_000_000 if "STOMPRING_FUZZ_SECONDS" in os.environ else 150
 
 ATHERIS = find_spec("atheris") is not None
 needs_atheris = pytest.mark.skipif(

@@ -98,7 +98,7 @@ def test_batches_are_cut(limit, tmp_path, monkeypatch):
 
 def offsets(data):
     """Where to damage a file: here and there, and everywhere when one asks for it by hand."""
-    return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 200))
+    return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 100))
 
 
 def other_table(name):

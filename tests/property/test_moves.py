@@ -161,7 +161,7 @@ class MoveMachine(RuleBasedStateMachine):
     def each(self, name, wanted, act, limit):
         """What a task does, and the bodies of what it has changed, in order."""
         done = []
-        for ref in publish.messages_of(self.queues[name]):
+        for ref in queue_browser.messages_of(self.queues[name]):
             if isinstance(ref, PageRead):
                 self.world.settle_down()
                 continue

@@ -73,7 +73,7 @@ def cutter(request):
 
 @pytest.mark.usefixtures("cutter")
 @example([{"_AMQ_DUPL_ID": each, "a": each} for each in (*"123456", "", "", *"17")], [9], 12)
-@examples(150)
+@examples(150, quick=75)
 @given(
     STREAMS,
     st.lists(st.integers(1, 30), max_size=4, unique=True).map(sorted),

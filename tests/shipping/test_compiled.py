@@ -20,6 +20,7 @@ from ..nats_cluster import wait_until
 from ..packages import Environment, copy_checkout, run, without_python_variables
 
 pytestmark = [
+    pytest.mark.long,  # it compiles; `make test` runs brokers on the copy that it has compiled itself
     pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is not installed"),
     pytest.mark.skipif(find_spec("mypyc") is None, reason="mypyc is not installed: pip install '.[compile]'"),
     pytest.mark.timeout(300),
@@ -130,7 +131,6 @@ def test_a_compiled_copy_runs_until_a_source_changes(checkout):
     errors.write_text(text, encoding="utf-8")
 
 
-@pytest.mark.long
 def test_a_compiled_wheel_is_built_and_installed_and_says_what_it_is(checkout, tmp_path):
     words = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, checkout)
     run(words, checkout, environ("1"))

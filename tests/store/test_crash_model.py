@@ -330,7 +330,7 @@ class Crashes(RuleBasedStateMachine):
 
 
 TestCrashes = Crashes.TestCase
-TestCrashes.settings = examples(60, steps=60)
+TestCrashes.settings = examples(60, steps=60, quick=30)
 
 
 class CrashesWithRetention(Crashes):
@@ -340,4 +340,4 @@ class CrashesWithRetention(Crashes):
 
 
 TestCrashesWithRetention = CrashesWithRetention.TestCase
-TestCrashesWithRetention.settings = examples(30, steps=60)
+TestCrashesWithRetention.settings = examples(30, steps=60, quick=15)

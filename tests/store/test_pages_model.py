@@ -365,5 +365,5 @@ class PagesMachine(RuleBasedStateMachine):
         assert sum(page.bytes for page in pages.in_order()) == pages.bytes
 
 
-PagesMachine.TestCase.settings = examples(80, 50)
+PagesMachine.TestCase.settings = examples(80, 50, quick=40)
 TestPages = PagesMachine.TestCase

@@ -68,6 +68,7 @@ def upkeep(lake, want):
     assert there == named
 
 
+@pytest.mark.long
 def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, tmp_path):
     """As when an owner was stopped for long, and both are at work at the same batches; some messages are copies."""
     if not fetched_jars():

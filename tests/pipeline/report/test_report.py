@@ -261,6 +261,7 @@ def test_advice_for_an_address_that_paged(found, broker):
     assert advice.paging == pytest.approx(paging, abs=0.002)
 
 
+@pytest.mark.long
 def test_of_two_brokers_each_has_its_own_queues(lake, found):
     """Both did the same, but one of them read back a page before a sample was taken."""
 
