@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -40,6 +40,7 @@ from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import GlobalConnectionLimit, Outgoing
 from stompring.session.session import Session
 from stompring.session.subscription import Subscription
+from stompring.settings.broker_xml import Reload
 from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
 from stompring.store.durable import Durable
 from stompring.store.pages import Paging
@@ -329,28 +330,6 @@ class Listeners(Protocol):
     def proxy_failures(self) -> Mapping[str, int]: ...
     def identities(self) -> Iterable[tuple[str, Identity]]:
         """The certificates, each with its acceptor."""
-
-
-class ChangedValue(Protocol):
-    """A named tuple of a value that differs."""
-
-    def _asdict(self) -> dict[str, Any]:
-        """The kind and the name of the object, the setting, the JSON values before and after, and ``restart``."""
-
-
-class Reload(Protocol):
-    """The result of a reload, as texts."""
-
-    applied: list[str]
-    restart_required: list[str]
-    failed: list[str]
-    refused: str | None  # the error, if nothing was changed
-    warnings: list[str]
-    ignored: list[str]
-
-    @property
-    def changes(self) -> Sequence[ChangedValue]:
-        """The values that differ."""
 
 
 class HistoryOfBroker(Protocol):

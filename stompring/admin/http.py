@@ -373,7 +373,7 @@ class AdminChannel(HTTPChannel):
         """Answer with the error, and process no more input."""
         self._closing = True
         self._count_rejection(str(refused.limit), str(refused))
-        self.write(plain_answer(refused))  # type: ignore[no-untyped-call]
+        self.write(plain_answer(problem_answer(refused, "")))  # type: ignore[no-untyped-call]
         if close:
             self.loseConnection()  # type: ignore[no-untyped-call]
 
@@ -514,22 +514,24 @@ class HttpConnectionLimit:
         return None
 
 
-def plain_answer(refused: LimitReached) -> bytes:
-    """The bytes of an answer to a request that was not read."""
-    answer: Answer = problem_answer(refused, "")
-    assert isinstance(answer.body, bytes)
+def plain_answer(answer: Answer, *, body: bool = True) -> bytes:
+    """The bytes of an answer to a request that Twisted has not read. The connection is closed after it."""
+    content = answer.body
+    assert isinstance(content, bytes)
     headers = {
         **ANSWER_HEADERS,
         "Content-Type": answer.content_type,
-        "Content-Length": len(answer.body),
+        "Content-Length": len(content),
         "Connection": "close",
+        **answer.headers,
     }
     lines = [f"HTTP/1.1 {answer.status} {_PHRASES[answer.status]}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode() + answer.body
+    return "\r\n".join([*lines, "", ""]).encode() + (content if body else b"")
 
 
 _PHRASES = {
+    200: "OK",
     408: "Request Timeout",
     413: "Content Too Large",
     431: "Request Header Fields Too Large",

@@ -207,11 +207,12 @@ _READ_AND_CREATE = (
 class AccessControl:
     """Permissions of roles and roles of users, as they are now. ``refusals`` counts refusals since the start."""
 
+    _reloads = 0
+
     def __init__(self, permissions: Permissions, roles: Roles) -> None:
         self.rejections: Counter[PermissionType] = Counter()
         self.permissions = permissions  # the entries in force
         self._roles = roles
-        self._reloads = 0
 
     @property
     def generation(self) -> tuple[int, int]:
@@ -309,10 +310,11 @@ class FairQueue(Generic[Item]):
     and not others.
     """
 
+    _length = 0
+
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
         self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # the next host comes first
-        self._length = 0
 
     def __len__(self) -> int:
         return self._length

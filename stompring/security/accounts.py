@@ -88,8 +88,9 @@ def read_lines(path: Path, what: str) -> list[str]:
     try:
         return content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n") if content else []
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigurationError(f"the {what} must be UTF-8 text", str(path), line) from None
+        raise ConfigurationError(
+            f"the {what} must be UTF-8 text", str(path), content.count(b"\n", 0, error.start) + 1
+        ) from None
 
 
 @contextmanager
@@ -134,10 +135,10 @@ def _lock(directory: int, path: Path, what: str) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= end:
-                text = (
-                    f"another program has locked the {what} for {LOCK_TIME:g} seconds: end it, or try again"
-                )
-                raise ConfigurationError(text, str(path)) from None
+                raise ConfigurationError(
+                    f"another program has locked the {what} for {LOCK_TIME:g} seconds: end it, or try again",
+                    str(path),
+                ) from None
         time.sleep(LOCK_PAUSE)
 
 
@@ -318,6 +319,10 @@ class WatchedFile(Generic[Content]):
     and never changed in place. ``generation`` is incremented with it.
     """
 
+    generation = 0
+    _version: Version | str = ""  # differs from every version
+    _logged = ""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -331,10 +336,7 @@ class WatchedFile(Generic[Content]):
         Raises ConfigurationError, with file and line, for a missing file or an invalid line.
         """
         self.path = Path(path)
-        self.generation = 0
         self._what, self._parse, self._may_lack = what, parse, optional
-        self._version: Version | str = ""  # differs from every version
-        self._logged = ""
         self.content = parse([], str(self.path))
         self.refresh()
 
@@ -423,8 +425,7 @@ class RolesEdit(Edit):
         return [role for role in self.entries() if user in self._members(role)]
 
     def _members(self, role: str) -> list[str]:
-        listed = self.entries().get(role) or ""
-        return [user.strip() for user in listed.split(",") if user.strip()]
+        return list(filter(None, map(str.strip, (self.entries().get(role) or "").split(","))))
 
     def revoke_all(self, user: str) -> list[str]:
         """Revoke all roles from a user. Returns the revoked roles."""
@@ -645,17 +646,15 @@ class Users(WatchedFile[dict[str, str]]):
         """
         self.refresh_or_log()
         content = self.content  # another thread may replace it
-        hashed = content.get(name)
+        hashed = content.get(name) or self._dummy(next(iter(content.values()), ARGON2))
         try:
-            if hashed is None:
-                self._matches(self._dummy(next(iter(content.values()), ARGON2)), password)
-                return False
-            return self._matches(hashed, password)
+            return self._matches(hashed, password) and name in content
         except (VerifyMismatchError, UnicodeEncodeError):
             return False  # a lone surrogate is in no password that was ever set
         except VerificationError as error:
-            text = f"password of user {name!r} cannot be verified: {error}"
-            raise ConfigurationError(text, str(self.path)) from error
+            raise ConfigurationError(
+                f"password of user {name!r} cannot be verified: {error}", str(self.path)
+            ) from error
 
     def _matches(self, hashed: str, password: str) -> bool:
         if hashed.startswith(ARGON2):
@@ -675,8 +674,9 @@ class Users(WatchedFile[dict[str, str]]):
 
     def plain_passwords(self) -> list[str]:
         """The users whose password the file has as it is, without a hash."""
-        users = self.content.items()
-        return [name for name, text in users if not (text.startswith(ARGON2) or is_pbkdf2(text))]
+        return [
+            name for name, text in self.content.items() if not (text.startswith(ARGON2) or is_pbkdf2(text))
+        ]
 
     def needs_rehash(self, name: str) -> bool:
         """Whether the hash is no argon2 or has other parameters than new hashes: the password should be set again.
@@ -685,10 +685,6 @@ class Users(WatchedFile[dict[str, str]]):
         """
         hashed = self.content[name]
         return not hashed.startswith(ARGON2) or self._hasher.check_needs_rehash(hashed)
-
-
-Managing = Callable[[frozenset[str]], bool]
-"""Whether these roles may manage users."""
 
 
 class InvalidUser(Refused):
@@ -709,7 +705,7 @@ class UserFiles:
 
     users: Path
     roles: Path
-    manages: Managing
+    manages: Callable[[frozenset[str]], bool]
     certified: Callable[[], Collection[str]] = tuple
     hasher: PasswordHasher = HASHER
 
@@ -752,12 +748,10 @@ class UserFiles:
     def remove(self, name: str) -> None:
         """Remove a user, and revoke all roles of the user. Raises `NotFound` for an unknown user."""
         if name not in Users(self.users):
-            raise (
-                _unknown(name)
-                if name not in self.certified()
-                else Refused(
-                    f"User {name} logs in by a certificate: remove the line of the user from the certificate users file"
-                )
+            if name not in self.certified():
+                raise _unknown(name)
+            raise Refused(
+                f"User {name} logs in by a certificate: remove the line of the user from the certificate users file"
             )
         self._check_managers(name, NO_ROLES)
         self._set_roles(name, ())

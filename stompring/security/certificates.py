@@ -170,10 +170,9 @@ def read_certificates(path: str, password: str | None = None) -> list[x509.Certi
 def source_files(paths: Sequence[str], keys: Sequence[str]) -> Iterator[Path]:
     """All files that `read_identities` would read, and their directories if given as such."""
     for path in map(Path, paths):
-        files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
         if path.is_dir():
             yield path
-        for file in files:
+        for file in sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]:
             yield file
             yield file.with_suffix(KEY_SUFFIX)
     yield from map(Path, keys)
@@ -295,11 +294,8 @@ def _subject_of(line: str, name: str) -> str:
 
 def normalized(subject: str) -> str:
     """A subject (RFC 4514) without white space around commas and equals signs, and with types in upper case."""
-    parts = []
-    for part in _COMMA.split(subject):
-        kind, equals, value = part.partition("=")
-        parts.append(f"{kind.strip().upper()}{equals}{value.strip()}")
-    return ",".join(parts)
+    parts = (part.partition("=") for part in _COMMA.split(subject))
+    return ",".join(f"{kind.strip().upper()}{equals}{value.strip()}" for kind, equals, value in parts)
 
 
 JKS = b"\xfe\xed\xfe\xed"
@@ -323,10 +319,8 @@ class Keystore(NamedTuple):
 
 def is_keystore(data: bytes) -> bool:
     """Whether a file is a Java keystore. A DER certificate begins as PKCS12 does, and is not one."""
-    if data.startswith(JKS):
-        return True
     if not data.startswith(_DER):
-        return False
+        return data.startswith(JKS)
     try:
         x509.load_der_x509_certificate(data)
     except ValueError:

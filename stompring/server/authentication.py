@@ -9,7 +9,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredLock, inlineCallbacks
@@ -44,11 +44,8 @@ from stompring.settings.network import source_network
 
 log = logging.getLogger(__name__)
 
-#: What became of logins, by what is counted.
-ACCEPTED, REFUSED, THROTTLED, OVERLOADED, FAILED = "accepted", "refused", "throttled", "overloaded", "failed"
-
-#: HTTP status of a refusal, and back from it.
-OUTCOMES = {401: REFUSED, 429: THROTTLED, 503: OVERLOADED, 500: FAILED}
+#: What is counted, by the HTTP status of a refusal.
+OUTCOMES = {401: "refused", 429: "throttled", 503: "overloaded", 500: "failed"}
 
 
 #: Passwords that are checked at a time. Each check works on several cores itself.
@@ -68,6 +65,7 @@ class _Check:
     password: str = field(repr=False)
 
 
+@dataclass(eq=False, repr=False)
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
@@ -77,27 +75,21 @@ class Logins:
     login and passcode, None where they are refused.
     """
 
-    def __init__(
-        self,
-        users: Users,
-        rights: PermissionSource,
-        follow: Callable[[], object],
-        user_of: Callable[[str], str | None],
-        seconds: float,
-        reactor: Any,
-    ) -> None:
+    users: Users
+    rights: PermissionSource
+    follow: Callable[[], object]
+    user_of: Callable[[str], str | None]
+    seconds: InitVar[float]
+    reactor: Any
+    guest: Login | None = None
+    _running = 0
+
+    def __post_init__(self, seconds: float) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.guest: Login | None = None
-        self.verified = VerifiedLogins(seconds, reactor.seconds)
-        self._users = users
-        self._rights = rights
-        self._follow = follow
-        self._user_of = user_of
-        self._reactor = reactor
-        self._throttle = LoginThrottle(reactor.seconds)
+        self.verified = VerifiedLogins(seconds, self.reactor.seconds)
+        self._throttle = LoginThrottle(self.reactor.seconds)
         self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # identical logins share one check
         self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
-        self._running = 0
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
         """See `Authenticator`."""
@@ -112,13 +104,14 @@ class Logins:
 
     def _count(self, outcome: Login | Refused | Failure, login: str | None) -> Login | Failure:
         if isinstance(outcome, Login):
-            self.outcomes[ACCEPTED] += 1
+            self.outcomes["accepted"] += 1
             return outcome
         reason = outcome.value if isinstance(outcome, Failure) else outcome
         if not isinstance(reason, Refused):
             assert isinstance(outcome, Failure)
-            text = "cannot check the login of user %r: %s"
-            log.error(text, login, outcome.getTraceback(), extra={"user": login})
+            log.error(
+                "cannot check the login of user %r: %s", login, outcome.getTraceback(), extra={"user": login}
+            )
             reason = Refused(
                 "Security Error occurred: the login cannot be checked; see the broker's log", status=500
             )
@@ -129,7 +122,7 @@ class Logins:
     def _check(self, credentials: Credentials) -> Any:
         """A `Login`, or the `Refused`, which is not raised: its traceback would be a cycle."""
         login, passcode, host = credentials.login, credentials.passcode, credentials.host
-        certified = None if credentials.certificate is None else self._user_of(credentials.certificate)
+        certified = None if credentials.certificate is None else self.user_of(credentials.certificate)
         if certified is not None and login not in (None, certified):
             self._failed(host)
             return Refused(
@@ -157,7 +150,7 @@ class Logins:
                     f"Security Error occurred: too many failed logins from {host}; try again later",
                     status=429,
                 )
-            yield deferLater(self._reactor, delay, self._throttle.end_delay, host)
+            yield deferLater(self.reactor, delay, self._throttle.end_delay, host)
         right: bool = yield self.verify(login, passcode, host)
         if right:
             return self._login(login)
@@ -167,7 +160,7 @@ class Logins:
         )
 
     def _login(self, user: str) -> Login:
-        return Login(user, Authorizer(user, self._rights), verified=True)
+        return Login(user, Authorizer(user, self.rights), verified=True)
 
     def _failed(self, host: str) -> None:
         if self._throttle.failed(host):
@@ -182,7 +175,7 @@ class Logins:
 
     def followed(self) -> Deferred[None]:
         """Fires when the files have been checked for changes."""
-        return self.in_thread(self._follow).addCallback(lambda _: None)
+        return self.in_thread(self.follow).addCallback(lambda _: None)
 
     def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
         """Whether ``password`` is that of user ``name``. Hosts are served round robin.
@@ -192,7 +185,7 @@ class Logins:
         return self.followed().addCallback(lambda _: self._answer(name, password, host))
 
     def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
-        generation = self._users.generation
+        generation = self.users.generation
         digest = self.verified.digest(generation, name, password)
         if self.verified.contains(digest):
             return True
@@ -203,8 +196,8 @@ class Logins:
         self._waiting[digest] = [answer]
         dropped = self._queue.put(source_network(host), _Check(digest, generation, name, password))
         if dropped is not None:
-            refused = Refused("Security Error occurred: too many pending logins; try again later", status=503)
-            self._answer_all(dropped.digest, Failure(refused))
+            text = "Security Error occurred: too many pending logins; try again later"
+            self._answer_all(dropped.digest, Failure(Refused(text, status=503)))
         self._start_checks()
         return answer
 
@@ -212,12 +205,11 @@ class Logins:
         while self._queue and self._running < CONCURRENT_CHECKS:
             check = self._queue.get()
             self._running += 1
-            checked = self.in_thread(self._users.verify, check.name, check.password)
-            checked.addBoth(self._checked, check)
+            self.in_thread(self.users.verify, check.name, check.password).addBoth(self._checked, check)
 
     def _checked(self, outcome: bool | Failure, check: _Check) -> None:
         self._running -= 1
-        if outcome is True and check.generation == self._users.generation:
+        if outcome is True and check.generation == self.users.generation:
             self.verified.add(check.digest)
         self._answer_all(check.digest, outcome)
         self._start_checks()
@@ -228,7 +220,7 @@ class Logins:
 
     def in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
         """The result of a call in a thread of the reactor's pool."""
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), call, *arguments)
+        return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), call, *arguments)
 
 
 #: Users with a plain password that a line of the log names.
@@ -277,9 +269,8 @@ class Security:
         self.roles = Roles(configuration.roles_file)
         certificates = configuration.certificate_users_file
         self._certificates = None if certificates is None else CertificateUsers(certificates)
-        self._files: list[WatchedFile[Any]] = [self.users, self.roles]
-        if self._certificates is not None:
-            self._files.append(self._certificates)
+        files = (self.users, self.roles, self._certificates)
+        self._files: list[WatchedFile[Any]] = [file for file in files if file is not None]
         self.authority = AccessControl(Permissions.of(configuration), self.roles)
         self._changed = changed
         self._reported_generation = self.authority.generation
@@ -287,7 +278,11 @@ class Security:
         self.logins = Logins(self.users, self.authority, self._follow_files, self._user_of, interval, reactor)
         self._use_guest(configuration)
         self._user_files = UserFiles(
-            self.users.path, self.roles.path, self._manages, self.certificate_subjects, hasher
+            self.users.path,
+            self.roles.path,
+            lambda roles: self.authority.permissions.allows(roles, PermissionType.MANAGE, MANAGEMENT),
+            self.certificate_subjects,
+            hasher,
         )
         self._edits = DeferredLock()
         self._file_check = LoopingCall(self._check_files)
@@ -335,11 +330,11 @@ class Security:
         self._report_change()
 
     def _use_guest(self, configuration: BrokerConfiguration) -> None:
-        guest = configuration.guest
-        self.logins.guest = None
+        guest, login = configuration.guest, None
         if guest is not None:
-            permissions = GuestPermissions(self.authority, guest.role)
-            self.logins.guest = Login(guest.user, Authorizer(guest.user, permissions), verified=True)
+            authorizer = Authorizer(guest.user, GuestPermissions(self.authority, guest.role))
+            login = Login(guest.user, authorizer, verified=True)
+        self.logins.guest = login
 
     def read_changes(self) -> Deferred[None]:
         """Fires when changes of the files are in effect. The files are read in a thread."""
@@ -352,16 +347,13 @@ class Security:
             change(self._user_files)
             self._follow_files()
 
-        edited = self._edits.run(self.logins.in_thread, edit)
-        return edited.addCallback(lambda _: self._report_change())
+        return self._edits.run(self.logins.in_thread, edit).addCallback(lambda _: self._report_change())
 
     def certificate_subjects(self) -> dict[str, str]:
         """User to the subject of the certificate with which the user logs in."""
-        users = {} if self._certificates is None else self._certificates.content
-        return {user: subject for subject, user in users.items()}
-
-    def _manages(self, roles: frozenset[str]) -> bool:
-        return self.authority.permissions.allows(roles, PermissionType.MANAGE, MANAGEMENT)
+        if self._certificates is None:
+            return {}
+        return {user: subject for subject, user in self._certificates.content.items()}
 
     def _user_of(self, subject: str) -> str | None:
         return None if self._certificates is None else self._certificates.user_of(subject)
@@ -372,8 +364,11 @@ class Security:
             file.refresh_or_log()
 
     def _check_files(self) -> Deferred[None]:
-        text = "cannot check the users and roles files for changes: %s"
-        return self.read_changes().addErrback(lambda failure: log.error(text, failure.getTraceback()))
+        return self.read_changes().addErrback(
+            lambda failure: log.error(
+                "cannot check the users and roles files for changes: %s", failure.getTraceback()
+            )
+        )
 
     def _report_change(self) -> None:
         if self.authority.generation != self._reported_generation:

@@ -28,8 +28,7 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from stompring.broker.bridge import Bridges, BridgeWorker, RemoteConnection
-from stompring.broker.broker import Broker
+from stompring.broker.bridge import BridgeWorker
 from stompring.broker.clock import cancel
 from stompring.errors import ProtocolError
 from stompring.security.certificates import CertificateError, read_certificates, read_identities
@@ -84,13 +83,10 @@ class BridgeProtocol(Protocol):
         self.transport.setTcpNoDelay(True)
         connection = self._connection
         if connection is not None and connection.connector.tls is None:
-            self.begin()
+            self.begin(connection)
 
-    def begin(self) -> None:
+    def begin(self, connection: BridgeConnection) -> None:
         """Send CONNECT."""
-        connection = self._connection
-        if connection is None:
-            return
         self._begun = True
         configuration, connector = connection.worker.bridge.configuration, connection.connector
         password = configuration.password
@@ -117,9 +113,7 @@ class BridgeProtocol(Protocol):
         connection.gather(lambda: self._take(data))
 
     def _take(self, data: bytes) -> None:
-        client, connection = self._client, self._connection
-        if connection is None:
-            return
+        client = self._client
         if len(self._first) < MAX_OPENING and client.connected is None:
             self._first += data[:MAX_OPENING]
             opening = self._first.lstrip()
@@ -148,7 +142,7 @@ class BridgeProtocol(Protocol):
         if version not in (b"1.1", b"1.2"):
             self._fail(f"speaks STOMP {version.decode('ascii', 'replace')} only; 1.1 or 1.2 is required")
             return
-        connection.cancel_timeout()
+        cancel(connection.timeout)
         self._sent = self._received
         self._schedule_heart_beat()
         server = printable(head.headers.get(b"server", b"").decode("utf-8", "replace"), MAX_TEXT)
@@ -161,7 +155,7 @@ class BridgeProtocol(Protocol):
     def _fail(self, reason: str) -> None:
         connection = self._connection
         if connection is not None:
-            connection.worker.on_closed(reason)
+            connection.closed(reason)
 
     # ---- heart-beats
 
@@ -171,14 +165,13 @@ class BridgeProtocol(Protocol):
             self._timer = self._reactor.callLater(min(intervals) / 2, self._heart_beat)
 
     def _heart_beat(self) -> None:
-        now, connection = self._reactor.seconds(), self._connection
+        now, client = self._reactor.seconds(), self._client
         self._timer = None
-        if connection is None:
+        if self._connection is None:
             return
-        silence, client = now - self._received, self._client
+        silence = now - self._received
         if client.receive_interval and silence > GRACE * client.receive_interval:
-            text = f"no heart-beat within {GRACE * client.receive_interval:g} s"
-            connection.gather(lambda: self._fail(text))
+            self._fail(f"no heart-beat within {GRACE * client.receive_interval:g} s")
             return
         if client.send_interval and now - self._sent >= client.send_interval / 2:
             self.write(b"\n")
@@ -222,10 +215,7 @@ class BridgeProtocol(Protocol):
         """See IProtocol."""
         self._lost = True
         cancel(self._timer)
-        connection = self._connection
-        if connection is not None:
-            text = describe(reason)
-            connection.gather(lambda: self._fail(text))
+        self._fail(describe(reason))
 
 
 #: Seconds that a remote broker has to take what was written before the connection is closed.
@@ -245,9 +235,9 @@ class SecureBridgeProtocol(BridgeProtocol):
         assert tls is not None
         name = tls.sni_host or connection.connector.host
         if tls.verify_host and (fault := _wrong_name(self.transport.getHandle(), name)):
-            connection.gather(lambda: self._fail(fault))
+            self._fail(fault)
         else:
-            self.begin()
+            self.begin(connection)
 
 
 def _wrong_name(handle: SSL.Connection, name: str) -> str | None:
@@ -275,7 +265,7 @@ class BridgeConnection:
     _connecting: Deferred[Any] | None = None
 
     def __post_init__(self) -> None:
-        self._timeout = self.reactor.callLater(self.connector.connect_timeout / 1000, self._timed_out)
+        self.timeout = self.reactor.callLater(self.connector.connect_timeout / 1000, self._timed_out)
         self.reactor.callLater(0, self._open)  # nothing is reported from within the call that began it
 
     def _open(self) -> None:
@@ -284,8 +274,7 @@ class BridgeConnection:
         try:
             endpoint = client_endpoint(self.connector, self.reactor)
         except CertificateError as fault:
-            text = str(fault)
-            self.gather(lambda: self.worker.on_closed(text))
+            self.closed(str(fault))
             return
         kind = BridgeProtocol if self.connector.tls is None else SecureBridgeProtocol
         self._connecting = endpoint.connect(Factory.forProtocol(lambda: kind(self)))
@@ -301,16 +290,14 @@ class BridgeConnection:
     def _failed(self, reason: Failure) -> None:
         self._connecting = None
         if not self._ended:
-            text = describe(reason)
-            self.gather(lambda: self.worker.on_closed(text))
+            self.closed(describe(reason))
 
     def _timed_out(self) -> None:
-        text = f"no connection within {self.connector.connect_timeout} ms (connect-timeout-millis)"
-        self.gather(lambda: self.worker.on_closed(text))
+        self.closed(f"no connection within {self.connector.connect_timeout} ms (connect-timeout-millis)")
 
-    def cancel_timeout(self) -> None:
-        """STOMP is spoken."""
-        cancel(self._timeout)
+    def closed(self, reason: str) -> None:
+        """Notify the worker that there is no connection."""
+        self.gather(lambda: self.worker.on_closed(reason))
 
     def gather(self, call: Callable[[], None]) -> None:
         """Call the worker, with the time read anew and one write for each connection that gets something by it."""
@@ -325,7 +312,7 @@ class BridgeConnection:
     def close(self) -> None:
         """See `RemoteConnection`."""
         self._ended = True
-        self.cancel_timeout()
+        cancel(self.timeout)
         if self._protocol is not None:
             self._protocol.end()
         elif self._connecting is not None:
@@ -334,25 +321,27 @@ class BridgeConnection:
 
 def client_endpoint(connector: Connector, reactor: Any) -> IStreamClientEndpoint:
     """Where a connector leads. Raises `CertificateError`."""
-    seconds = connector.connect_timeout / 1000
-    endpoint = HostnameEndpoint(reactor, connector.host, connector.port, timeout=seconds)
+    endpoint = HostnameEndpoint(
+        reactor, connector.host, connector.port, timeout=connector.connect_timeout / 1000
+    )
     if connector.tls is None:
         return endpoint
-    return wrapClientTLS(_Creator(connector, connector.tls), endpoint)
+    creator = _Creator(connector.tls.sni_host or connector.host, client_context(connector.tls))
+    return wrapClientTLS(creator, endpoint)
 
 
 @implementer(IOpenSSLClientConnectionCreator)
+@dataclass(eq=False)
 class _Creator:
-    def __init__(self, connector: Connector, tls: ConnectorTls) -> None:
-        self._name = tls.sni_host or connector.host
-        self._context = client_context(tls)
+    name: str
+    context: SSL.Context
 
     def clientConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """See IOpenSSLClientConnectionCreator."""
-        connection = SSL.Connection(self._context, None)
+        connection = SSL.Connection(self.context, None)
         connection.set_connect_state()
-        if not _is_address(self._name):
-            connection.set_tlsext_host_name(self._name.encode("idna"))
+        if not _is_address(self.name):
+            connection.set_tlsext_host_name(self.name.encode("idna"))
         return connection
 
 
@@ -366,15 +355,11 @@ def client_context(tls: ConnectorTls) -> SSL.Context:
         assert store is not None
         for authority in read_certificates(tls.trust_store_path, tls.trust_store_password):
             store.add_cert(X509.from_cryptography(authority))
-    context.set_verify(SSL.VERIFY_PEER, _verified)
+    context.set_verify(SSL.VERIFY_PEER)
     if tls.key_store_path:
         identity, *_ = read_identities(tls.key_store_path, tls.key_path, tls.key_store_password)
         use_identity(context, identity)
     return context
-
-
-def _verified(connection: SSL.Connection, certificate: X509, number: int, depth: int, right: int) -> bool:
-    return bool(right)
 
 
 def describe(reason: Failure) -> str:
@@ -392,12 +377,3 @@ def describe(reason: Failure) -> str:
         number = getattr(fault, "osError", None)
         return os.strerror(number) if isinstance(number, int) else str(fault).rstrip(".")
     return printable(str(fault) or type(fault).__name__, MAX_TEXT)
-
-
-def bridges_of(broker: Broker, identity: bytes, outgoing: Outgoing, reactor: Any) -> Bridges:
-    """The bridges of a broker, with connections of the reactor."""
-
-    def connect(worker: BridgeWorker, connector: Connector) -> RemoteConnection:
-        return BridgeConnection(worker, connector, outgoing, reactor)
-
-    return Bridges(broker, identity, connect)

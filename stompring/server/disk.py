@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python import log as twisted_log
@@ -36,9 +36,7 @@ from stompring.broker.clock import cancel
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.files import Disk
 
-if TYPE_CHECKING:
-    from .protocol import Connections
-
+from .protocol import Connections
 
 #: Seconds after which a thread that comes back from the disk gets the interpreter from the reactor when that is busy.
 #: Python's own 5 ms are as long as many a sync, and each batch would wait for them twice: with many producers this
@@ -96,15 +94,16 @@ class DiskThread:
     ``reactor`` is an IReactorFromThreads; with ``addReader`` (IReactorFDSet) it is faster.
     """
 
+    _wakeup: Wakeup | None = None
+    _outstanding = 0  # jobs whose `done` was not called
+    _thread: threading.Thread | None = None
+
     def __init__(self, reactor: Any, name: str) -> None:
         self._reactor = reactor
         self._name = name
-        self._wakeup: Wakeup | None = None
         self._jobs: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Done, Any]] = SimpleQueue()
-        self._outstanding = 0  # jobs whose `done` was not called
         self._scheduled = threading.Event()  # a call in the reactor's thread is scheduled
-        self._thread: threading.Thread | None = None
 
     def run(self, job: Job, done: Done) -> None:
         """See `Disk.run`."""
@@ -289,8 +288,9 @@ class DiskMonitor:
 
     def _wait(self) -> None:
         cancel(self._timer)
-        period = self.broker.configuration.disk_scan_period / 1000
-        self._timer = self.broker.clock.reactor.callLater(period, self._begin)
+        self._timer = self.broker.clock.reactor.callLater(
+            self.broker.configuration.disk_scan_period / 1000, self._begin
+        )
 
     def _begin(self) -> None:
         """In a thread: a disk in trouble may take long to answer."""
@@ -321,10 +321,9 @@ class DiskMonitor:
             return
         self._silent = None
         readings: list[DiskUsage] = outcome
-        configuration = self.broker.configuration
         self.reading = max(readings, key=lambda reading: reading.usage)
-        faults = [disk_full_reason(reading, configuration) for reading in readings]
-        self._disk_fault = next((text for text in faults if text is not None), None)
+        faults = (disk_full_reason(reading, self.broker.configuration) for reading in readings)
+        self._disk_fault = next(filter(None, faults), None)
         self._set_fault()
         if self.broker.disk.fault is not None:
             self.free()
@@ -338,22 +337,22 @@ class DiskMonitor:
 
     def _set_fault(self) -> None:
         assert self.reading is not None
-        fault = self._disk_fault
-        if self.log_usage is not None:
-            log_fault = log_full_reason(self.log_usage(), self.broker.configuration, self._log_full)
-            self._log_full = log_fault is not None
-            fault = fault or log_fault
-        was = self.broker.disk.fault
+        broker = self.broker
+        usage = LogUsage(0, 0) if self.log_usage is None else self.log_usage()
+        log_fault = log_full_reason(usage, broker.configuration, self._log_full)
+        self._log_full = log_fault is not None
+        fault = self._disk_fault or log_fault
+        was = broker.disk.fault
         if fault is not None and was is None:
             log.error("%s: durable and paged messages follow the disk-full-policy of their address", fault)
-            self.broker.notifications.notify("DISK_FULL", fault)
+            broker.notifications.notify("DISK_FULL", fault)
         elif fault is None and was is not None:
             text = f"disk no longer full: usage {self.reading.usage * 100:.1f} %"
-            if self.log_usage is not None and self.log_usage().limit > 0:
-                text += f", replicated log {self.log_usage().usage * 100:.1f} %"
+            if usage.limit > 0:
+                text += f", replicated log {usage.usage * 100:.1f} %"
             log.info("%s", text)
-            self.broker.notifications.notify("DISK_NOT_FULL", text)
-        self.broker.disk.set_fault(fault)
+            broker.notifications.notify("DISK_NOT_FULL", text)
+        broker.disk.set_fault(fault)
 
 
 REASON = "The broker is draining and refuses new connections: connect to another broker, or try again later"

@@ -112,12 +112,11 @@ class GcTuning:
             begun = time.perf_counter()
             gc.unfreeze()
             found = self._collect_all()
-            spent = 1000 * (time.perf_counter() - begun)
             log.info(
                 "garbage collection of all objects: %d freed, %d in use, %.0f ms",
                 found,
                 gc.get_freeze_count(),
-                spent,
+                1000 * (time.perf_counter() - begun),
             )
 
     def _explained(self) -> float:

@@ -40,9 +40,7 @@ from .tls import TlsContext, TlsFactory, tls_context
 BACKLOG = 4096
 
 
-def listen(
-    acceptor: StompAcceptor | HttpAcceptor, factory: IProtocolFactory, reactor: Any
-) -> Deferred[IListeningPort]:
+def listen(acceptor: Acceptor, factory: IProtocolFactory, reactor: Any) -> Deferred[IListeningPort]:
     """Open the listener of ``acceptor``. Fails with CannotListenError."""
     kind = TCP6ServerEndpoint if ":" in acceptor.host else TCP4ServerEndpoint
     endpoint: IStreamServerEndpoint = kind(reactor, acceptor.port, backlog=BACKLOG, interface=acceptor.host)
@@ -68,15 +66,14 @@ def close_when_out_of_files(port: IListeningPort, closed: Callable[[int], None],
 class ReserveDescriptorSocket:
     """The socket of a `Port`, with a spare descriptor to accept and close connections with."""
 
-    __slots__ = ("_port", "_reactor", "_paused", "_socket", "_spare", "_closed")
+    _paused: IDelayedCall | None = None
+    _spare: int | None = None
 
     def __init__(self, port: Any, closed: Callable[[int], None], reactor: Any) -> None:
         self._port = port
         self._socket = port.socket
         self._closed = closed
         self._reactor = reactor
-        self._paused: IDelayedCall | None = None
-        self._spare: int | None = None
         self._open_spare()
 
     def __getattr__(self, name: str) -> Any:
@@ -169,16 +166,17 @@ def tls_acceptors(configuration: BrokerConfiguration) -> dict[str, Acceptor]:
 
 def read_tls_contexts(configuration: BrokerConfiguration) -> Contexts:
     """What a broker would show and ask for, by acceptor. Raises `ConfigurationError`."""
-    found = tls_acceptors(configuration)
-    return {name: _read_tls_context(acceptor, configuration.file) for name, acceptor in found.items()}
+    return {
+        name: _read_tls_context(acceptor, configuration.file)
+        for name, acceptor in tls_acceptors(configuration).items()
+    }
 
 
 def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
     assert acceptor.tls is not None
     speaks_http = isinstance(acceptor, HttpAcceptor) or acceptor.websocket.only
-    application = b"http/1.1" if speaks_http else None
     try:
-        return tls_context(acceptor.tls, application)
+        return tls_context(acceptor.tls, b"http/1.1" if speaks_http else None)
     except CertificateError as fault:
         raise ConfigurationError(f"acceptor '{acceptor.name}': {fault}", file) from None
 
@@ -219,8 +217,9 @@ class ListenerStack:
         if acceptor.proxy is None:
             return wrapped
         timeout = acceptor.handshake_timeout if isinstance(acceptor, StompAcceptor) else HTTP_PROXY_TIMEOUT
-        failed = partial(self._failed, self.proxy_failures, name)
-        return ProxyFactory(wrapped, acceptor.proxy, timeout, failed, self._reactor)
+        return ProxyFactory(
+            wrapped, acceptor.proxy, timeout, partial(self._failed, self.proxy_failures, name), self._reactor
+        )
 
     # ---- certificates
 
@@ -324,5 +323,5 @@ def _file_stamp(acceptor: Acceptor) -> Versions:
     """What changes when one of the files does."""
     assert acceptor.tls is not None
     tls = acceptor.tls
-    trust = [] if tls.trust_store_path is None else [tls.trust_store_path]
-    return versions_of([*map(str, source_files(tls.key_store_path, tls.key_path)), *trust])
+    sources = map(str, source_files(tls.key_store_path, tls.key_path))
+    return versions_of([*sources, *filter(None, [tls.trust_store_path])])

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from http import HTTPStatus
 from threading import Thread
 from typing import Any, cast
 
-from stompring.admin.api import ANSWER_HEADERS, Answer, problem_answer
+from stompring.admin.api import Answer, problem_answer
+from stompring.admin.http import plain_answer
 from stompring.admin.standby import LIVE, READY, recovering_problem
 from stompring.broker import ports as seam
 from stompring.broker.address import Paging as BrokerPaging
@@ -106,33 +106,11 @@ def _listener(address: Address) -> socket.socket | None:
 
 
 def _response(live: Answer, ready: Answer, request: bytes) -> bytes:
-    line = request.split(b"\r\n", 1)[0].decode("latin-1")
-    method, _, rest = line.partition(" ")
+    method, _, rest = request.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
     uri = rest.partition(" ")[0]
-    path = uri.partition("?")[0]
-    reads = method in ("GET", "HEAD")
-    if reads and path == LIVE:
-        answer = live
-    elif reads and path == READY:
-        answer = ready
-    else:
-        answer = problem_answer(recovering_problem(), uri)
-    return _encode(answer, body=method != "HEAD")
-
-
-def _encode(answer: Answer, *, body: bool) -> bytes:
-    content = answer.body
-    assert isinstance(content, bytes)
-    headers = {
-        **ANSWER_HEADERS,
-        "Content-Type": answer.content_type or "",
-        "Connection": "close",
-        "Content-Length": str(len(content)),
-        **answer.headers,
-    }
-    lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode() + (content if body else b"")
+    served = {LIVE: live, READY: ready} if method in ("GET", "HEAD") else {}
+    answer = served.get(uri.partition("?")[0]) or problem_answer(recovering_problem(), uri)
+    return plain_answer(answer, body=method != "HEAD")
 
 
 #: Journal files of Artemis. With its broker.xml, its data directory is taken too.
@@ -146,6 +124,9 @@ ARTEMIS_MESSAGES = (
 
 class Persistence:
     """Open from construction to `close`."""
+
+    retention: Retention | None = None
+    samples: Samples | None = None
 
     def __init__(
         self,
@@ -161,43 +142,41 @@ class Persistence:
         ``lock`` is that of the directory, where this process has it already. With ``files`` of a replicated log the
         lock stays: the local copy is closed after this. ``pool`` does the work of the disk in place of threads.
         """
-        self.retention: Retention | None = None
-        self.samples: Samples | None = None
-        self.directory = data_directory(configuration, data)
-        self._lock = lock or DataLock(self.directory.root)
+        self.directory = directory = data_directory(configuration, data)
+        self._lock = lock or DataLock(directory.root)
         self._keeps_lock = files is not None
         if files is not None:
             self._lock.use(files)
-        log.info("data directory: %s", self.directory.root)
-        if any(self.directory.journal.glob(ARTEMIS_JOURNAL)):
-            log.warning(ARTEMIS_MESSAGES, self.directory.journal)
+        log.info("data directory: %s", directory.root)
+        if any(directory.journal.glob(ARTEMIS_JOURNAL)):
+            log.warning(ARTEMIS_MESSAGES, directory.journal)
         self.pool = DiskThreads(reactor) if pool is None else pool
-        identity = self._lock.identity(self.directory.journal)
-        self.durable = Durable(
-            configuration, self.directory.journal, self.pool.writing, reactor, files, identity
+        identity = self._lock.identity(directory.journal)
+        self.durable = durable = Durable(
+            configuration, directory.journal, self.pool.writing, reactor, files, identity
         )
         is_idle: Callable[[], bool] | None = getattr(reactor, "is_idle", None)
-        if is_idle is not None and not self.durable.files.replicated:
-            self.durable.writer.reactor_sync = ReactorSync(Clock(reactor), is_idle)
-        self.paging = self.durable.pages = Paging(
-            self.durable.journal,
-            self.durable.writer,
+        if is_idle is not None and not durable.files.replicated:
+            durable.writer.reactor_sync = ReactorSync(Clock(reactor), is_idle)
+        self.paging = durable.pages = Paging(
+            durable.journal,
+            durable.writer,
             self.pool.reading,
             Clock(reactor),
-            self.directory.paging,
+            directory.paging,
             purge=configuration.purge_page_folders,
             sync=configuration.journal_sync_transactional or configuration.journal_sync_non_transactional,
         )
 
-        if self.directory.retention is not None:
+        if directory.retention is not None:
             settings = configuration.journal_retention_directory
             assert settings is not None
-            self.retention = Retention(
-                settings, self.directory.retention, self.durable.writer, Clock(reactor), identity
+            self.retention = retention = Retention(
+                settings, directory.retention, durable.writer, Clock(reactor), identity
             )
-            self.durable.retain(self.retention)
-            self.paging.retention = self.retention
-            log.info("retaining consumed journal and page files in %s", self.directory.retention)
+            durable.retain(retention)
+            self.paging.retention = retention
+            log.info("retaining consumed journal and page files in %s", directory.retention)
 
     def attach(self, broker: Broker) -> TargetAreas:
         """Let ``broker`` page."""
@@ -217,18 +196,23 @@ class Persistence:
     def take_samples(self, broker: Broker) -> None:
         """Begin with a sample of the queues there are, the configured ones too, before anybody sends to them."""
         if self.retention is not None and self.retention.settings.sample_period > 0:
-            next_address = self.durable.journal.next_address
             self.samples = Samples(
-                self.retention, broker, self.retention.settings.sample_period, next_address
+                self.retention,
+                broker,
+                self.retention.settings.sample_period,
+                self.durable.journal.next_address,
             )
             self.samples.start()
 
     def disk_monitor(self, broker: Broker, log_usage: Callable[[], LogUsage] | None = None) -> DiskMonitor:
         """The monitor of the disks, and of the replicated log, that ``broker`` writes to."""
-        paths = (self.directory.journal, self.directory.paging)
-        # in the thread that reads: a measurement need not wait for a sync
-        free = self.durable.compaction.consider
-        return DiskMonitor(broker, self.pool.reading, paths, log_usage=log_usage, free=free)
+        return DiskMonitor(
+            broker,
+            self.pool.reading,  # a measurement need not wait for a sync
+            (self.directory.journal, self.directory.paging),
+            log_usage=log_usage,
+            free=self.durable.compaction.consider,
+        )
 
     def stop(self) -> None:
         """The broker is about to stop: what is being written gets its end."""

@@ -143,11 +143,6 @@ def describe_limits(configuration: BrokerConfiguration, memory: int | None = Non
     return f"memory for messages: {text}"
 
 
-def describe_connections(limit: int) -> str:
-    """How many STOMP connections there may be."""
-    return "no limit (global-max-connections -1)" if limit < 0 else f"at most {limit}"
-
-
 #: A header of version 1 is never longer, with its line end.
 MAX_V1 = 107
 #: Bytes after the first 16 of version 2: addresses, and what a proxy has to add (TLVs). The format allows 65535.
@@ -217,10 +212,9 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     width = 4 if family == _TCP4 else 16
     if size < 2 * width + 4:
         raise ValueError("PROXY header too short for its addresses")
-    raw = data[_FIXED : _FIXED + width]
-    source = str(IPv4Address(raw) if family == _TCP4 else IPv6Address(raw))
+    source = ip_address(data[_FIXED : _FIXED + width])
     (port,) = struct.unpack_from("!H", data, _FIXED + 2 * width)
-    return ProxyHeader(length, (source, port))
+    return ProxyHeader(length, (str(source), port))
 
 
 class ProxyConnection(ProtocolWrapper):
@@ -232,12 +226,13 @@ class ProxyConnection(ProtocolWrapper):
     factory: ProxyFactory
     transport: Any
 
+    _head = b""
+    _timer: IDelayedCall | None = None
+    _peer: IAddress | None = None
+    _begun = False
+
     def __init__(self, factory: ProxyFactory) -> None:
         super().__init__(factory, Protocol())  # until there is the right one
-        self._head = b""
-        self._timer: IDelayedCall | None = None
-        self._peer: IAddress | None = None
-        self._begun = False
 
     def makeConnection(self, transport: Any) -> None:
         """See IProtocol."""
@@ -384,10 +379,7 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
 
     def _is_for_others(self, peer: IAddress | None, transport: Any, data: bytes) -> bool:
         if data.startswith(HANDSHAKE_RECORD):
-            self._odd(
-                peer,
-                "TLS on an acceptor without TLS: use ssl:// or https://, or set sslEnabled=true",
-            )
+            self._odd(peer, "TLS on an acceptor without TLS: use ssl:// or https://, or set sslEnabled=true")
             transport.write(TLS_HANDSHAKE_FAILURE)
             transport.unregisterProducer()  # Twisted keeps a connection open as long as there is one
             transport.loseConnection()
@@ -418,11 +410,12 @@ class Throttled(NamedTuple):
 class ReadThrottle:
     """The paused connections. ``reads`` counts the reads of all connections; their protocols increment it."""
 
+    reads = 0
+    _before = 0  # reads at the last check
+    _last_read = 0.0  # of another connection, or the beginning of a pause
+
     def __init__(self) -> None:
-        self.reads = 0
         self._paused: deque[Throttled] = deque()
-        self._before = 0  # reads at the last check
-        self._last_read = 0.0  # of another connection, or the beginning of a pause
 
     def throttle(self, reading: Reading, spent: float, reactor: Any) -> None:
         """Pause a connection whose read has taken ``spent`` seconds, more than `SLOW_READ`."""
@@ -458,8 +451,7 @@ def is_established(transport: Any) -> bool | None:
     handle = getattr(transport, "getHandle", None)
     if handle is None or not hasattr(socket, "TCP_INFO"):
         return None
-    state: int = handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-    return state == TCP_ESTABLISHED
+    return bool(handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED)
 
 
 #: Seconds after which a WebSocket that was refused may be tried again.
@@ -474,10 +466,11 @@ class RejectedConnection(Protocol):
 
     transport: Any
 
+    _timer: IDelayedCall | None = None
+
     def __init__(self, words: bytes, reactor: Any) -> None:
         self._words = words
         self._reactor = reactor
-        self._timer: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
         """See IProtocol."""
@@ -509,18 +502,19 @@ class StompProtocol(Protocol):
 
     transport: Any
 
+    _timer: IDelayedCall | None = None
+    _peer_check: IDelayedCall | None = None
+    _closing = False
+    _beginning = b""  # of what may become HTTP
+    _websocket: WebSocket | None = None
+    session: StompSession | None = None
+
     def __init__(self, factory: StompFactory, network: str) -> None:
         self._factory = factory
         self._network = network  # as the limit counts it
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
         self._fairness = factory.connections.read_throttle
-        self._timer: IDelayedCall | None = None
-        self._peer_check: IDelayedCall | None = None
-        self._closing = False
-        self._beginning = b""  # of what may become HTTP
-        self._websocket: WebSocket | None = None
-        self.session: StompSession | None = None
 
     @property
     def peer(self) -> str:
@@ -620,7 +614,7 @@ class StompProtocol(Protocol):
                 session.lost()
             else:
                 session.lost(f"connection lost: {fault}")
-            self._factory.forget(session)
+            self._factory.connections.open.pop(session.number, None)
 
     def pauseProducing(self) -> None:
         """The socket is slow."""
@@ -641,9 +635,11 @@ class StompProtocol(Protocol):
         session = self.session
         # a login that is still being checked was in time: its answer comes, and is the end of it one way or the other
         if session is not None and not session.connected and not session.awaiting_login:
-            seconds = self._factory.acceptor.handshake_timeout
             session.refuse(
-                LimitReached(f"No CONNECT within {seconds} s (handshake-timeout)", "handshake-timeout")
+                LimitReached(
+                    f"No CONNECT within {self._factory.acceptor.handshake_timeout} s (handshake-timeout)",
+                    "handshake-timeout",
+                )
             )
 
     # ---- Wire
@@ -680,12 +676,13 @@ class StompProtocol(Protocol):
 
     def _check_peer(self) -> None:
         self._peer_check = None
-        alive = None if self.session is None else is_established(self.transport)
+        session = self.session
+        alive = None if session is None else is_established(self.transport)
         if alive:
             self._poll_peer()
-        elif alive is not None and self.session is not None:
+        elif alive is not None and session is not None:
             self._clock.refresh()
-            self.session.peer_gone()
+            session.peer_gone()
 
     def resume_reading(self) -> None:
         """See `Wire`."""
@@ -697,12 +694,13 @@ class StompProtocol(Protocol):
 class Connections:
     """The open sessions of all acceptors."""
 
+    total = 0
+    refused_because: str | None = None  # why no connection is accepted, while that is so
+
     def __init__(self, epoch: int) -> None:
         self._numbers = count(1)
         self._epoch = f"{epoch:x}"
         self.open: dict[str, Session] = {}
-        self.total = 0
-        self.refused_because: str | None = None  # why no connection is accepted, while that is so
         self.read_throttle = ReadThrottle()
         self.global_limit = GlobalConnectionLimit()
 
@@ -747,8 +745,9 @@ class StompFactory(Factory):
                 return StompProtocol(self, self.connection_limit.acquire(host))
             except LimitReached as refused:
                 reason = str(refused)
-                fields = {"peer": host, "acceptor": self.acceptor.name}
-                self.broker.rejections.add_error(refused, host, reason, fields)
+                self.broker.rejections.add_error(
+                    refused, host, reason, {"peer": host, "acceptor": self.acceptor.name}
+                )
         if self.acceptor.websocket.only:
             words = http_error_response(503, reason, [("Retry-After", RETRY_AFTER)])
         else:
@@ -781,7 +780,3 @@ class StompFactory(Factory):
             fields={**session.log_fields(), "carrier": wire.carrier},
         )
         return session
-
-    def forget(self, session: Session) -> None:
-        """A connection is gone."""
-        self.connections.open.pop(session.number, None)

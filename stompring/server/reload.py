@@ -15,9 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import InitVar, dataclass, field, fields, is_dataclass, replace
+from dataclasses import InitVar, dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.internet.defer import inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
@@ -31,7 +31,7 @@ from stompring.broker.reference import QueueAttributes
 from stompring.errors import ConfigurationError, Refused
 from stompring.security.accounts import Versions, versions_of
 from stompring.settings.artemis import describe_ignored, ignored_names
-from stompring.settings.broker_xml import find_loops, read_broker_xml
+from stompring.settings.broker_xml import Change, Reload, find_loops, read_broker_xml
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressConfiguration,
@@ -66,32 +66,6 @@ COMPARED_SEPARATELY = frozenset(
         "diverts",
     }
 )
-
-
-class Change(NamedTuple):
-    """One value that differs. ``before`` and ``after`` are JSON values, None where nothing is set."""
-
-    what: str  # broker, address-setting, security-setting, broker-plugin, divert or queue
-    name: str | None  # the match or the name; None for the broker
-    setting: str  # as in broker.xml
-    before: object
-    after: object
-    restart: bool = False  # in effect after a restart only
-
-
-@dataclass(slots=True)
-class Reload:
-    """What came of reading broker.xml again, or would come of it (`preview`): texts for people, in the file's words."""
-
-    applied: list[str] = field(default_factory=list)  # what is in force from now on
-    restart_required: list[str] = field(
-        default_factory=list
-    )  # what differs from the running broker and stays so
-    failed: list[str] = field(default_factory=list)  # what the broker could not change
-    refused: str | None = None  # why nothing at all was changed
-    changes: list[Change] = field(default_factory=list)  # the values that differ
-    warnings: list[str] = field(default_factory=list)  # about the file
-    ignored: list[str] = field(default_factory=list)  # settings of Artemis without effect here
 
 
 def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
@@ -263,8 +237,12 @@ def apply(
     if starting:
         for live, text in list(_conflicts(broker, new)):
             if live.message_count:
-                kept = {"queue": live.name, "address": live.address.name}
-                log.error("%s: keeping the queue and its %d messages", text, live.message_count, extra=kept)
+                log.error(
+                    "%s: keeping the queue and its %d messages",
+                    text,
+                    live.message_count,
+                    extra={"queue": live.name, "address": live.address.name},
+                )
             else:
                 broker.directory.delete_queue(live.name, force=True)
     else:
@@ -432,8 +410,12 @@ def _apply_queue(
     except Refused as reason:
         outcome.failed.append(f"queue {queue.name} not changed ({names}): {reason}")
         if live:
-            fields = {"queue": queue.name, "address": queue.address.name}
-            log.warning("queue %s not changed: %s", queue.name, reason, extra=fields)
+            log.warning(
+                "queue %s not changed: %s",
+                queue.name,
+                reason,
+                extra={"queue": queue.name, "address": queue.address.name},
+            )
         return
     outcome.applied.append(f"queue {queue.name} changed: {names}")
     outcome.changes += changes

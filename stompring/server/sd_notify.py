@@ -27,12 +27,13 @@ MAX_DIGITS = 18
 class SystemdNotifier:
     """Sends notifications until the process ends. A socket that cannot be reached stops nothing."""
 
+    _ready = False
+    _status = "ready"
+    _failed = False
+
     def __init__(self, reactor: Any, environment: Mapping[str, str] | None = None) -> None:
         found = os.environ if environment is None else environment
         self._address = found.get("NOTIFY_SOCKET", "")
-        self._ready = False
-        self._status = "ready"
-        self._failed = False
         self._watchdog = LoopingCall(self._send, "WATCHDOG=1")
         self._watchdog.clock = reactor
         self._interval = _watchdog_seconds(found) / 2

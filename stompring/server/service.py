@@ -19,7 +19,7 @@ from typing import Any
 
 from twisted.application.service import MultiService
 from twisted.internet import reactor as installed_reactor
-from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, succeed
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError, ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
@@ -31,6 +31,7 @@ from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
 from stompring.admin.standby import live, ready
+from stompring.broker.bridge import Bridges
 from stompring.broker.broker import Broker
 from stompring.broker.message import Numbers, clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
@@ -42,31 +43,29 @@ from stompring.security.accounts import HASHER, PasswordHasher
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
-from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.broker_xml import Reload, read_broker_xml
 from stompring.settings.machine import machine_memory
-from stompring.settings.model import BrokerConfiguration, HttpAcceptor, StompAcceptor
+from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
-from stompring.store.durable import Durable
 from stompring.store.files import Files
 from stompring.store.pages import Paging
 
 from .authentication import Security
-from .bridges import STOP_TIMEOUT, bridges_of
+from .bridges import STOP_TIMEOUT, BridgeConnection
 from .disk import DiskMonitor, Drain
 from .gc_tuning import GcTuning
-from .listeners import ListenerStack, all_acceptors, close_when_out_of_files, listen
+from .listeners import Acceptor, ListenerStack, all_acceptors, close_when_out_of_files, listen
 from .logs import begin_logging
 from .persistence import Persistence, answer_health
 from .protocol import (
     Connections,
     StompFactory,
-    describe_connections,
     describe_limits,
     max_connections,
     raise_open_file_limit,
 )
 from .reactor import reactor_name
-from .reload import ConfigurationWatch, Reload, apply, preview
+from .reload import ConfigurationWatch, apply, preview
 from .sd_notify import SystemdNotifier
 from .standby import LockStandby, LogStandby, Replication, Standby
 
@@ -89,6 +88,13 @@ log = logging.getLogger(__name__)
 
 class BrokerService(MultiService, AdminContext):
     """A broker with its listeners. `start_listening` opens them, `stop_listening` closes them and every connection."""
+
+    security: Security | None = None  # while it is off
+    paging: Paging | None = None  # this and the next two: None where everything is in memory
+    dispatch: TargetAreas | None = None
+    disk_monitor: DiskMonitor | None = None
+    stopping = False
+    listen_until = 0.0  # `reactor.seconds` until which ports in use are tried again
 
     def __init__(
         self,
@@ -113,57 +119,56 @@ class BrokerService(MultiService, AdminContext):
         )
         self._sources = PluginSources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
-        storage = None if persistence is None else persistence.durable
-        self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)
+        self.store = store = None if persistence is None else persistence.durable  # None: all is in memory
+        self.broker = broker = Broker(configuration, reactor, self.policies, store, time.perf_counter)
         if persistence is None:  # nothing remembers which numbers an earlier run gave
-            self.broker.numbers = Numbers(clock_number(self.broker.clock.now))
-        self._notify = self.broker.notifications.notify
+            broker.numbers = Numbers(clock_number(broker.clock.now))
+        self._notify = broker.notifications.notify
         self.policies.recorded.on_error = lambda text, address: self._notify(
             "POLICY_ERROR", text, address=address
         )
-        self.connections: Connections = Connections(self.broker.clock.now)
+        self.connections: Connections = Connections(broker.clock.now)
         self.connections.global_limit.limit = max_connections(
             configuration.global_max_connections, machine_memory()
         )
-        self.outgoing = Outgoing(self.broker.clock.steady)
-        self.garbage = GcTuning(self.broker, self.connections)
+        self.outgoing = Outgoing(broker.clock.steady)
+        self.garbage = GcTuning(broker, self.connections)
         self.sampler: Sampler = Sampler(self)
-        self.drain: Drain = Drain(self.broker, self.connections)
-        self.security: Security | None = None  # while it is off
+        self.drain: Drain = Drain(broker, self.connections)
         self._hasher = hasher
         self.replication = replication
         self.node: Node | None = None if replication is None else replication.node
-        self.store: Durable | None = None  # this and the next three: None where everything is in memory
-        self.paging: Paging | None = None
-        self.dispatch: TargetAreas | None = None
-        self.disk_monitor: DiskMonitor | None = None
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
-        self.stopping = False
         self.systemd = systemd or SystemdNotifier(reactor)
-        self.listen_until = 0.0  # `reactor.seconds` until which ports in use are tried again
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
         self.management: ManagementRequests = ManagementRequests(self)
         # without a data directory no message outlives the process, and nothing is sent again by the next one
-        identity = uuid.uuid4().hex if persistence is None else persistence.durable.journal.identity.hex()
-        self.bridges = bridges_of(self.broker, identity.encode(), self.outgoing, reactor)
+        identity = uuid.uuid4().hex if store is None else store.journal.identity.hex()
+        self.bridges = Bridges(
+            broker,
+            identity.encode(),
+            lambda worker, connector: BridgeConnection(worker, connector, self.outgoing, reactor),
+        )
         if persistence is not None:
-            self.store, self.paging = persistence.durable, persistence.paging
-            self.dispatch = persistence.attach(self.broker)
+            self.paging = persistence.paging
+            self.dispatch = persistence.attach(broker)
             log_usage = None if replication is None else replication.log_usage
-            self.disk_monitor = persistence.disk_monitor(self.broker, log_usage)
-            persistence.durable.writer.around = self.outgoing.gather
+            self.disk_monitor = persistence.disk_monitor(broker, log_usage)
+            durable = persistence.durable
+            durable.writer.around = self.outgoing.gather if replication is None else self._confirm
             if replication is not None:
-                persistence.durable.writer.around = self._confirm
                 limit = replication.pending_limit
                 if limit is not None:
-                    persistence.durable.write_limit.set_limits(limit)
-            persistence.durable.writer.on_failure = self._store_failed
-            persistence.recover(self.broker)
-        apply(self.broker, configuration, starting=True)
+                    durable.write_limit.set_limits(limit)
+            durable.writer.on_failure = lambda fault: self._notify(
+                "STORE_RECOVERED" if fault is None else "STORE_FAILED", fault or "the store is writable again"
+            )
+            persistence.recover(broker)
+        apply(broker, configuration, starting=True)
         self.bridges.apply(configuration.bridges)
         if persistence is not None:
-            persistence.take_samples(self.broker)
+            persistence.take_samples(broker)
             self.garbage.freeze()
         if replication is not None:
             replication.watch(self.suspend_delivery, self.resume_delivery)
@@ -177,8 +182,10 @@ class BrokerService(MultiService, AdminContext):
     def suspend_delivery(self) -> None:
         """Deliver no message: another broker may be active by now. Clients stay connected."""
         self.broker.suspend_delivery()
-        fault = self.replication_fault or "the replicated log does not store"
-        self._notify("SUSPENDED", f"delivery suspended: {fault}")
+        self._notify(
+            "SUSPENDED",
+            f"delivery suspended: {self.replication_fault or 'the replicated log does not store'}",
+        )
 
     def resume_delivery(self) -> None:
         """Undo `suspend_delivery`."""
@@ -197,10 +204,6 @@ class BrokerService(MultiService, AdminContext):
     def replication_fault(self) -> str | None:
         """Why no message is delivered, None while they are."""
         return None if self.replication is None else self.replication.fault
-
-    def _store_failed(self, fault: str | None) -> None:
-        kind = "STORE_RECOVERED" if fault is None else "STORE_FAILED"
-        self._notify(kind, fault or "the store is writable again")
 
     def authenticator(self) -> Authenticator:
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
@@ -222,7 +225,9 @@ class BrokerService(MultiService, AdminContext):
         compile_selector("TRUE = TRUE")
         log.info("%s", describe_limits(self.configuration))
         self.listener_stack.start()
-        log.info("connections: %s", describe_connections(self.connections.global_limit.limit))
+        limit = self.connections.global_limit.limit
+        shown = "no limit (global-max-connections -1)" if limit < 0 else f"at most {limit}"
+        log.info("connections: %s", shown)
         if self.disk_monitor is not None:
             self.disk_monitor.start()
         authenticator = self.authenticator()
@@ -240,15 +245,15 @@ class BrokerService(MultiService, AdminContext):
                 self.management,
             )
             carrier = " over WebSocket" if acceptor.websocket.only else ""
-            yield self._listen(f"STOMP{carrier}{_over_tls(acceptor)}", acceptor, factory)
+            yield self._listen(f"STOMP{carrier}", acceptor, factory)
         if self.configuration.http_acceptors:
             self.sampler.start()
         for http in self.configuration.http_acceptors:
-            yield self._listen(f"HTTP{_over_tls(http)}", http, admin_site(self))
+            yield self._listen("HTTP", http, admin_site(self))
         self.bridges.start()
 
     @inlineCallbacks
-    def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
+    def _listen(self, kind: str, acceptor: Acceptor, factory: Any) -> Any:
         while True:
             try:
                 listening = yield listen(acceptor, self.listener_stack.wrap(acceptor, factory), self.reactor)
@@ -257,23 +262,29 @@ class BrokerService(MultiService, AdminContext):
                 if self.reactor.seconds() >= self.listen_until:
                     raise
             yield deferLater(self.reactor, PORT_INTERVAL, bool)
-        close_when_out_of_files(listening, partial(self._connections_closed, acceptor.name), self.reactor)
+        close_when_out_of_files(
+            listening,
+            lambda number: self.broker.rejections.add(
+                "open-files",
+                f"acceptor {acceptor.name}",
+                f"Open file limit reached: closed {number} new connections",
+                number,
+            ),
+            self.reactor,
+        )
         self.ports.append(listening)
         bound, host = listening.getHost().port, acceptor.host
         self.listening.append((acceptor.name, host, bound))
         shown = f"[{host}]" if ":" in host else host
         log.info(
-            "%s listens on %s:%d (acceptor %s)",
+            "%s%s listens on %s:%d (acceptor %s)",
             kind,
+            "" if acceptor.tls is None else " over TLS",
             shown,
             bound,
             acceptor.name,
             extra={"acceptor": acceptor.name},
         )
-
-    def _connections_closed(self, acceptor: str, number: int) -> None:
-        text = f"Open file limit reached: closed {number} new connections"
-        self.broker.rejections.add("open-files", f"acceptor {acceptor}", text, number)
 
     def reload(self) -> Reload:
         """Read the configuration file again, apply and log the changes. An invalid file changes nothing."""
@@ -366,7 +377,7 @@ class BrokerService(MultiService, AdminContext):
             self.security.stop()
         if self.disk_monitor is not None:
             self.disk_monitor.stop()
-        closing = [port.stopListening() for port in self.ports]
+        closing = [maybeDeferred(port.stopListening) for port in self.ports]
         self.ports = []
         self.tasks.stop()
         background = self.broker.background
@@ -384,11 +395,7 @@ class BrokerService(MultiService, AdminContext):
         self.broker.stop()
         if self.persistence is not None:
             self.persistence.close()
-        yield gatherResults([d for d in closing if d is not None], consumeErrors=True)
-
-
-def _over_tls(acceptor: StompAcceptor | HttpAcceptor) -> str:
-    return "" if acceptor.tls is None else " over TLS"
+        yield gatherResults(closing, consumeErrors=True)
 
 
 def run(
@@ -496,14 +503,13 @@ class BrokerRun:
             self._wait_as(standby)
 
     def begin(self, lock: DataLock | None = None) -> None:
-        """`follow_log` or `start`, by the configuration. Raises `StoreError`, `ConfigurationError`."""
-        if self.configuration.replicated_log is not None:
-            self.follow_log(lock)
-        else:
-            self.start(lock)
+        """`start` at once, or when this broker is active in its replicated log.
 
-    def follow_log(self, lock: DataLock | None = None) -> None:
-        """`start` when this broker is active in its replicated log. Raises `StoreError`, `ConfigurationError`."""
+        Raises `StoreError`, `ConfigurationError`.
+        """
+        if self.configuration.replicated_log is None:
+            self.start(lock)
+            return
         self._replication = Replication(
             self.configuration,
             self.data,
@@ -549,13 +555,14 @@ class BrokerRun:
         self.service.start_listening().addCallbacks(self._started, self._failed)
 
     def _started(self, _: object) -> None:
-        assert self.service is not None
-        self.service.garbage.start()
-        self.service.systemd.ready()
-        persistence, monitor = self.service.persistence, self.service.disk_monitor
+        service = self.service
+        assert service is not None
+        service.garbage.start()
+        service.systemd.ready()
+        persistence, monitor = service.persistence, service.disk_monitor
         if self._replication is not None and persistence is not None and monitor is not None:
             self._replication.ready(partial(monitor.check_log, free=True), persistence.pool.writing)
-            self.service.notify_takeover()
+            service.notify_takeover()
         elif self._taking_over_since is not None:
             log.info("takeover complete after %.1f s", self.reactor.seconds() - self._taking_over_since)
         log.info("stompring %s is ready", self.configuration.name)
@@ -612,14 +619,14 @@ class BrokerRun:
         """Stop what there is. The role in a replicated log is released when everything is stored."""
         self._stopping = True
         if self.service is not None:
-            stopped: Deferred[Any] = self._stop_service(self.service)
-            return stopped
+            return self._stop_service(self.service)
         log.info(
             "stopping: %s", "the start has failed" if self._start_failed else "this broker was a standby"
         )
         self._systemd.stopping()
-        ended = succeed(None) if self.standby is None else self.standby.stop()
-        return ended.addBoth(lambda _: self._release())
+        return (succeed(None) if self.standby is None else self.standby.stop()).addBoth(
+            lambda _: self._release()
+        )
 
     @inlineCallbacks
     def _stop_service(self, service: BrokerService) -> Any:
@@ -654,8 +661,7 @@ class BrokerRun:
         reason, successor = ("stopped", "") if request is None else (request.command, request.successor)
         if self._start_failed:
             reason = START_FAILED
-        released = replication.release(reason, successor)
-        return released.addBoth(lambda _: replication.stop())
+        return replication.release(reason, successor).addBoth(lambda _: replication.stop())
 
 
 def open_data(

@@ -16,10 +16,11 @@ import socket
 import stat
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.threads import deferToThreadPool
@@ -59,19 +60,20 @@ class Standby(StandbyContext):
     #: Settings of the start that a reload does not change.
     kept: tuple[str, ...] = ()
 
+    reason = "starting"
+    node: Node | None = None  # with a replicated log
+    security: Security | None = None
+    _running = False
+    _timer: Any = None  # of the wait
+
     def __init__(self, configuration: BrokerConfiguration, reactor: Any, systemd: SystemdNotifier) -> None:
         """Check what the configuration refers to. Raises `ConfigurationError`."""
         self.configuration = configuration
         self.reactor = reactor
-        self.reason = "starting"
-        self.node = None  # with a replicated log
-        self.security: Security | None = None
         self._systemd = systemd
         self._sources = PluginSources(configuration.file)
         self._stack, self._next_security = self._check(configuration)
         self._ports: list[tuple[IListeningPort, StandbySite, str]] = []
-        self._running = False
-        self._timer: Any = None  # of the wait
         self._watch = ConfigurationWatch(
             configuration.files, configuration.configuration_file_refresh_period, self.reload, reactor
         )
@@ -159,11 +161,11 @@ class Standby(StandbyContext):
         self._stack.stop()
         if self.security is not None:
             self.security.stop()
-        closing = [port.stopListening() for port, _, _ in self._ports]
-        for _, site, _ in self._ports:
+        ports, self._ports = self._ports, []
+        closing = [maybeDeferred(port.stopListening) for port, _, _ in ports]
+        for _, site, _ in ports:
             site.close()
-        self._ports = []
-        return gatherResults([each for each in closing if each is not None], consumeErrors=True)
+        return gatherResults(closing, consumeErrors=True)
 
     # ---- reload
 
@@ -189,18 +191,21 @@ class Standby(StandbyContext):
             if getattr(new, name) != getattr(old, name):
                 log.warning("restart required: %s changed", name.replace("_", "-"))
         self.configuration = replace(new, **{name: getattr(old, name) for name in self.kept})
+
+        def reopen(_: object) -> None:
+            if self._running:
+                self._open()
+            log.info("configuration reloaded from %s: in effect when this broker is active", new.file)
+
         closed = self._close()
         self._stack, self._next_security = stack, security
-        closed.addCallback(lambda _: self._reopen(new.file))
-
-    def _reopen(self, file: str | None) -> None:
-        if self._running:
-            self._open()
-        log.info("configuration reloaded from %s: in effect when this broker is active", file)
+        closed.addCallback(reopen)
 
 
 class LockStandby(Standby):
     """Waits for the lock of the data directory, of which there may be one on several machines."""
+
+    _warned: str | None = None
 
     def __init__(
         self,
@@ -219,7 +224,6 @@ class LockStandby(Standby):
         self._data = data
         self._active = active
         self._failed = failed
-        self._warned: str | None = None
 
     def try_lock(self) -> DataLock | None:
         """The lock if it is free, else `reason` says why not. Raises `StoreError` where no wait helps.
@@ -233,7 +237,14 @@ class LockStandby(Standby):
                 "first start"
             )
             return None
-        self._warn(weak_locks(root))
+        weakness = weak_locks(root)
+        if weakness is not None and weakness != self._warned:
+            log.warning(
+                "the lock of the data directory is not reliable: %s; two brokers may run on it at once. Use a block "
+                "device, a cluster file system or a replicated log",
+                weakness,
+            )
+        self._warned = weakness
         try:
             return DataLock(root, copy=self.configuration.replicated_log is not None)
         except DataBusy as fault:
@@ -243,15 +254,6 @@ class LockStandby(Standby):
                 raise
             self.use_reason(f"waiting for the data directory: {fault}")
         return None
-
-    def _warn(self, weakness: str | None) -> None:
-        if weakness is not None and weakness != self._warned:
-            log.warning(
-                "the lock of the data directory is not reliable: %s; two brokers may run on it at once. Use a block "
-                "device, a cluster file system or a replicated log",
-                weakness,
-            )
-        self._warned = weakness
 
     def start(self) -> None:
         """Open the HTTP listeners, and try again and again."""
@@ -323,13 +325,7 @@ class Replication:
         except UnsafeLog as fault:
             raise ConfigurationError(str(fault), configuration.file) from None
         self.identity = this_process(settings.broker)
-        self.node = Node(
-            engine,
-            self._copy,
-            self.identity,
-            self,
-            Timing(settings.takeover_timeout / 1000),
-        )
+        self.node = Node(engine, self._copy, self.identity, self, Timing(settings.takeover_timeout / 1000))
         self._thread = NodeThread(self.node)
         self.lock = self.lock or DataLock(directory.root, copy=True)
 
@@ -387,16 +383,15 @@ class Replication:
         is_fresh = self.node.is_fresh
 
         def check() -> None:
-            if self._released:
+            if self._released or is_fresh() is self._fresh:
                 return
-            if is_fresh() is not self._fresh:
-                self._fresh = not self._fresh
-                if self._fresh:
-                    log.info("delivery resumed: the replicated log stores again")
-                    resume()
-                else:
-                    log.warning("delivery suspended: the replicated log has not stored anything lately")
-                    suspend()
+            self._fresh = not self._fresh
+            if self._fresh:
+                log.info("delivery resumed: the replicated log stores again")
+                resume()
+            else:
+                log.warning("delivery suspended: the replicated log has not stored anything lately")
+                suspend()
 
         call_before_rounds(self.reactor, check)
 
@@ -420,8 +415,9 @@ class Replication:
         self._released = True
         if self._liveness is not None:
             self._liveness.stop()  # the disk thread has ended
-        pool = self.reactor.getThreadPool()
-        return deferToThreadPool(self.reactor, pool, self.node.release, reason, successor)
+        return deferToThreadPool(
+            self.reactor, self.reactor.getThreadPool(), self.node.release, reason, successor
+        )
 
     def stop(self) -> Deferred[Any]:
         """Disconnect and close the local copy, in a thread. After `release`."""
@@ -503,8 +499,7 @@ class LogStandby(Standby):
         if self._skews > SKEWED_BEATS or status.active_time == self._beat_time:
             return
         self._beat_time = status.active_time
-        wall = getattr(self.reactor, "wall_seconds", self.reactor.seconds)()
-        skew = clock_skew(status, wall)
+        skew = clock_skew(status, getattr(self.reactor, "wall_seconds", self.reactor.seconds)())
         self._skews = 0 if skew is None else self._skews + 1
         if skew is not None and self._skews > SKEWED_BEATS:
             log.warning(
@@ -564,19 +559,14 @@ def discard_unsent() -> None:
     except OSError:
         return  # another system
     for descriptor in descriptors:
-        try:
-            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                continue
-            found = socket.socket(fileno=descriptor)
-        except OSError:
-            continue
-        try:
-            if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
-                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        except OSError:
-            pass
-        finally:
-            found.detach()
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                found = socket.socket(fileno=descriptor)
+                try:
+                    if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
+                        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                finally:
+                    found.detach()
 
 
 def clock_skew(status: NodeStatus, wall: float) -> float | None:
@@ -587,7 +577,7 @@ def clock_skew(status: NodeStatus, wall: float) -> float | None:
     if status.active is None or status.rebuilding or status.lag_entries or status.fault:
         return None
     skew = wall - status.active_time / 1000
-    return skew if skew > MAX_SKEW or skew < -MAX_SKEW else None
+    return skew if abs(skew) > MAX_SKEW else None
 
 
 def standby_reason(status: NodeStatus, stream: str) -> str:

@@ -158,8 +158,8 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
             store.add_cert(X509.from_cryptography(authority))
     except (SSL.Error, CryptoError) as error:
         raise CertificateError(f"{path}: not usable as trustStorePath: {openssl_reasons(error)}") from None
-    mode = SSL.VERIFY_PEER | (SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0)
-    context.set_verify(mode, _verified)
+    required = SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0
+    context.set_verify(SSL.VERIFY_PEER | required, _verified)
     # who resumes a session does not show a certificate again: it might have expired since
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_options(SSL.OP_NO_TICKET)
@@ -308,6 +308,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
         return None if gone else super().getPeerCertificate()  # type: ignore[no-untyped-call]
 
 
+@implementer(IOpenSSLServerConnectionCreator)
 class TlsFactory(TLSMemoryBIOFactory):
     """Puts TLS before another factory's protocols."""
 
@@ -321,8 +322,9 @@ class TlsFactory(TLSMemoryBIOFactory):
         failed: Callable[[IAddress, str], None],
         reactor: Any,
     ) -> None:
-        super().__init__(_Creator(context), isClient=False, wrappedFactory=wrapped)
+        super().__init__(self, isClient=False, wrappedFactory=wrapped)
         self.failed = failed
+        self._context = context
         self.reactor = reactor
 
     def buildProtocol(self, addr: IAddress | None) -> TlsConnection | None:  # type: ignore[override]
@@ -330,16 +332,11 @@ class TlsFactory(TLSMemoryBIOFactory):
         inner = self.wrappedFactory.buildProtocol(addr)
         return None if inner is None else TlsConnection(self, inner)  # type: ignore[no-untyped-call]
 
-
-@implementer(IOpenSSLServerConnectionCreator)
-class _Creator:
-    """Makes each connection from the current context: files may have been read again."""
-
-    def __init__(self, context: Callable[[], TlsContext]) -> None:
-        self._context = context
-
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """See IOpenSSLServerConnectionCreator. The connection waits for a ClientHello."""
+        """See IOpenSSLServerConnectionCreator. The connection waits for a ClientHello.
+
+        The present context is used for each connection: files may have been read again.
+        """
         connection = SSL.Connection(self._context().default, None)
         connection.set_app_data(protocol)
         connection.set_accept_state()

@@ -28,7 +28,7 @@ from websockets.server import ServerProtocol
 
 from stompring.broker.clock import Clock
 from stompring.session.commands import StompSession
-from stompring.session.outbox import HandshakeRejected, OriginPolicy, printable
+from stompring.session.outbox import HandshakeRejected, OriginPolicy, Wire, printable
 from stompring.settings.model import StompAcceptor
 from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 from stompring.stomp.websocket_frames import (
@@ -74,7 +74,7 @@ _library_log = logging.getLogger("websockets.server")
 _library_log.setLevel(logging.WARNING)
 
 
-class Owner(Protocol):
+class Owner(Wire, Protocol):
     """The connection whose bytes go through a WebSocket: a `StompProtocol`."""
 
     session: StompSession | None
@@ -83,15 +83,8 @@ class Owner(Protocol):
     def transport(self) -> Any:
         """Where the bytes go."""
 
-    @property
-    def peer(self) -> str:
-        """See `Wire`."""
-
     def take(self, data: bytes) -> None:
         """Bytes of STOMP."""
-
-    def close(self) -> None:
-        """See `Wire`."""
 
 
 class WebSocketFactory:
@@ -120,29 +113,30 @@ class WebSocketFactory:
 class WebSocket:
     """One connection's WebSocket, from the HTTP request to the closing handshake."""
 
+    _state = State.CONNECTING  # CLOSING: the Close frame was sent; CLOSED: nothing more is read
+    _request = b""  # what has come of it
+    _compresses = False
+    _tail = b""  # the beginning of a short message
+    _unparsed = 0  # bytes given to the library of which no frame has come yet
+    _partial = 0  # bytes read since the last frame
+    _fragmented = False  # within a message of several frames
+    _decoder: codecs.IncrementalDecoder | None = None  # of a text message, to check that it is UTF-8
+    _unsent = b""  # STOMP frames from before there is a WebSocket
+    _close: tuple[int, str] = (CloseCode.NORMAL_CLOSURE, "")
+    _ping: bytes | None = None  # the last one, to be answered
+    _second = 0
+
     def __init__(self, factory: WebSocketFactory, owner: Owner) -> None:
         self._factory = factory
         self._owner: Owner | None = owner
         self._transport: Any = owner.transport
         self._clock = factory.clock
-        self._state = State.CONNECTING  # CLOSING: the Close frame was sent; CLOSED: nothing more is read
-        self._request = b""  # what has come of it
         first = min(factory.max_frame, MAX_FRAME_BEFORE_CONNECT)
         self._protocol = ServerProtocol(
             extensions=factory.extensions, max_size=(factory.max_message, first), logger=_library_log
         )
-        self._compresses = False
         self._short = min(SHORT_MESSAGE, first)
-        self._tail = b""  # the beginning of a short message
-        self._unparsed = 0  # bytes given to the library of which no frame has come yet
-        self._partial = 0  # bytes read since the last frame
-        self._fragmented = False  # within a message of several frames
-        self._decoder: codecs.IncrementalDecoder | None = None  # of a text message, to check that it is UTF-8
         self._payloads: list[bytes] = []  # what one read has brought for STOMP
-        self._unsent = b""  # STOMP frames from before there is a WebSocket
-        self._close: tuple[int, str] = (CloseCode.NORMAL_CLOSURE, "")
-        self._ping: bytes | None = None  # the last one, to be answered
-        self._second = 0
         self._counts: Counter[str] = Counter()  # what came within this second
 
     # ---- reading
@@ -238,9 +232,8 @@ class WebSocket:
 
     def _deliver(self) -> None:
         if self._payloads:
-            data = b"".join(self._payloads)
-            self._payloads.clear()
-            self._take(data)
+            payloads, self._payloads = self._payloads, []
+            self._take(b"".join(payloads))
 
     def _take(self, data: bytes) -> None:
         owner = self._owner
@@ -254,13 +247,14 @@ class WebSocket:
     def _answer_ping(self) -> None:
         session = None if self._owner is None else self._owner.session
         # a client that takes nothing is not answered: pongs would pile up
+        ping = self._ping
         if (
-            self._ping is not None
+            ping is not None
             and self._state is State.OPEN
             and session is not None
             and not session.outbox.paused
         ):
-            self._transport.write(Frame(Opcode.PONG, self._ping).serialize(mask=False))
+            self._transport.write(Frame(Opcode.PONG, ping).serialize(mask=False))
             self._ping = None
 
     # ---- writing
@@ -324,11 +318,13 @@ class WebSocket:
             self._reject_handshake(response.status_code)
             return
         offered = ",".join(request.headers.get_all("Sec-WebSocket-Protocol")).split(",")
-        subprotocols = [name for name in map(str.strip, offered) if name]
-        origin = request.headers.get("Origin")
-        path, _, _ = request.path.partition("?")
         try:
-            subprotocol = self._factory.policy.check(path, hosts[0], origin, subprotocols)
+            subprotocol = self._factory.policy.check(
+                request.path.partition("?")[0],
+                hosts[0],
+                request.headers.get("Origin"),
+                [name for name in map(str.strip, offered) if name],
+            )
         except HandshakeRejected as rejected:
             self._reject(rejected.status, rejected.reason)
             return
@@ -380,16 +376,15 @@ class WebSocket:
         if self._state is State.OPEN:
             self._state = State.CLOSING
             code, reason = self._close
-            reason = reason.encode()[:MAX_CLOSE_REASON].decode(errors="ignore")
-            close = Frame(Opcode.CLOSE, Close(code, reason).serialize())
-            self._transport.write(close.serialize(mask=False))
+            close = Close(code, reason.encode()[:MAX_CLOSE_REASON].decode(errors="ignore"))
+            self._transport.write(Frame(Opcode.CLOSE, close.serialize()).serialize(mask=False))
             self._transport.resumeProducing()  # the client answers with the same
             return
         if self._state is State.CONNECTING:
             self._state = State.CLOSED
-            _, _, text = self._unsent.partition(b"\n\n")
-            reason = text.decode(errors="replace").strip("\0\n") or "The connection is closed"
-            self._transport.write(http_error_response(HTTPStatus.SERVICE_UNAVAILABLE, _one_line(reason)))
+            text = self._unsent.partition(b"\n\n")[2].decode(errors="replace").strip("\0\n")
+            reason = _one_line(text or "The connection is closed")
+            self._transport.write(http_error_response(HTTPStatus.SERVICE_UNAVAILABLE, reason))
         self._transport.loseConnection()
 
     def _fail(self, code: int, reason: str) -> None:

@@ -327,15 +327,21 @@ def on_CONNECT(session: StompSession, head: Head, body: bytes) -> None:
 
 def _welcome(session: StompSession, head: Head, version: bytes, login: Login) -> None:
     headers = head.headers
-    override = session.broker.configuration.connection_ttl_override
-    pace = agree(text_of(headers.get(b"heart-beat")), session.acceptor, override)
+    pace = agree(
+        text_of(headers.get(b"heart-beat")),
+        session.acceptor,
+        session.broker.configuration.connection_ttl_override,
+    )
     session.broker.directory.resource_limits.enter(login.user)
     authorizer = login.authorizer.on_connection(session.number)
     session.login = login if authorizer is login.authorizer else replace(login, authorizer=authorizer)
     session.client_id = text_of(headers.get(b"client-id"))
     session.speak(version)
-    answer = [(b"version", version), (b"session", session.number.encode())]
-    answer.append((b"heart-beat", b"%d,%d" % (pace.send, pace.expect)))
+    answer = [
+        (b"version", version),
+        (b"session", session.number.encode()),
+        (b"heart-beat", b"%d,%d" % (pace.send, pace.expect)),
+    ]
     if not session.acceptor.disable_stomp_server_header:
         answer.append((b"server", SERVER))
     if b"request-id" in headers:

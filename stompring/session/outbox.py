@@ -48,8 +48,6 @@ from stompring.settings.network import (
 def text_of(value: bytes) -> str: ...
 @overload
 def text_of(value: None) -> None: ...
-@overload
-def text_of(value: bytes | None) -> str | None: ...
 def text_of(value: bytes | None) -> str | None:
     """The text of a header value; what is not UTF-8 in it is replaced. None stays None."""
     return None if value is None else value.decode("utf-8", "replace")
@@ -77,8 +75,6 @@ def check_identifier_length(header: str, name: bytes) -> bytes:
 
 class ConnectionCounter:
     """Open connections, in all and by source network (`source_network`)."""
-
-    __slots__ = ("by_network", "total")
 
     def __init__(self) -> None:
         self.total = 0
@@ -207,7 +203,7 @@ class OriginPolicy:
             origin = NULL_ORIGIN
         page = origin_host(origin)
         same = page == name or (is_local(page) and is_local(name))
-        return origin in self._allowed or (same and page != "")
+        return origin in self._allowed or bool(same and page)
 
 
 #: The fastest the broker beats, ms (Artemis).
@@ -402,8 +398,6 @@ SLOW = 10_000
 class SlowReaders:
     """The outboxes whose sockets take nothing for now. One timer for all, which runs only while there are such."""
 
-    __slots__ = ("_clock", "_known", "_since", "_timer")
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[Outbox, int] = {}  # ms of the steady clock
@@ -413,15 +407,12 @@ class SlowReaders:
     @property
     def count(self) -> int:
         """Connections that are slow now."""
-        return len(self._slow())
+        return sum(map(self.is_slow, self._since))
 
     def is_slow(self, outbox: Outbox) -> bool:
         """Whether the client of an outbox has read nothing for `SLOW` milliseconds while that was full."""
         since = self._since.get(outbox)
         return since is not None and outbox.capacity <= 0 and self._clock.now - since >= SLOW
-
-    def _slow(self) -> list[Outbox]:
-        return list(filter(self.is_slow, self._since))
 
     def enter(self, outbox: Outbox) -> None:
         """Its socket takes no more."""
@@ -444,17 +435,18 @@ class SlowReaders:
     def _look(self) -> None:
         self._timer = None
         now = self._clock.refresh()
-        new = [outbox for outbox in self._slow() if outbox not in self._known]
+        new = [outbox for outbox in self._since if self.is_slow(outbox) and outbox not in self._known]
         self._known.update(new)
         if new:
+            first = new[0]
             more = f", and {len(new) - 1} others" if len(new) > 1 else ""
             log.warning(
                 "%s%s: slow reader: %d bytes unread for %d s",
-                new[0].wire.peer,
+                first.wire.peer,
                 more,
-                new[0].size - new[0].capacity,
-                (now - self._since[new[0]]) // 1000,
-                extra={"peer": new[0].wire.peer},
+                first.size - first.capacity,
+                (now - self._since[first]) // 1000,
+                extra={"peer": first.wire.peer},
             )
         if self._since:
             self._timer = self._clock.call_at(now + SLOW, self._look)
@@ -525,8 +517,6 @@ class Wire(Protocol):
 
 class Outgoing:
     """The outboxes that have something to write."""
-
-    __slots__ = ("_soon_asked", "clock", "dirty", "slow", "within_read")
 
     def __init__(self, clock: Clock) -> None:
         """``clock`` is the steady one."""

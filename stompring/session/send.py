@@ -39,7 +39,7 @@ from stompring.broker.publish import (
     publish_committed,
 )
 from stompring.errors import LimitReached, ProtocolError, Refused
-from stompring.settings.model import FullPolicy, PermissionType, RoutingType
+from stompring.settings.model import FullPolicy, PermissionType
 from stompring.stomp.frames import Head, header_line
 from stompring.stomp.headers import CutHead, HeaderUse
 
@@ -207,7 +207,9 @@ def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
         if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
             if len(session.shared_plans) >= ROUTES:
                 session.shared_plans.clear()
-            session.shared_plans[key] = plan, plan.traits, _standard_lines(session, plan.traits)
+            traits, durable = plan.traits, b"true" if plan.traits.durable else b"false"
+            standard = b"priority:%d\npersistent:%b\n%b" % (traits.priority, durable, validated_user(session))
+            session.shared_plans[key] = plan, traits, standard
         return plan
     plan, traits, standard = shared
     if isinstance(head, CutHead):
@@ -218,12 +220,6 @@ def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
         plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
     plan.traits = traits.with_block(standard + rest)
     return plan
-
-
-def _standard_lines(session: Session, traits: Traits) -> bytes:
-    """The header lines that the broker sets for all messages of a session with the same priority and durability."""
-    standard = b"priority:%d\npersistent:%b\n" % (traits.priority, b"true" if traits.durable else b"false")
-    return standard + validated_user(session)
 
 
 def derive(session: Session, head: Head, target: str | None) -> SendPlan:
@@ -243,8 +239,8 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
 
 
 def _plan(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
-    headers, broker, hooks = head.headers, session.broker, route.address.hooks
-    if route.address is broker.management:
+    headers, broker, address = head.headers, session.broker, route.address
+    if address is broker.management:
         plan = SendPlan(route, REQUEST, None, broker.memory, headers)
         plan.carry_out, plan.admit, plan.plain = on_request, None, False
         return plan
@@ -259,24 +255,23 @@ def _plan(session: Session, head: Head, route: Route, destination: bytes) -> Sen
         if not SCHEDULING.isdisjoint(headers):
             schedule = schedule_of(headers)
             if schedule.recurrence is not None and schedule.recurrence.repeat:
-                least = route.address.settings.min_scheduled_period
+                least = address.settings.min_scheduled_period
                 if schedule.recurrence.period < least:
                     raise LimitReached(
                         f"AMQ_SCHEDULED_PERIOD is {schedule.recurrence.period} ms, and the shortest at address "
-                        f"{route.address.name} is {least} ms (min-scheduled-period)",
+                        f"{address.name} is {least} ms (min-scheduled-period)",
                         "min-scheduled-period",
                         400,
                     )
-    every_queue = route.address.retained == EVERYWHERE
-    limits = broker.durable_limits if traits.durable or every_queue else broker.memory
-    plan = SendPlan(route, traits, schedule, limits, headers)
+    kept = traits.durable or address.retained == EVERYWHERE
+    plan = SendPlan(route, traits, schedule, broker.durable_limits if kept else broker.memory, headers)
     identifier = headers.get(DUPLICATE_ID)
-    if identifier and cache_size(route.address):
+    if identifier and cache_size(address):
         plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
         plan.direct = plan.plain = False
     if b"transaction" in headers:
         plan.carry_out = _send_in_transaction
-    if hooks.admit is not None or hooks.full is not None:
+    if plan.admit is not None or address.hooks.full is not None:
         plan.offer = _offer(session, plan, headers)
     return plan
 
@@ -378,31 +373,24 @@ def user_block(
 
 def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:
     requested = headers.get(b"destination-type")
-    if requested is not None:
-        return text_of(requested)
-    native = headers.get(b"_AMQ_ROUTING_TYPE")
-    if native is None:
-        return None
-    return {b"0": RoutingType.MULTICAST.value, b"1": RoutingType.ANYCAST.value}.get(native, text_of(native))
+    if requested is None:
+        native = headers.get(b"_AMQ_ROUTING_TYPE")
+        requested = {b"0": b"MULTICAST", b"1": b"ANYCAST"}.get(native or b"", native)
+    return text_of(requested)
 
 
 def schedule_of(headers: Mapping[bytes, bytes]) -> Schedule:
     """What the AMQ_SCHEDULED_… headers ask for. Raises `Refused` naming the one that is wrong."""
     due = number(headers, TIME, -LATEST, LATEST)
     delay = number(headers, DELAY, -LATEST, LATEST)
-    return Schedule(due, delay, _recurrence(headers, max(0, delay)))
-
-
-def _recurrence(headers: Mapping[bytes, bytes], delay: int) -> Recurrence | None:
     cron = text_of(headers.get(CRON, b"").strip())
     period = number(headers, PERIOD, 0, LATEST)
     forever = headers.get(REPEAT, b"").strip() == b"-1"
     repeat = FOREVER if forever else number(headers, REPEAT, 0, 2**31 - 1)
     if repeat and not period:
         raise Refused("AMQ_SCHEDULED_REPEAT needs an AMQ_SCHEDULED_PERIOD of at least 1 ms", status=400)
-    if not cron and not repeat:
-        return None
-    return Recurrence(period, repeat, cron or None, delay)
+    recurs = cron or repeat
+    return Schedule(due, delay, Recurrence(period, repeat, cron or None, max(0, delay)) if recurs else None)
 
 
 def number(headers: Mapping[bytes, bytes], name: bytes, least: int, most: int, default: int = 0) -> int:
@@ -451,8 +439,8 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         return
     rejection = publish(session.broker, plan, body)
     if rejection is not None:
-        evaluation = None if plan.admit is None else SendEvaluation(session, head, body, plan, None)
-        _reject(session, rejection, evaluation)
+        evaluated = plan.admit is not None
+        _reject(session, rejection, SendEvaluation(session, head, body, plan, None) if evaluated else None)
     if base is not None or plan.receipt:
         session.receipt(head, plan.traits.durable)
 
@@ -635,9 +623,9 @@ class SendEvaluation:
     def diverted(self) -> Iterable[Address]:
         """The addresses that diverts send a copy to."""
         address, broker = self.address(), self._session.broker
-        if not depends_on_message(address):
-            return forwarding_addresses(address, None)
-        message = Message(0, address, self.plan.traits, self.body, broker.clock.now)
+        message = None
+        if depends_on_message(address):
+            message = Message(0, address, self.plan.traits, self.body, broker.clock.now)
         return forwarding_addresses(address, message)
 
     def rejection(self) -> Rejection | None:
@@ -695,7 +683,6 @@ def _derived(session: Session, plan: SendPlan, head: Head, result: AdmissionResu
         else:
             headers[name] = value
     changed = Head(head.command, headers, head.content_length)
-    target = plan.target if result.address is None else result.address
-    derived = derive(session, changed, target)
+    derived = derive(session, changed, plan.target if result.address is None else result.address)
     plan.derived = (result, derived)
     return derived

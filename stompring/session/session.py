@@ -216,13 +216,18 @@ class Session:
             headers.append((b"receipt-id", receipt))
         if isinstance(error, UnsupportedVersion):
             headers.append((b"version", b"1.0,1.1,1.2"))
-        fields = self.log_fields()
         if isinstance(error, PermissionRejected):
-            check = {"_AMQ_CheckType": error.permission}
-            self.notify("SECURITY_PERMISSION_VIOLATION", text, check, address=error.address)
+            self.notify(
+                "SECURITY_PERMISSION_VIOLATION",
+                text,
+                {"_AMQ_CheckType": error.permission},
+                address=error.address,
+            )
         elif isinstance(error, Refused) and error.status == 403:
             self.notify("SECURITY_PERMISSION_VIOLATION", text)
-        self.broker.rejections.add_error(error, f"connection {self.number} ({self.wire.peer})", text, fields)
+        self.broker.rejections.add_error(
+            error, f"connection {self.number} ({self.peer})", text, self.log_fields()
+        )
         self.send(b"ERROR", headers, text.encode() + b"\n")
         self.close(f"ERROR sent: {text}")
 
@@ -232,7 +237,7 @@ class Session:
     def _silent(self, ttl: int) -> None:
         self.fail(
             Refused(
-                f"Did not receive data from {self.wire.peer} within the {ttl}ms connection TTL. "
+                f"Did not receive data from {self.peer} within the {ttl}ms connection TTL. "
                 "The connection will now be closed."
             ),
             None,
@@ -271,16 +276,16 @@ class Session:
         self.discard_input()
         for transaction in self.transactions.values():
             transaction.cancel("the connection was closed before COMMIT")
-        self.heartbeat.stop()
         self._requeue_all()
         self.transaction_bytes.release(self.transaction_bytes.bytes)
-        self.broker.directory.resource_limits.leave(self.login.user)
+        directory = self.broker.directory
+        directory.resource_limits.leave(self.login.user)
         for name in self.temporary_queues:
-            if name in self.broker.directory.queues:
-                self.broker.directory.delete_queue(name, force=True)
+            if name in directory.queues:
+                directory.delete_queue(name, force=True)
         for name in self.temporary_topics:
-            if name in self.broker.directory.addresses:
-                self.broker.directory.delete_address(name, force=True)
+            if name in directory.addresses:
+                directory.delete_address(name, force=True)
         self._untie()
 
     def peer_gone(self) -> None:
@@ -289,7 +294,7 @@ class Session:
             log.info(
                 "connection %s (%s): closed by the client while blocked",
                 self.number,
-                self.wire.peer,
+                self.peer,
                 extra=self.log_fields(),
             )
             open_transactions, self.transactions = self.transactions, {}
@@ -300,7 +305,7 @@ class Session:
         """What describes this connection in the JSON format of the log."""
         fields: dict[str, object] = {
             "connection": self.number,
-            "peer": self.wire.peer,
+            "peer": self.peer,
             "acceptor": self.acceptor.name,
         }
         if self.login.user is not None:
@@ -320,7 +325,7 @@ class Session:
             headers,
             connectionID=self.number,
             user=self.login.user,
-            remoteAddress=self.wire.peer,
+            remoteAddress=self.peer,
             **fields,
         )
 
@@ -356,9 +361,8 @@ class Session:
         queues = {name: number for name, number in left.most_common(QUEUES_LOGGED) if number}
         text = f"unacknowledged messages: {unacknowledged}"
         if queues:
-            more = ", …" if sum(queues.values()) < unacknowledged else ""
             named = ", ".join(f"queue {name}: {number}" for name, number in queues.items())
-            text += f" ({named}{more})"
+            text += f" ({named}, …)" if sum(queues.values()) < unacknowledged else f" ({named})"
         if transactions:
             text += f", open transactions aborted: {transactions}"
         reason = printable(reason, 300)
@@ -373,7 +377,7 @@ class Session:
             "connection closed" if reason == "DISCONNECT" else "connection failed",
             "connection %s (%s) closed: %s; %s%s",
             self.number,
-            self.wire.peer,
+            self.peer,
             reason,
             user,
             text,
@@ -460,8 +464,7 @@ class Session:
     @property
     def messages_delivered(self) -> int:
         """Messages delivered since the connection began, each delivery counted."""
-        current = sum(subscription.messages_delivered for subscription in self.subscriptions.values())
-        return self.delivered_before + current
+        return self.delivered_before + sum([each.messages_delivered for each in self.subscriptions.values()])
 
     def end_subscription(
         self, subscription: Subscription, verb: str = "ended", *, failed: bool = False
@@ -542,15 +545,14 @@ class Session:
 
     def temporary_queue(self, target: Destination) -> Queue:
         """A temporary queue: made for its own connection, found for others. Raises `NotFound` when it is gone."""
-        name = target.address
-        queue = self.broker.directory.queues.get(name)
+        name, directory = target.address, self.broker.directory
+        queue = directory.queues.get(name)
         if queue is not None:
             return queue
         if not name.startswith(f"{TEMPORARY_QUEUE}{self.number}."):
             raise NotFound(f"Temporary queue {name} does not exist: its connection is closed")
         self.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
         self.login.authorizer.check(PermissionType.CREATE_NON_DURABLE_QUEUE, name)
-        directory = self.broker.directory
         directory.resource_limits.check_address(name)
         directory.resource_limits.check_queue(self.login.user)
         queue = directory.create_queue(

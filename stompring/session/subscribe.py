@@ -36,9 +36,6 @@ PRIORITY_NAMES = (b"consumer-priority", b"activemq.priority")
 #: The greatest priority of a consumer, as in Artemis; the least is one below its negative.
 MOST_PRIORITY = 2**31 - 1
 
-DELETE_DURABLE = PermissionType.DELETE_DURABLE_QUEUE
-DELETE_NON_DURABLE = PermissionType.DELETE_NON_DURABLE_QUEUE
-
 KINDS: dict[str, type[Subscription]] = {
     "auto": AutoSubscription,
     "client": CumulativeSubscription,
@@ -77,8 +74,8 @@ def subscribe(session: Session, head: Head) -> Subscription:
         )
     identity = _identity(session, headers, destination)
     selector = _selector(headers)
-    requested = text_of(headers.get(b"subscription-type")) or text_of(headers.get(b"destination-type"))
-    target = session.parse_destination(destination, requested)
+    requested = headers.get(b"subscription-type") or headers.get(b"destination-type")
+    target = session.parse_destination(destination, text_of(requested))
     for known_by in (identity, destination):
         stand_in = session.subscriptions.get(known_by)
         if stand_in is not None and stand_in.terms.for_replies:
@@ -152,38 +149,36 @@ def _queue_for(
 ) -> tuple[Queue, bool]:
     """The queue to read, and whether the selector is the queue's own filter."""
     auto_create, authorizer, user = session.broker.auto_create, session.login.authorizer, session.login.user
+    address = target.address
     if target.temporary:
-        authorizer.check_consume(None, target.address, browse=terms.browser)
+        authorizer.check_consume(None, address, browse=terms.browser)
         if target.queue is not None:
             return session.temporary_queue(target), False
         session.temporary_topic(target)
         if terms.durable_name is not None:
-            raise Refused(f"Temporary topic {target.address} has no durable subscriptions")
+            raise Refused(f"Temporary topic {address} has no durable subscriptions")
     if target.queue is not None:
-        address = auto_create.address_of(target.address, target.queue)
-        authorizer.check_consume(target.queue, address, browse=terms.browser)
-        queue = auto_create.queue_for(
-            target.address, target.queue, target.routing_type, authorizer.check, user
+        authorizer.check_consume(
+            target.queue, auto_create.address_of(address, target.queue), browse=terms.browser
         )
+        queue = auto_create.queue_for(address, target.queue, target.routing_type, authorizer.check, user)
         return queue, False
-    routing_type = auto_create.type_for(target.address, target.routing_type)
-    if routing_type is RoutingType.ANYCAST:
-        found = auto_create.anycast_queue(target.address)
-        own = target.address if found is None else found.name
-        authorizer.check_consume(own, target.address, browse=terms.browser)
-        return auto_create.queue_to_consume(target.address, authorizer.check, user), False
+    if auto_create.type_for(address, target.routing_type) is RoutingType.ANYCAST:
+        found = auto_create.anycast_queue(address)
+        authorizer.check_consume(address if found is None else found.name, address, browse=terms.browser)
+        return auto_create.queue_to_consume(address, authorizer.check, user), False
     if terms.browser:
         raise Refused(
-            f"browser:true needs a queue, and {target.address} is a MULTICAST address: name one of its queues, as "
-            f"{target.address}::QUEUE"
+            f"browser:true needs a queue, and {address} is a MULTICAST address: name one of its queues, as "
+            f"{address}::QUEUE"
         )
     durable = terms.durable_name
     name = str(uuid4()) if durable is None else f"{session.client_id}.{durable}"
-    authorizer.check_consume(None if durable is None else name, target.address)
+    authorizer.check_consume(None if durable is None else name, address)
     queue = auto_create.subscription_queue(
         QueueConfiguration(
             name=name,
-            address=target.address,
+            address=address,
             routing_type=RoutingType.MULTICAST,
             durable=durable is not None,
             filter=None if selector is None else selector.text,
@@ -237,15 +232,13 @@ def _terms(
     durable = _durable_name(headers)
     if durable is not None and session.client_id is None:
         raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
-    window_bytes, window_messages = _windows(session, headers, ack)
     return Terms(
-        id=identity,
-        destination=destination,
-        wildcard=wildcard,
-        version=session.version,
-        ack=ack,
-        window_bytes=window_bytes,
-        window_messages=window_messages,
+        identity,
+        destination,
+        wildcard,
+        session.version,
+        ack,
+        *_windows(session, headers, ack),
         durable_name=durable,
         browser=headers.get(b"browser", b"").lower() == b"true",
         priority=_priority(headers),
@@ -329,11 +322,8 @@ def expect_replies(session: Session, reply_to: bytes) -> None:
     """
     if any(subscription.terms.destination == reply_to for subscription in session.subscriptions.values()):
         return
-    target = session.parse_destination(reply_to, None)
-    terms = Terms(
-        id=reply_to, destination=reply_to, wildcard=False, version=session.version, for_replies=True
-    )
-    _attach(session, terms, target, {}, None).on_writable()
+    terms = Terms(reply_to, reply_to, wildcard=False, version=session.version, for_replies=True)
+    _attach(session, terms, session.parse_destination(reply_to, None), {}, None).on_writable()
 
 
 def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
@@ -350,7 +340,9 @@ def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
     if subscription is not None:
         attributes = subscription.queue.attributes
         if attributes.temporary and attributes.routing_type is RoutingType.MULTICAST:
-            session.login.authorizer.check(DELETE_NON_DURABLE, subscription.queue.address.name)
+            session.login.authorizer.check(
+                PermissionType.DELETE_NON_DURABLE_QUEUE, subscription.queue.address.name
+            )
         session.end_subscription(subscription)
     if durable is not None:
         _delete_durable(session, durable)
@@ -366,7 +358,7 @@ def _delete_durable(session: Session, durable: str) -> None:
         raise Refused(f"Durable subscription '{durable}' needs a client-id on CONNECT")
     name = f"{session.client_id}.{durable}"
     queue = session.broker.directory.queue(name)
-    session.login.authorizer.check(DELETE_DURABLE, queue.address.name, queue.name)
+    session.login.authorizer.check(PermissionType.DELETE_DURABLE_QUEUE, queue.address.name, queue.name)
     if queue.attributes.routing_type is not RoutingType.MULTICAST:
         raise Refused(f"{name} is not a durable subscription but a queue of address {queue.address.name}")
     if queue.consumers:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 from stompring.broker.history import History
 from stompring.broker.message import Matches, Message, Traits, decimal, tail_for
@@ -384,12 +385,12 @@ class CumulativeSubscription(AcknowledgedSubscription):
     they have not, and needs a place only among itself, to come back in the order of delivery.
     """
 
-    __slots__ = ("_disordered", "_last_position", "_places")
+    __slots__ = ("_disordered", "_places", "_positions")
 
     def attach(self, queue: Queue) -> None:
         """See `Subscription.attach`."""
         self._places: dict[bytes, int] = {}  # of what is unsettled after the end of a transaction that had it
-        self._last_position = 0
+        self._positions = count(1)
         self._disordered = False  # some came back, and are not in the order of delivery yet
         super().attach(queue)
 
@@ -444,13 +445,9 @@ class CumulativeSubscription(AcknowledgedSubscription):
 
     def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
         """See `AcknowledgedSubscription.release_revocably`."""
-        places = [self._places.get(earlier) or self._next_position() for earlier in self._up_to(key)]
+        places = [self._places.get(earlier) or next(self._positions) for earlier in self._up_to(key)]
         refs = self.release(key)
         return refs, partial(self._reclaim, refs, places)
-
-    def _next_position(self) -> int:
-        self._last_position += 1
-        return self._last_position
 
     def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
         self._places.update(zip(refs, places, strict=True))

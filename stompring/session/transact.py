@@ -134,8 +134,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
     headers = head.headers
     subscription, key = _owner(session, head)
     if b"transaction" in headers:
-        transaction = transaction_of(session, head)
-        transaction.acknowledge(*subscription.release_revocably(key))
+        transaction_of(session, head).acknowledge(*subscription.release_revocably(key))
     else:
         subscription.settle(key)
     if not subscription.ready:
@@ -151,12 +150,11 @@ def on_NACK(session: Session, head: Head, body: bytes) -> None:
     if b"transaction" in headers:
         transaction = transaction_of(session, head)
         refs, undo = subscription.release_revocably(key)
-        subscription.rejected += len(refs)
         transaction.refuse(refs, subscription, partial(_undo_rejection, subscription, len(refs), undo))
     else:
         refs = subscription.release(key)
-        subscription.rejected += len(refs)
         requeue(refs, subscription, failed=True)
+    subscription.rejected += len(refs)
     subscription.on_writable()
     if b"receipt" in headers:
         _receipt(session, head, subscription)

@@ -25,7 +25,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -1234,3 +1234,29 @@ def _set_memory_defaults(plain: Values) -> None:
     for name in ("transaction_size", "unfinished_size", "subscription_size"):
         plain.setdefault(f"global_max_{name}", share)
     plain.setdefault("dispatch_memory", share)
+
+
+class Change(NamedTuple):
+    """One value that differs. ``before`` and ``after`` are JSON values, None where nothing is set."""
+
+    what: str  # broker, address-setting, security-setting, broker-plugin, divert or queue
+    name: str | None  # the match or the name; None for the broker
+    setting: str  # as in broker.xml
+    before: object
+    after: object
+    restart: bool = False  # in effect after a restart only
+
+
+@dataclass(slots=True)
+class Reload:
+    """What came of reading broker.xml again, or would come of it: texts for people, in the file's words."""
+
+    applied: list[str] = field(default_factory=list)  # what is in force from now on
+    restart_required: list[str] = field(
+        default_factory=list
+    )  # what differs from the running broker and stays so
+    failed: list[str] = field(default_factory=list)  # what the broker could not change
+    refused: str | None = None  # why nothing at all was changed
+    changes: list[Change] = field(default_factory=list)  # the values that differ
+    warnings: list[str] = field(default_factory=list)  # about the file
+    ignored: list[str] = field(default_factory=list)  # settings of Artemis without effect here

@@ -28,8 +28,6 @@ class FrameReader:
     is spoken: the first frame is read as it stands.
     """
 
-    __slots__ = ("_parser",)
-
     def __init__(self) -> None:
         self._parser = Parser(_MAX_BODY, _MAX_HEADERS, _MAX_LINE)
 
@@ -87,11 +85,15 @@ class StompClient:
         self, host: str, login: str | None = None, passcode: str | None = None, client_id: str | None = None
     ) -> bytes:
         """CONNECT to the virtual host ``host``."""
-        headers = [("accept-version", self._versions), ("host", host)]
-        headers.append(("heart-beat", f"{self._heart_beat},{self._wanted_heart_beat}"))
-        optional = (("login", login), ("passcode", passcode), ("client-id", client_id))
-        headers += [(name, value) for name, value in optional if value is not None]
-        return frame("CONNECT", headers)
+        headers = (
+            ("accept-version", self._versions),
+            ("host", host),
+            ("heart-beat", f"{self._heart_beat},{self._wanted_heart_beat}"),
+            ("login", login),
+            ("passcode", passcode),
+            ("client-id", client_id),
+        )
+        return frame("CONNECT", [(name, value) for name, value in headers if value is not None])
 
     def next_receipt(self) -> str:
         """The ``receipt`` header of a frame that is sent next."""
@@ -123,8 +125,7 @@ class StompClient:
                 identifier = head.headers.get(b"receipt-id", b"")
                 if self._on_receipt is not None:
                     self._on_receipt(identifier)
-                receipt = _number(identifier)
-                self._confirmed = min(max(self._confirmed, receipt), self._requested)
+                self._confirmed = min(max(self._confirmed, _number(identifier)), self._requested)
             elif command == b"CONNECTED":
                 self._connected(head)
             elif command == b"ERROR" and self.error is None:

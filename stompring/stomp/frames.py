@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from stompring.errors import ProtocolError
@@ -32,19 +31,17 @@ class Rules:
     """
 
     name: str
-    escapes: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    escapes: Mapping[int, bytes] = field(default_factory=dict)
     first_wins: bool = True
     trims: bool = False
     crlf: bool = False
 
 
-RULES: Mapping[bytes, Rules] = MappingProxyType(
-    {
-        b"1.0": Rules("STOMP 1.0", first_wins=False, trims=True),
-        b"1.1": Rules("STOMP 1.1", escapes=MappingProxyType(_ESCAPES_1_1)),
-        b"1.2": Rules("STOMP 1.2", escapes=MappingProxyType(_ESCAPES_1_2), crlf=True),
-    }
-)
+RULES: Mapping[bytes, Rules] = {
+    b"1.0": Rules("STOMP 1.0", first_wins=False, trims=True),
+    b"1.1": Rules("STOMP 1.1", escapes=_ESCAPES_1_1),
+    b"1.2": Rules("STOMP 1.2", escapes=_ESCAPES_1_2, crlf=True),
+}
 
 # A frame that comes before the version is known is read as 1.0, with either line end. A CONNECT that offers 1.1
 # or 1.2 is not escaped either (CONNECT never is), but its padding and its first entries count.
