@@ -196,8 +196,8 @@ class Logins:
         self._waiting[digest] = [answer]
         dropped = self._queue.put(source_network(host), _Check(digest, generation, name, password))
         if dropped is not None:
-            text = "Security Error occurred: too many pending logins; try again later"
-            self._answer_all(dropped.digest, Failure(Refused(text, status=503)))
+            refused = Refused("Security Error occurred: too many pending logins; try again later", status=503)
+            self._answer_all(dropped.digest, Failure(refused))
         self._start_checks()
         return answer
 

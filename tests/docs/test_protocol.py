@@ -55,7 +55,7 @@ TITLES = (
 )
 
 #: Bytes that look like names of headers and are values of them.
-VALUES = {"true", "false"}
+VALUES = {"true", "false", "ANYCAST", "MULTICAST"}
 
 #: What never reaches a client of STOMP: answers of the management API, and of `stompring check-config`.
 MANAGEMENT_ONLY = {

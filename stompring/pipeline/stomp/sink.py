@@ -406,7 +406,7 @@ class _Writer:
 
     def _prefix(self, context: TaskContext) -> str | None:
         """How the duplicate ids of the task begin, None where none are made."""
-        raise NotImplementedError
+        raise AssertionError("a derived class has it")
 
     @reports_errors
     def write(self, iterator: Iterator[Any]) -> TaskResult:
