@@ -2061,14 +2061,22 @@ class Queue(QueueBase):
         return killed
 
     def kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
-        """Kill these, and what is on disk only; yields the number killed in each step.
+        """Kill what is on disk only, and these; yields the number killed in each step.
 
-        The list is the queue's from now on.
+        Nothing may be read from pages meanwhile. The list is the queue's from now on.
         """
+        yield from self.kill_on_disk()
+        yield from self.kill_each(pending, scheduled)
+
+    def kill_on_disk(self) -> Iterator[int]:
+        """Kill what is on disk only; yields the number killed in each step."""
         if self.paged is not None:
             for purged in self.paged.purge(Reason.KILLED):
                 self.messages_killed += purged
                 yield purged
+
+    def kill_each(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[int]:
+        """Kill those that are still pending or scheduled; yields 1 or 0 for each. The list is the queue's then."""
         scheduled.reverse()
         for ref in chain(pending, _consume(scheduled)):
             found = ref.state == PENDING or ref.state == SCHEDULED

@@ -309,8 +309,14 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]
     """
     matches = matching(selector)
     if matches is None:
-        return queue.kill_all(queue.dispatcher.snapshot(), list(queue.scheduled.values()))
+        return _kill_all(queue)
     return _kill_matching(queue, matches)
+
+
+def _kill_all(queue: Queue) -> Iterator[int]:
+    yield from queue.kill_on_disk()
+    # not before: some of it may have been read meanwhile
+    yield from queue.kill_each(queue.dispatcher.snapshot(), list(queue.scheduled.values()))
 
 
 def _kill_matching(queue: Queue, matches: Matches) -> Iterator[int | PageRead]:

@@ -139,6 +139,18 @@ def test_purging_everything_reads_nothing():
     assert_nothing_held(world)
 
 
+def test_purging_kills_what_is_read_from_pages_meanwhile():
+    world, queue = paged(memory=4_000)
+    steps = queue_browser.purge(queue)
+    killed = next(steps)
+    for ref in list(queue.dispatcher.snapshot()):  # then the next message is read
+        queue.kill(ref)
+    world.settle_down()
+    assert queue.count == 1
+    total(world, steps)
+    assert killed == 1 and (queue.message_count, queue.messages_killed) == (0, 60)
+
+
 def test_cancelling_and_delivering_what_is_scheduled_in_pages():
     world = StoredPages(limit=0)
     queue = world.queue()
