@@ -121,11 +121,11 @@ def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
     """
     escaped = "" if escape is None else f"{re.escape(escape)}[%_{re.escape(escape)}]|"
     runs: list[list[str]] = [[]]  # of characters between two %; the empty text is any character
-    for token in re.findall(f"{escaped}.", pattern, re.DOTALL):
-        if token == "%":
+    for piece in re.findall(f"{escaped}.", pattern, re.DOTALL):
+        if piece == "%":
             runs.append([])
         else:
-            runs[-1].append("" if token == "_" else token[-1])
+            runs[-1].append("" if piece == "_" else piece[-1])
     runs[1:-1] = filter(None, runs[1:-1])  # several % are one
     if not any("" in run for run in runs):
         match ["".join(run) for run in runs]:
