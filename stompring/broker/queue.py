@@ -817,7 +817,7 @@ class Dispatcher:
 
     def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
         if matching is None:
-            matching = self.matching(ref.message, ref.sequence)
+            matching = self.matching(ref.message, ref.sequence) if self.selector_lists else []
         if not at_tail or ref.position is not None:
             self.version += 1
         for pending in (self.pending, *matching):
