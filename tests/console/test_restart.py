@@ -84,11 +84,11 @@ def test_live_and_events_continue_after_a_restart(open_console, restarted):
     shown(happened, "not connected")
     with restarted.run():
         send(restarted.stomp, "/queue/work", "after")
-        expect(table).to_contain_text("after", timeout=15000)
+        expect(table).to_contain_text("after")
         has(table, "before")
         make_queue(Management(restarted.http), "since")
         row = happened.locator("tbody tr", has_text="queue since created")
-        expect(row).to_have_count(1, timeout=20000)
+        expect(row).to_have_count(1)
         expect(happened.locator("tbody tr", has_text="queue work created")).to_have_count(1)
 
 
