@@ -91,7 +91,10 @@ class StompSession(Session):
             self._deferred_frames += frames
             return
         was_connected = self.connected
-        self._take_in_slices(frames)
+        if len(frames) > FRAMES_AT_ONCE:
+            self._take_in_slices(frames)
+        else:
+            self._take(frames)
         if self.connected and not was_connected and not self.closed:
             # the parser keeps what follows CONNECT until the version is known
             self.receive(b"")
@@ -102,24 +105,20 @@ class StompSession(Session):
 
     def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
         """As `_take`; of many frames, all ACKs perhaps, the rest has to wait for a later turn when it takes long."""
-        if len(frames) <= FRAMES_AT_ONCE:
-            self._take(frames, offered)
-            return
         now = self.broker.background.now
         end = now() + READ_SLICE
-        for at in range(0, len(frames), FRAMES_AT_ONCE):
-            self._take(frames[at : at + FRAMES_AT_ONCE], offered)
-            offered = None
-            rest = frames[at + FRAMES_AT_ONCE :]
-            if not rest or self.closed or self.leaving:
+        while True:
+            self._take(frames[:FRAMES_AT_ONCE], offered)
+            frames, offered = frames[FRAMES_AT_ONCE:], None
+            if not frames or self.closed or self.leaving:
                 return
             if self.blocked or self.awaiting_login:
-                self._deferred_frames += rest
+                self._deferred_frames += frames
                 if self._blocked_by is not None:
                     self._let_settlements_pass()
                 return
             if now() >= end:
-                self._deferred_frames = rest
+                self._deferred_frames = frames
                 self._wait_for_turn()
                 return
 
