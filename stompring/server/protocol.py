@@ -570,7 +570,8 @@ class StompProtocol(Protocol):
             session.receive(data)
         finally:
             outgoing.within_read = False
-            outgoing.flush()
+            if outgoing.dirty:
+                outgoing.flush()
             spent = perf_counter() - begun
             if spent > SLOW_READ and not session.closed:
                 read_throttle.throttle(session.outbox.reading, spent, self._factory.reactor)
