@@ -254,20 +254,16 @@ class RecordEncoder:
         tail, number, timestamp = message.tail, message.number, message.timestamp
         if self._inner is not None:
             self._inner.append(head + tail)
-        else:
-            self._frame_message(head, tail)
+        else:  # in two parts, so that the tail is not copied
+            at, size = self.at, len(head) + len(tail)
+            self.at = at + 8 + size
+            self._starts.append(at)
+            self.parts += (_pack_prefix(size, crc32(tail, crc32(head))) + head, tail)
         footer = self.footer
         if number > footer.greatest_number > 0 and timestamp >= footer.greatest_timestamp:
             footer.greatest_number, footer.greatest_timestamp = number, timestamp
         else:
             footer.include(number, timestamp)
-
-    def _frame_message(self, head: bytes, tail: bytes) -> None:
-        """Add a record in two parts, so that a tail is not copied."""
-        at, size = self.at, len(head) + len(tail)
-        self.at = at + 8 + size
-        self._starts.append(at)
-        self.parts += (_pack_prefix(size, crc32(tail, crc32(head))) + head, tail)
 
     def copies(
         self,
@@ -328,7 +324,7 @@ class RecordEncoder:
         )
         counts = (len(messages), len(known), len(part.entries))
         head = RETAINED.pack(Kind.RETAINED, 0, 0, *counts, now, len(traits))
-        self._frame_message(head + b"".join(columns), b"".join([message.tail for message in messages]))
+        self._frame(b"".join((head, *columns, *[message.tail for message in messages])))
         self.footer.include(min(numbers), min(times))
         self.footer.include(max(numbers), max(times))
 
