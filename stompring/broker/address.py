@@ -705,9 +705,11 @@ def leave(address: Address) -> None:
     broker.consider_deleting_address(address)
 
 
-def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: Due = 0) -> None:
+def distribute(
+    address: Address, pages: Pages, message: Message, queues: Sequence[Queue], due: Due = 0
+) -> None:
     """Route a message of a paging address to its queues, directly or through a page; at ``due`` if that is given."""
-    traits, broker = message.traits, as_address(message.address).broker
+    traits, broker = message.traits, address.broker
     areas = broker.areas
     assert areas is not None
     message.account = areas.budget

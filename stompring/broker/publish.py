@@ -426,7 +426,7 @@ def _publish_checked(broker: Services, publication: Publication, body: bytes) ->
         message = Message(broker.numbers.next(), address, traits, body, now, expires)
         queues = address.choose(message)
         if queues:
-            distribute(pages, message, queues)
+            distribute(address, pages, message, queues)
             address.routed_messages += 1
         else:
             address.unrouted_messages += 1
@@ -562,7 +562,7 @@ def enqueue(
     address.count_routed(len(queues))
     pages = pages_for(address) if recurrence is None else None
     if pages is not None:
-        distribute(pages, message, queues, due)
+        distribute(address, pages, message, queues, due)
     elif due:
         for queue in queues:  # each counts its own repeats
             queue.schedule(message, due, None if recurrence is None else replace(recurrence))

@@ -1571,14 +1571,14 @@ class TargetArea:
                 self._unload_ring()
 
     def _may_serve_from_memory(self, message: Message) -> bool:
-        queue = self.queue
+        queue, active, size = self.queue, self.active, message.size
         if self._is_ring():
-            return self.active and queue.count < queue.ring_size
-        if self.active and not queue.count:
+            return active and queue.count < queue.ring_size
+        if active and not queue.count:
             return True
-        if not queue.consumers and not self.areas.idle_capacity(self.ready_size + message.size):
+        if not queue.consumers and not self.areas.idle_capacity(self.ready_size + size):
             return False
-        return self._has_memory(message.size)
+        return self._has_memory(size)
 
     # ---- limits
 
