@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from mypy_extensions import mypyc_attr
 
@@ -199,7 +200,7 @@ class Session:
             return
         frame = receipt_frame(receipt, self.version)
         if durable:
-            self.broker.storage.when_synced(lambda: self.outbox.send(frame), transactional)
+            self.broker.storage.when_synced(partial(self.outbox.send, frame), transactional)
         else:
             self.outbox.send(frame)
 
