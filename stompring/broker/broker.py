@@ -9,7 +9,7 @@ from stompring.settings.model import BrokerConfiguration
 from .address import Address, Policies, Store
 from .clock import Reactor, Seconds
 from .directory import Services, SubscriptionMemory
-from .limits import LogLimit, MemoryLimits, RejectionLog, UnfinishedFrames
+from .limits import LogLimit, RejectionLog, UnfinishedFrames
 from .ports import NoStorage
 from .publish import Diverts, send_dead_letter, send_expired, send_notification
 from .slow_consumers import SlowConsumers
@@ -38,9 +38,6 @@ class Broker(Services):
         self.watch = self.slow_consumers.watch
         self.send_dead_letter, self.send_expired = send_dead_letter, send_expired
         self.notifications.send_message = partial(send_notification, self)
-        self.durable_limits = MemoryLimits(
-            self.memory, self.disk, self.storage.write_limit
-        )  # what durable messages need
         #: where requests are sent; it is no address of the directory, and has no queues
         name = configuration.management_address
         self.management = Address(name, frozenset(), self.directory.settings.lookup(name), self)

@@ -130,21 +130,6 @@ class MemoryLimit:
         return share
 
 
-class MemoryLimits:
-    """Several limits, none of which may be full."""
-
-    def __init__(self, *limits: MemoryLimit) -> None:
-        self._limits = limits
-
-    @property
-    def full(self) -> bool:
-        """Whether one of them is."""
-        for limit in self._limits:
-            if limit.full:
-                return True
-        return False
-
-
 @dataclass(eq=False)
 class ByteQuota:
     """Bytes held, with a limit. A limit is reached, not passed: the message that reaches it was the last one.

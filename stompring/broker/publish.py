@@ -67,7 +67,7 @@ from .address import (
 )
 from .clock import Call, Due, Recurrence, Schedule
 from .directory import PermissionCheck, Services, allow_all, check_not_internal, services_of
-from .limits import ByteQuota, MemoryLimit, MemoryLimits
+from .limits import ByteQuota, MemoryLimit
 from .message import (
     DIVERT,
     EVERYWHERE,
@@ -351,8 +351,8 @@ NO_OFFER = Offer("", Traits(b""), {})
 class Publication:
     """What messages sent with the same headers have in common: where they go and what they carry.
 
-    ``limits`` is what must not be full, besides the address. ``direct`` messages need nothing but routing: they have
-    no duplicate id, no schedule, and name no queue.
+    ``stored`` messages need the disk and the store as well as memory. ``direct`` messages need nothing but routing:
+    they have no duplicate id, no schedule, and name no queue.
     """
 
     def __init__(
@@ -361,13 +361,12 @@ class Publication:
         queue: Queue | None,
         traits: Traits,
         schedule: Schedule | None,
-        limits: MemoryLimit | MemoryLimits,
     ) -> None:
         self.address = address
         self.queue = queue  # the one queue it is for (a fully qualified queue name)
         self.traits = address.mark(traits)
         self.schedule = schedule
-        self.limits = limits
+        self.stored = traits.durable or address.retained == EVERYWHERE
         self.direct = schedule is None and queue is None and not address.settings.enable_ingress_timestamp
         self.identifier: bytes | None = None  # of duplicate detection, where the address does that
         self.offer = NO_OFFER  # as the policies of the address see its messages, where one wants to
@@ -379,8 +378,13 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
     A rejection by BLOCK asks the producer to try again later, one by FAIL is an error; what DROP says has happened.
     """
     address = publication.address
-    if address.memory_limit.slow_path or publication.limits.full or not publication.direct:
-        return _publish_checked(broker, publication, body)
+    limited = (
+        address.memory_limit.slow_path
+        or address.memory.full
+        or (publication.stored and (broker.disk.full or broker.storage.write_limit.full))
+    )
+    if limited or not publication.direct:
+        return _publish_checked(broker, publication, body, limited)
     traits = publication.traits
     now = broker.clock.now
     expires = 0
@@ -409,8 +413,10 @@ def publish(broker: Services, publication: Publication, body: bytes) -> Rejectio
     return None
 
 
-def _publish_checked(broker: Services, publication: Publication, body: bytes) -> Rejection | None:
-    """As `publish`, where something may be full, or the message needs more than routing."""
+def _publish_checked(
+    broker: Services, publication: Publication, body: bytes, limited: bool
+) -> Rejection | None:
+    """As `publish`, where something may be full (``limited``), or the message needs more than routing."""
     address, identifier = publication.address, publication.identifier
     pages, disk, writes = address.pages, broker.disk, broker.storage.write_limit
     if (
@@ -434,7 +440,7 @@ def _publish_checked(broker: Services, publication: Publication, body: bytes) ->
         return None
     if identifier is not None and is_known(address, identifier):
         return _discard_duplicate(address, identifier)
-    if address.memory_limit.slow_path or publication.limits.full:
+    if limited:
         rejection = check_admission(address, publication.traits.durable, publication.offer, body)
         if rejection is not None:
             if rejection.policy is FullPolicy.DROP:

@@ -18,7 +18,7 @@ from time import perf_counter
 from stompring.broker.address import Address, as_address, cache_size
 from stompring.broker.clock import FOREVER, Recurrence, Schedule
 from stompring.broker.directory import allow_all
-from stompring.broker.message import BROKERS_OWN, EVERYWHERE, IMPORTED, VALIDATED_USER, Message, Traits
+from stompring.broker.message import BROKERS_OWN, IMPORTED, VALIDATED_USER, Message, Traits
 from stompring.broker.ports import (
     HOOK_EXCEPTIONS,
     NOT_EVALUATED,
@@ -241,7 +241,7 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
 def _plan(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
     headers, broker, address = head.headers, session.broker, route.address
     if address is broker.management:
-        plan = SendPlan(route, REQUEST, None, broker.memory, headers)
+        plan = SendPlan(route, REQUEST, None, headers)
         plan.carry_out, plan.admit, plan.plain = on_request, None, False
         return plan
     schedule = None
@@ -263,8 +263,7 @@ def _plan(session: Session, head: Head, route: Route, destination: bytes) -> Sen
                         "min-scheduled-period",
                         400,
                     )
-    kept = traits.durable or address.retained == EVERYWHERE
-    plan = SendPlan(route, traits, schedule, broker.durable_limits if kept else broker.memory, headers)
+    plan = SendPlan(route, traits, schedule, headers)
     identifier = headers.get(DUPLICATE_ID)
     if identifier and cache_size(address):
         plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)

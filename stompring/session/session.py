@@ -18,7 +18,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.clock import Schedule
 from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
-from stompring.broker.limits import ByteQuota, MemoryLimit, MemoryLimits
+from stompring.broker.limits import ByteQuota
 from stompring.broker.message import Traits
 from stompring.broker.ports import AdmissionResult
 from stompring.broker.publish import Publication, Transaction
@@ -86,10 +86,9 @@ class SendPlan(Publication):
         route: Route,
         traits: Traits,
         schedule: Schedule | None,
-        limits: MemoryLimit | MemoryLimits,
         headers: Mapping[bytes, bytes],
     ) -> None:
-        super().__init__(route.address, route.queue, traits, schedule, limits)
+        super().__init__(route.address, route.queue, traits, schedule)
         self.stamp = route.stamp
         hooks = route.address.hooks
         self.admit = hooks.admit

@@ -40,7 +40,7 @@ def only(world, name):
 def publish_to(world, address, body=b"", **more):
     block = "".join(f"{name}:{value}\n" for name, value in more.pop("headers", {}).items()).encode()
     traits = Traits(block, address.encode(), **more)
-    publication = Publication(world.address(address), None, traits, None, world.broker.memory)
+    publication = Publication(world.address(address), None, traits, None)
     return publish.publish(world.broker, publication, body)
 
 

@@ -110,7 +110,7 @@ def test_an_address_that_is_deleted_remembers_nothing():
     world = Server().world
     world.queue("q")
     address = world.address("q")
-    publication = Publication(address, None, Traits(b"", b"q"), None, world.broker.memory)
+    publication = Publication(address, None, Traits(b"", b"q"), None)
     publication.identifier = b"1"
     world.directory.delete_address("q", force=True)
     publish_admitted(world.broker, publication, b"")

@@ -13,7 +13,6 @@ from stompring.broker.limits import (
     OVERDRAFT,
     GlobalMemoryLimit,
     MemoryLimit,
-    MemoryLimits,
 )
 
 
@@ -112,17 +111,6 @@ def test_a_paging_address_takes_the_long_way_and_is_not_full():
     fill(limit, 1)
     limit.set_paging(False)
     assert limit.slow_path, "full"
-
-
-def test_of_several_rooms_one_that_is_full_is_enough():
-    rooms = [MemoryLimit(max_messages=1) for _ in range(3)]
-    together = MemoryLimits(*rooms)
-    assert not together.full
-    for limit in rooms:
-        fill(limit, 1)
-        assert together.full
-        fill(limit, -1)
-        assert not together.full
 
 
 @dataclass

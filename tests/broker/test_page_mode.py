@@ -228,7 +228,7 @@ class TestConsumers:
 def published(world, body=b"x", **traits):
     """As a producer's SEND to the address q."""
     made = Traits(b"", b"q", **traits)
-    publication = publish.Publication(world.address("q"), None, made, None, world.broker.memory)
+    publication = publish.Publication(world.address("q"), None, made, None)
     return publish.publish(world.broker, publication, body)
 
 

@@ -35,9 +35,7 @@ def make(**more):
 def send(world, identifier, address="q", *, durable=True):
     """As a session does; False for a duplicate."""
     found = world.address(address)
-    publication = Publication(
-        found, None, Traits(b"", address.encode(), durable=durable), None, world.broker.memory
-    )
+    publication = Publication(found, None, Traits(b"", address.encode(), durable=durable), None)
     publication.identifier, publication.direct = identifier, False
     return publish(world.broker, publication, identifier) is None
 
