@@ -5,17 +5,18 @@ Code generation: from a syntax tree to a Python function.
 The code of a condition tests either whether it is true, or whether it is false. NOT swaps the two, so that three-valued
 logic costs nothing at run time.
 
+Names, texts and numbers of a selector are defaults of further parameters: no text of a client is part of the code.
+
 Compiled selectors: one object for each text, cached and shared.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from types import FunctionType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from . import values
 from .grammar import parse
@@ -40,76 +41,22 @@ from .syntax_tree import (
     XPath,
 )
 
-Expression = ast.expr
 
-# The location of every node. `ast.fix_missing_locations` would take as long as everything else.
-_LOCATION = {"lineno": 1, "col_offset": 0}
+class Constant(str):
+    """The name of a constant: a parameter, or True, False or None."""
 
-_OPERATORS: dict[str, type[ast.cmpop]] = {
-    "=": ast.Eq,
-    "<>": ast.NotEq,
-    "<": ast.Lt,
-    "<=": ast.LtE,
-    ">": ast.Gt,
-    ">=": ast.GtE,
-    "is": ast.Is,
-    "is not": ast.IsNot,
-    "in": ast.In,
-    "not in": ast.NotIn,
-}
+    __slots__ = ()
 
 
-def name(identifier: str) -> Expression:
-    return ast.Name(identifier, ast.Load(), **_LOCATION)
+UNKNOWN = Constant(None)
 
 
-def constant(value: object) -> Expression:
-    return ast.Constant(value, **_LOCATION)  # type: ignore[arg-type]  # frozenset is allowed, the stubs do not say so
+def both(*parts: str) -> str:
+    return parts[0] if len(parts) == 1 else f"({' and '.join(parts)})"
 
 
-def assign(identifier: str, value: Expression) -> Expression:
-    """``(identifier := value)``"""
-    return ast.NamedExpr(ast.Name(identifier, ast.Store(), **_LOCATION), value, **_LOCATION)
-
-
-def expression(value: object) -> Expression:
-    """The code itself, or that of a constant."""
-    return value if isinstance(value, ast.expr) else constant(value)
-
-
-def call(function: str, *arguments: object) -> Expression:
-    return ast.Call(name(function), list(map(expression, arguments)), [], **_LOCATION)
-
-
-def method(target: Expression, function: str, *arguments: object) -> Expression:
-    attribute = ast.Attribute(target, function, ast.Load(), **_LOCATION)
-    return ast.Call(attribute, list(map(expression, arguments)), [], **_LOCATION)
-
-
-def compare(left: object, operator: str, right: object) -> Expression:
-    return ast.Compare(expression(left), [_OPERATORS[operator]()], [expression(right)], **_LOCATION)
-
-
-def both(*parts: Expression) -> Expression:
-    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), list(parts), **_LOCATION)
-
-
-def either(*parts: Expression) -> Expression:
-    return ast.BoolOp(ast.Or(), list(parts), **_LOCATION)
-
-
-def negated(part: Expression) -> Expression:
-    return ast.UnaryOp(ast.Not(), part, **_LOCATION)
-
-
-def choice(test: Expression, then: object, otherwise: object) -> Expression:
-    """``then if test else otherwise``"""
-    return ast.IfExp(test, expression(then), expression(otherwise), **_LOCATION)
-
-
-def is_text(value: Expression) -> Expression:
-    """``isinstance(value, str)``"""
-    return call("isinstance", value, name("str"))
+def is_text(value: str) -> str:
+    return f"isinstance({value}, str)"
 
 
 def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
@@ -145,9 +92,10 @@ def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
 
 
 Known = frozenset[str]
-Valued = tuple[Expression, Known]  # an expression, and the local variables bound after it
-Tested = tuple[Expression, Known, Known]  # a test, and the variables bound after success and after failure
+Valued = tuple[str, Known]  # code of a value, and the local variables bound after it
+Tested = tuple[str, Known, Known]  # code of a test, and the variables bound after success and after failure
 
+_PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _ORDERS = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -156,16 +104,18 @@ _RUN_TIME = """
     add subtract multiply divide remainder negative plus equal order all3 any3 not3 cached_number
 """.split()
 
-#: The function. Its first two lines are for messages whose headers are lines of bytes.
+#: The function, and what begins it for messages whose headers are lines of bytes.
 _FRAME = """
-def matches(message):
+def matches(message{constants}):
     try:
-        tail = message.tail
-        stop = message.body_at
-        return test
+        {lines}return {test}
     except Exception:
         return False
 """
+_LINES = "tail, stop = message.tail, message.body_at; "
+
+#: A value that is bound to a local variable.
+_BINDING = re.compile(r"\((\w+) := ")
 
 #: Names that may be the broker's own begin with one of these. Others are headers.
 SYSTEM_PREFIXES = ("AMQ", "JMS", "_AMQ")
@@ -207,19 +157,19 @@ class _Emitter:
         self.properties: dict[str, int] = {}  # name -> number in the names of its local variables
         self.reads_body = False
         self._temporaries = 0
+        self._constants: dict[str, object] = {}  # by the parameter that has them as its default
         self._globals: dict[str, Any] = {word: getattr(values, word) for word in _RUN_TIME}
         self._globals["number"] = values.number if convert else values.plain_number
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
-    def function(self, test: Expression) -> Callable[[Any], bool]:
+    def function(self, test: str) -> Callable[[Any], bool]:
         """The compiled function that returns the test."""
-        module: Any = ast.parse(_FRAME)
-        body = module.body[0].body[0].body
-        body[-1].value = test
-        if not self._reads_lines:
-            del body[:-1]
-        exec(compile(module, "<selector>", "exec"), self._globals)  # nosec B102
-        return cast(FunctionType, self._globals["matches"])
+        constants = "".join(f", {word}" for word in self._constants)
+        source = _FRAME.format(constants=constants, lines=_LINES if self._reads_lines else "", test=test)
+        exec(compile(source, "<selector>", "exec"), self._globals)  # nosec B102
+        matches: FunctionType = self._globals["matches"]
+        matches.__defaults__ = tuple(self._constants.values())
+        return matches
 
     # -- conditions
 
@@ -233,26 +183,27 @@ class _Emitter:
             case Compare():
                 return self._compared(node, sense, known)
             case Boolean():
-                return constant(node.value is sense), known, known
+                return Constant(node.value is sense), known, known
             case Property():
                 value, known = self._property(node, known)
-                return compare(call("boolean", value), "is", sense), known, known
+                return f"boolean({value}) is {sense}", known, known
             case IsNull():
                 if isinstance(node.operand, Property):
                     present = self._found(node.operand, b"", known)
                     if present is not None:
-                        return negated(present) if sense else present, known, known
+                        return f"not {present}" if sense else present, known, known
                 value, known = self.value(node.operand, known)
-                if isinstance(value, ast.Constant):
-                    return constant((value.value is None) is sense), known, known
-                return compare(value, "is" if sense else "is not", None), known, known
+                if isinstance(value, Constant):
+                    return Constant((value == UNKNOWN) is sense), known, known
+                return f"{value} {'is' if sense else 'is not'} None", known, known
             case Like():
                 return self._like(node, sense, known)
             case In():
                 value, known = self._property(node.operand, known)
+                texts = self._constant(node.values)
                 if sense:
-                    return compare(value, "in", node.values), known, known
-                outside = compare(self._local(node.operand), "not in", node.values)
+                    return f"{value} in {texts}", known, known
+                outside = f"{self._local(node.operand)} not in {texts}"
                 return both(is_text(value), outside), known, known
             case XPath():
                 return self._xpath(node, sense, known)
@@ -260,7 +211,7 @@ class _Emitter:
 
     def _chain(self, parts: list[Node], all_of: bool, sense: bool, known: Known) -> Tested:
         """Code for all parts, or any of them. Variables bound by a part are known to later parts."""
-        tests: list[Expression] = []
+        tests: list[str] = []
         ends: list[Known] = []  # variables bound if the chain ends after each part
         for part in parts:
             test, held, failed = self.test(part, sense, known)
@@ -268,7 +219,7 @@ class _Emitter:
             known = held if all_of else failed
             ends.append(failed if all_of else held)
         early = frozenset.intersection(*ends)
-        return (both(*tests), known, early) if all_of else (either(*tests), early, known)
+        return (both(*tests), known, early) if all_of else (f"({' or '.join(tests)})", early, known)
 
     def _compared(self, node: Compare, sense: bool, known: Known) -> Tested:
         left, right, operator = node.left, node.right, node.operator
@@ -284,14 +235,14 @@ class _Emitter:
         if isinstance(right, Boolean) and isinstance(left, Property):
             value, known = self._property(left, known)
             wanted = right.value is (operator == "=")
-            return compare(call("boolean", value), "is", wanted), known, known
+            return f"boolean({value}) is {wanted}", known, known
         first, known = self.value(left, known)
         second, known = self.value(right, known)
         text = Kind.TEXT in kinds
         if operator in ("=", "<>"):
-            test = compare(self._generic("equal", first, second, text), "is", operator == "=")
+            test = f"{self._generic('equal', first, second, text)} is {operator == '='}"
         else:
-            test = compare(self._generic("order", first, second, text), "in", _ORDERS[operator])
+            test = f"{self._generic('order', first, second, text)} in {_ORDERS[operator]}"
         return test, known, known
 
     def _numbers(self, left: Node, operator: str, right: Node, known: Known) -> Tested:
@@ -299,24 +250,24 @@ class _Emitter:
         first, after_first = self.number(left, known)
         second, after_both = self.number(right, after_first)
         if operator == "=" and isinstance(right, Number):
-            return compare(first, "=", second), after_both, after_both
-        tests: list[Expression] = []
+            return f"{first} == {second}", after_both, after_both
+        tests: list[str] = []
         first = self._present(first, tests)
         second = self._present(second, tests)
         early = after_first if len(tests) == 2 else after_both
-        return both(*tests, compare(first, operator, second)), after_both, early
+        return both(*tests, f"{first} {_PYTHON[operator]} {second}"), after_both, early
 
-    def _present(self, value: Expression, tests: list[Expression]) -> Expression:
+    def _present(self, value: str, tests: list[str]) -> str:
         """A name (or constant) for the value, after a test for None."""
-        if isinstance(value, ast.Constant):
-            if value.value is None:
-                tests.append(constant(False))
+        if isinstance(value, Constant):
+            if value == UNKNOWN:
+                tests.append("False")
             return value
         value, local = self._named(value)
-        tests.append(compare(value, "is not", None))
+        tests.append(f"{value} is not None")
         return local
 
-    def _found(self, node: Property, rest: bytes | None, known: Known) -> Expression | None:
+    def _found(self, node: Property, rest: bytes | None, known: Known) -> str | None:
         """A test whether the line of a header is there, its value beginning with ``rest``.
 
         None where that cannot be told from the line, or the value is at hand anyway.
@@ -326,19 +277,18 @@ class _Emitter:
         if line is None or rest is None or f"value{number}" in known:
             return None
         self._reads_lines = True
-        at = method(name("tail"), "find", line + rest, 0, name("stop"))
-        return compare(at, ">=", 0)
+        return f"tail.find({self._constant(line + rest)}, 0, stop) >= 0"
 
     def _line(
         self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
-    ) -> Expression | None:
+    ) -> str | None:
         """A test whether a header is a text, or begins with it; where ``sense`` is False whether it is another one."""
         value = _plain(text)
         if value is not None and not prefix:
             value += b"\n"
         found = self._found(node, value, known)
         present = None if sense else self._found(node, b"", known)
-        return found if found is None or present is None else both(present, negated(found))
+        return found if found is None or present is None else both(present, f"not {found}")
 
     def _property_and_text(self, node: Property, operator: str, text: str, known: Known) -> Tested:
         same = operator == "="
@@ -346,40 +296,40 @@ class _Emitter:
         if line is not None:
             return line, known, known
         value, known = self._property(node, known)
-        local = self._local(node)
-        test = compare(local, operator, text)
+        local, wanted = self._local(node), self._constant(text)
+        test = f"{local} {_PYTHON[operator]} {wanted}"
         if self.convert and (values.number(text) is not None or values.boolean(text) is not None):
-            converted = compare(self._generic("equal", local, text, True), "is", same)
-            return choice(is_text(value), test, converted), known, known
+            converted = f"{self._generic('equal', local, wanted, True)} is {same}"
+            return f"({test} if {is_text(value)} else {converted})", known, known
         if same:
-            return compare(value, "=", text), known, known
+            return f"{value} == {wanted}", known, known
         return both(is_text(value), test), known, known
 
-    def _generic(self, function: str, first: Expression, second: object, text: bool) -> Expression:
-        return call(function, first, second, text, self.convert)
+    def _generic(self, function: str, first: str, second: str, text: bool) -> str:
+        return f"{function}({first}, {second}, {text}, {self.convert})"
 
     def _like(self, node: Like, sense: bool, known: Known) -> Tested:
         """A value that is not text matches no pattern (Artemis): LIKE is false, NOT LIKE true."""
-        function, wanted = like_test(node.pattern, node.escape)
+        function, text = like_test(node.pattern, node.escape)
         if isinstance(node.operand, Property) and function in ("__eq__", "startswith"):
-            line = self._line(node.operand, wanted, sense, known, prefix=function == "startswith")
+            line = self._line(node.operand, text, sense, known, prefix=function == "startswith")
             if line is not None:
                 return line, known, known
         value, known = self.value(node.operand, known)
         value, local = self._named(value)
+        wanted = self._constant(re.compile(text).fullmatch if function == "fullmatch" else text)
         match function:
             case "__eq__":
-                test = compare(local, "=", wanted)
+                test = f"{local} == {wanted}"
             case "__contains__":
-                test = compare(wanted, "in", local)
+                test = f"{wanted} in {local}"
             case "fullmatch":
-                fullmatch = self._bound("like", re.compile(wanted).fullmatch)
-                test = compare(call(fullmatch, local), "is not", None)
+                test = f"{wanted}({local}) is not None"
             case _:
-                test = method(local, function, wanted)
+                test = f"{local}.{function}({wanted})"
         test = both(is_text(value), test)
         if not sense:
-            test = both(negated(test), compare(local, "is not", None))
+            test = both(f"not {test}", f"{local} is not None")
         return test, known, known
 
     def _xpath(self, node: XPath, sense: bool, known: Known) -> Tested:
@@ -387,12 +337,9 @@ class _Emitter:
 
         self.reads_body = True
         self._globals["parse_body"] = parse_body
-        document = name("document")
-        if "document" not in known:
-            document = assign("document", call("parse_body", method(name("message"), "get_body")))
-            known |= {"document"}
-        evaluate = self._bound("xpath", node.evaluate)
-        return compare(call(evaluate, document), "is", sense), known, known
+        document = "document" if "document" in known else "(document := parse_body(message.get_body()))"
+        known |= {"document"}
+        return f"{self._constant(node.evaluate)}({document}) is {sense}", known, known
 
     # -- values
 
@@ -401,8 +348,10 @@ class _Emitter:
         match node:
             case Property():
                 return self._property(node, known)
-            case Text() | Number() | Boolean():
-                return constant(node.value), known
+            case Boolean():
+                return Constant(node.value), known
+            case Text() | Number():
+                return self._constant(node.value), known
             case Arithmetic(operator="+") if node.kind is not Kind.NUMBER:
                 first, known = self.value(node.left, known)
                 second, known = self.value(node.right, known)
@@ -411,28 +360,29 @@ class _Emitter:
             return self.number(node, known)
         if node.kind is Kind.BOOLEAN:
             return self._three_valued(node, known)
-        return constant(None), known
+        return UNKNOWN, known
 
     def number(self, node: Node, known: Known) -> Valued:
         """Code for a value read as a number; None if it is not one."""
         match node:
             case Number():
-                return constant(node.value), known
+                return self._constant(node.value), known
             case Text():
-                return constant(values.number(node.value) if self.convert else None), known
+                read = values.number(node.value) if self.convert else None
+                return UNKNOWN if read is None else self._constant(read), known
             case Property():
                 return self._number_of_property(node, known)
             case Negative():
                 operand, known = self.number(node.operand, known)
-                return call("negative", operand), known
+                return f"negative({operand})", known
             case Positive():
                 return self.number(node.operand, known)
             case Arithmetic() if node.kind is Kind.NUMBER:
                 first, known = self.number(node.left, known)
                 second, known = self.number(node.right, known)
-                return call(_ARITHMETIC[node.operator], first, second), known
+                return f"{_ARITHMETIC[node.operator]}({first}, {second})", known
         operand, known = self.value(node, known)
-        return call("number", operand), known
+        return f"number({operand})", known
 
     def _three_valued(self, node: Node, known: Known) -> Valued:
         """Code for the three-valued result of a condition, needed for ``(a = 1) = (b = 2)`` and the like.
@@ -442,62 +392,60 @@ class _Emitter:
         match node:
             case And() | Or():
                 parts = [self._three_valued(part, known)[0] for part in node.parts]
-                return call("all3" if isinstance(node, And) else "any3", *parts), known
+                return f"{'all3' if isinstance(node, And) else 'any3'}({', '.join(parts)})", known
             case Not():
-                return call("not3", self._three_valued(node.operand, known)[0]), known
+                return f"not3({self._three_valued(node.operand, known)[0]})", known
             case Compare() if Kind.BOOLEAN in (node.left.kind, node.right.kind):
                 first, known = self.value(node.left, known)
                 second, known = self.value(node.right, known)
                 test = self._generic("equal", first, second, Kind.TEXT in (node.left.kind, node.right.kind))
-                return (test if node.operator == "=" else call("not3", test)), known
+                return (test if node.operator == "=" else f"not3({test})"), known
             case IsNull():
-                return self.test(node, True, known)[0], known
+                return f"({self.test(node, True, known)[0]})", known
         holds, _, _ = self.test(node, True, known)
         fails, _, _ = self.test(node, False, known)
-        return choice(holds, True, choice(fails, False, None)), known
+        return f"(True if {holds} else False if {fails} else None)", known
 
     # -- properties and names
 
-    def _local(self, node: Property) -> Expression:
-        return name(f"value{self.properties[node.name]}")
+    def _local(self, node: Property) -> str:
+        return f"value{self.properties[node.name]}"
 
     def _property(self, node: Property, known: Known) -> Valued:
         local = f"value{self.properties.setdefault(node.name, len(self.properties))}"
         if local in known:
-            return name(local), known
+            return local, known
         line = line_of(node.name) if self._lines else None
-        if line is None:
-            value = method(name("message"), "get_property", node.name)
-        else:
-            value = method(name("message"), "text_of_line", line)
-        return assign(local, value), known | {local}
+        read = "get_property" if line is None else "text_of_line"
+        return f"({local} := message.{read}({self._constant(line or node.name)}))", known | {local}
 
     def _number_of_property(self, node: Property, known: Known) -> Valued:
         """``(numberN := cached_number(v) if isinstance(v, str) and len(v) <= CACHED_LENGTH else number(v))``"""
         local = f"number{self.properties.setdefault(node.name, len(self.properties))}"
         if local in known:
-            return name(local), known
+            return local, known
         value, known = self._property(node, known)
         if not self.convert:
-            return assign(local, call("number", value)), known | {local}
+            return f"({local} := number({value}))", known | {local}
         same = self._local(node)
-        short = compare(call("len", same), "<=", values.CACHED_LENGTH)
-        read = choice(both(is_text(value), short), call("cached_number", same), call("number", same))
-        return assign(local, read), known | {local}
+        short = f"{is_text(value)} and len({same}) <= {values.CACHED_LENGTH}"
+        return f"({local} := cached_number({same}) if {short} else number({same}))", known | {local}
 
-    def _named(self, value: Expression) -> tuple[Expression, Expression]:
+    def _named(self, value: str) -> tuple[str, str]:
         """The value bound to a local variable, and the name of it, for a value that is used twice."""
-        if isinstance(value, ast.Name):
+        if value.isidentifier():
             return value, value
-        if not isinstance(value, ast.NamedExpr):
-            self._temporaries += 1
-            value = cast(ast.NamedExpr, assign(f"temporary{self._temporaries}", value))
-        return value, name(value.target.id)
+        bound = _BINDING.match(value)
+        if bound is not None:
+            return value, bound[1]
+        self._temporaries += 1
+        local = f"temporary{self._temporaries}"
+        return f"({local} := {value})", local
 
-    def _bound(self, kind: str, function: Callable[..., object]) -> str:
-        """A global name for a function of this selector."""
-        word = f"{kind}{len(self._globals)}"
-        self._globals[word] = function
+    def _constant(self, value: object) -> Constant:
+        """The parameter for a value of this selector."""
+        word = Constant(f"constant{len(self._constants)}")
+        self._constants[word] = value
         return word
 
 
