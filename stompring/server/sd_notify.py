@@ -78,15 +78,16 @@ class SystemdNotifier:
         if self._address and self._interval > 0 and not self._watchdog.running:
             self._watchdog.start(self._interval)
 
-    def reloading(self) -> None:
-        """The configuration is read again; `reloaded` ends it."""
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """The configuration is read again. It is used or refused: either way the broker goes on as before."""
         if self._ready:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reloading")
-
-    def reloaded(self) -> None:
-        """The configuration was read, or refused: either way the broker goes on as before."""
-        if self._ready:
-            self._send(f"READY=1\nSTATUS={self._status}")
+        try:
+            yield
+        finally:
+            if self._ready:
+                self._send(f"READY=1\nSTATUS={self._status}")
 
     def stopping(self) -> None:
         """Connections are being closed. Watchdog notifications go on until the reactor ends."""

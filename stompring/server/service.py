@@ -288,11 +288,8 @@ class BrokerService(MultiService, AdminContext):
 
     def reload(self) -> Reload:
         """Read the configuration file again, apply and log the changes. An invalid file changes nothing."""
-        self.systemd.reloading()
-        try:
+        with self.systemd.reloading():
             return self._reload()
-        finally:
-            self.systemd.reloaded()
 
     def _reload(self) -> Reload:
         try:

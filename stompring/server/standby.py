@@ -171,13 +171,9 @@ class Standby(StandbyContext):
 
     def reload(self) -> None:
         """Read the configuration file again, for the HTTP listeners and for the start of the active broker."""
-        if not self._running:
-            return
-        self._systemd.reloading()
-        try:
-            self._reload()
-        finally:
-            self._systemd.reloaded()
+        if self._running:
+            with self._systemd.reloading():
+                self._reload()
 
     def _reload(self) -> None:
         old = self.configuration

@@ -62,8 +62,8 @@ def notifier(monkeypatch):
 
 
 def reload(supervisor):
-    supervisor.reloading()
-    supervisor.reloaded()
+    with supervisor.reloading():
+        pass
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -81,11 +81,10 @@ def test_ready_reloading_stopping(notifier, listening):
     supervisor.ready()
     assert listening.heard() == READY
     before = time.monotonic_ns() // 1000
-    supervisor.reloading()
-    ((state, moment, _),) = listening.heard()
-    assert state == "RELOADING=1" and moment.startswith("MONOTONIC_USEC=")
-    assert before <= int(moment.partition("=")[2]) <= time.monotonic_ns() // 1000
-    supervisor.reloaded()
+    with supervisor.reloading():
+        ((state, moment, _),) = listening.heard()
+        assert state == "RELOADING=1" and moment.startswith("MONOTONIC_USEC=")
+        assert before <= int(moment.partition("=")[2]) <= time.monotonic_ns() // 1000
     supervisor.stopping()
     assert [lines[0] for lines in listening.heard()] == ["READY=1", "STOPPING=1"]
     reload(supervisor)
