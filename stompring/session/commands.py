@@ -225,7 +225,7 @@ class StompSession(Session):
             wait.limit.waiting.append(partial(self._on_limit_freed, wait.limit))
         else:
             clock = self.steady
-            self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
+            self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self.go_on)
 
     def _wait_for_turn(self) -> None:
         """These frames take long: others come first, then the rest of them."""
@@ -235,10 +235,6 @@ class StompSession(Session):
     def _go_on_in_turn(self) -> None:
         self.go_on()
         self.broker.frame_slices.is_over()
-
-    def _pause_over(self) -> None:
-        self._pause = None
-        self.go_on()
 
     def _on_limit_freed(self, limit: MemoryLimit) -> None:
         self._resumed_by = limit

@@ -55,7 +55,7 @@ def text_of(value: bytes | None) -> str | None:
 
 def shortened(value: bytes) -> str:
     """A header value for an error message, cut at 100 bytes."""
-    return value[:100].decode("utf-8", "replace")
+    return text_of(value[:100])
 
 
 def printable(text: str, most: int = 100) -> str:

@@ -69,18 +69,6 @@ class SendPlan(Publication):
     SEND in a transaction, and for a management request.
     """
 
-    __slots__ = (
-        "admit",
-        "carry_out",
-        "derived",
-        "head",
-        "plain",
-        "receipt",
-        "reports",
-        "stamp",
-        "target",
-    )
-
     def __init__(
         self,
         route: Route,

@@ -22,7 +22,7 @@ from stompring.broker.queue_browser import PageRead, iterate_pending
 from stompring.broker.reference import PENDING, Reference
 from stompring.stomp.frames import header_line
 
-from .outbox import Outbox
+from .outbox import Outbox, text_of
 
 #: No window. (Of integers below 2**62 compiled code makes no objects.)
 UNLIMITED = 1 << 61
@@ -215,7 +215,7 @@ class Subscription(Consumer):
     @property
     def identifier(self) -> str:
         """See `Consumer.identifier`."""
-        return self.terms.id.decode("utf-8", "replace")
+        return text_of(self.terms.id)
 
 
 class AutoSubscription(Subscription):
