@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import psycopg
 from psycopg import errors, waiting
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.types.numeric import Int8
+from psycopg.types.numeric import Int8BinaryDumper
 
 from stompring.settings.document import revealed
 from stompring.settings.model import ReplicatedLogSettings
@@ -328,9 +328,7 @@ class PostgresLog:
                 self._end = self._current_head(after).last
             if self._end > after:
                 most = round(_READ_BYTES * self._share)
-                rows = self._query(
-                    _READ, {"after": Int8(after), "limit": Int8(_READ_ENTRIES), "most": Int8(most)}
-                )
+                rows = self._query(_READ, {"after": after, "limit": _READ_ENTRIES, "most": most})
                 self._share = min(self._share * 2, 1.0)
                 if rows:
                     entries = [_entry(row) for row in rows]
@@ -405,9 +403,9 @@ class PostgresLog:
                 _PURGE,
                 {
                     "key": key.encode(),
-                    "after": Int8(after),
-                    "through": Int8(through),
-                    "limit": Int8(_PURGE_ENTRIES),
+                    "after": after,
+                    "through": through,
+                    "limit": _PURGE_ENTRIES,
                 },
             )
             count, after, _ = rows[0]
@@ -427,9 +425,7 @@ class PostgresLog:
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
         self._begin()
-        rows = self._query(
-            _REQUESTS, {"broker": broker, "active": active, "age": Int8(round(_REQUEST_AGE * 1000))}
-        )
+        rows = self._query(_REQUESTS, {"broker": broker, "active": active, "age": round(_REQUEST_AGE * 1000)})
         recent = sorted((moment, command) for command, is_recent, moment in rows if is_recent)
         return [command for _, command in recent]
 
@@ -455,12 +451,12 @@ class PostgresLog:
             _APPEND,
             {
                 "identity": self._identity,
-                "expected": Int8(expected),
-                "count": Int8(len(batch)),
-                "bytes": Int8(sum([len(entry.payload) for entry in batch])),
+                "expected": expected,
+                "count": len(batch),
+                "bytes": sum([len(entry.payload) for entry in batch]),
                 "unlimited": batch[0].unlimited,
-                "writer": Int8(_signed(writer)),
-                "number": Int8(batch[-1].number),
+                "writer": _signed(writer),
+                "number": batch[-1].number,
                 "keys": [entry.key for entry in batch],
                 "payloads": [entry.payload for entry in batch],
             },
@@ -600,6 +596,7 @@ class PostgresLog:
             try:
                 session = _Session.connect(make_conninfo("", **parameters), autocommit=True)
                 session.add_notice_handler(session.on_notice)
+                session.adapters.register_dumper(int, Int8BinaryDumper)  # whatever their size: one plan
                 self._deadline = max(self._deadline, time.monotonic() + CALL_TIMEOUT / 2)
                 session.deadline = self._deadline
                 for statement in _SESSION:
@@ -715,9 +712,7 @@ def create_postgres_log(settings: ReplicatedLogSettings, max_bytes: int = -1) ->
             with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError):
                 execute(statement)
         log._check_settings(session)
-        made = execute(
-            _CREATE, settings.stream, str(uuid.uuid4()), str(uuid.uuid4()), Int8(max_bytes)
-        ).fetchall()
+        made = execute(_CREATE, settings.stream, str(uuid.uuid4()), str(uuid.uuid4()), max_bytes).fetchall()
     except psycopg.Error as fault:
         raise log._translated(fault) from None
     finally:
