@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from errno import EIO, ENOENT, ENOSPC, EXDEV
 from pathlib import Path
 from threading import Lock, RLock, get_ident
@@ -136,6 +136,19 @@ class ReplicatedFiles(Files):
     def _in_batch(self) -> bool:
         return self._batch == get_ident()
 
+    @contextmanager
+    def _changing(self, key: str = "") -> Iterator[None]:
+        """Change a file in the body. Outside a batch the log has stored it after that."""
+        with self._lock:
+            self._begin_change(key)
+            yield
+            if not self._in_batch():
+                self._flush_patiently()
+            elif self._buffered_bytes >= MAX_APPEND:
+                # this change is taken, and not to be tried again: the next one or the end of the batch reports it
+                with suppress(LogUnavailable, LogFull):
+                    self._flush()
+
     def _begin_change(self, key: str = "") -> None:
         """Nothing is changed behind a change that is not settled."""
         if self.lost is not None:
@@ -146,14 +159,6 @@ class ReplicatedFiles(Files):
         if self._pending or self._exists.get(key) is False:  # entries of a removed file can be purged by then
             self._flush_patiently()
         self._owner = get_ident()
-
-    def _end_change(self) -> None:
-        if not self._in_batch():
-            self._flush_patiently()
-        elif self._buffered_bytes >= MAX_APPEND:
-            # this change is taken, and not to be tried again: the next one or the end of the batch reports it
-            with suppress(LogUnavailable, LogFull):
-                self._flush()
 
     def _flush_patiently(self) -> None:
         """Outside a batch, during start, nobody tries again."""
@@ -425,10 +430,9 @@ class ReplicatedFiles(Files):
         if key is None:
             return super().open(path)
         with self._lock:
-            self._begin_change(key)
-            if not self._is_there(key, path):
-                self._add_write(key, b"", 0)
-                self._end_change()
+            with self._changing(key):
+                if not self._is_there(key, path):
+                    self._add_write(key, b"", 0)
             descriptor, self._next = self._next, self._next - 1
             self._descriptors[descriptor] = (path, key)
             return descriptor
@@ -437,19 +441,16 @@ class ReplicatedFiles(Files):
         if descriptor >= 0:
             return super().write(descriptor, data, at)
         _, key = self._descriptors[descriptor]
-        with self._lock:
-            self._begin_change(key)
+        with self._changing(key):
             self._add_write(key, data, at)
-            self._end_change()
         return len(data)
 
     def sync(self, descriptor: int) -> None:
         if descriptor >= 0:
             super().sync(descriptor)
             return
-        with self._lock:
-            self._begin_change()
-            self._end_change()
+        with self._changing():
+            pass
 
     def close(self, descriptor: int) -> None:
         if descriptor >= 0:
@@ -462,24 +463,20 @@ class ReplicatedFiles(Files):
         if key is None:
             super().truncate(path, size)
             return
-        with self._lock:
-            self._begin_change(key)
+        with self._changing(key):
             if not self._is_there(key, path):
                 raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
             self._add(Operation.TRUNCATE, key, size)
             self._exists[key] = True
-            self._end_change()
 
     def remove(self, path: Path) -> None:
         key = self._places.key(path)
         if key is None:
             super().remove(path)
             return
-        with self._lock:
-            self._begin_change()
+        with self._changing():
             if self._is_there(key, path):
                 self._add_remove(key)
-                self._end_change()
 
     def rename(self, path: Path, target: Path) -> None:
         key, target_key = self._key_of(path), self._key_of(target)
@@ -488,8 +485,7 @@ class ReplicatedFiles(Files):
             return
         if key is None or target_key is None:
             raise OSError(EXDEV, os.strerror(EXDEV), str(path))
-        with self._lock:
-            self._begin_change(key)
+        with self._changing(key):
             self._begin_change(target_key)
             if key in self._exists:
                 self._flush_patiently()
@@ -497,7 +493,6 @@ class ReplicatedFiles(Files):
             if key != target_key:
                 self._add_whole(target_key, target, data)
                 self._add_remove(key)
-            self._end_change()
 
     def move(self, path: Path, target: Path) -> None:
         key, target_key = self._key_of(path), self._places.key(target)
@@ -507,8 +502,7 @@ class ReplicatedFiles(Files):
         if target_key is None or not self._places.is_retained(target_key):
             self.rename(path, target)
             return
-        with self._lock:
-            self._begin_change(key)
+        with self._changing(key):
             if key in self._exists:
                 self._flush_patiently()
             try:
@@ -520,7 +514,6 @@ class ReplicatedFiles(Files):
             self._add(Operation.MOVE, key, self._contents.control + 1, data, target_key)
             self._exists[key] = False
             self._exists[target_key] = True
-            self._end_change()
 
     def remove_directory(self, path: Path) -> None:
         if self._key_of(path) is None:
@@ -564,10 +557,8 @@ class ReplicatedFiles(Files):
         if key is None:
             super().replace(path, data)
             return
-        with self._lock:
-            self._begin_change(key)
+        with self._changing(key):
             self._add_whole(key, path, bytes(data))
-            self._end_change()
 
 
 def _again(fault: OSError) -> OSError:
