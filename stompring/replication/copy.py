@@ -115,6 +115,10 @@ class Places:
         found += [path for path in (directory.root / IDENTITY, directory.root / VERSION) if path.is_file()]
         return found
 
+    def has_messages(self) -> bool:
+        """Whether the local copy has more than the files that each data directory has."""
+        return any(path.name not in (IDENTITY, VERSION) for path in self.files())
+
 
 def copied_sequence(root: Path, status: LogStatus) -> int | None:
     """The last entry that the copy in a data directory has, as its marker says; None if it does not belong to this log.
@@ -190,7 +194,7 @@ class LocalCopy:
         try:
             text = (self.directory.root / MARKER).read_bytes()
         except FileNotFoundError:
-            if any(path.name not in (IDENTITY, VERSION) for path in self.places.files()):
+            if self.places.has_messages():
                 raise UnsafeLog(
                     f"{self.directory.root} has messages that are not in the replicated log: upload them with "
                     "'stompring ha init --from-data', or move the directory away"
@@ -275,7 +279,7 @@ class LocalCopy:
         except (ValueError, KeyError, TypeError, AttributeError):
             return f"{path.name} is damaged", False
         if (engine, identity) != (status.engine, status.identity):
-            if not status.last and any(path.name not in (IDENTITY, VERSION) for path in self.places.files()):
+            if not status.last and self.places.has_messages():
                 raise UnsafeLog(
                     f"the log is empty, and {self.directory.root} is a copy of another log ({engine} {identity}): "
                     f"if that is lost, delete the file {MARKER} and upload the directory with "
@@ -445,11 +449,11 @@ class LocalCopy:
             return
         self._unsaved_bytes += len(change.data)
         if operation == Operation.WRITE:
-            _write(self._descriptor(path), change.data, change.at)
+            _FILES.write_all(self._descriptor(path), change.data, change.at)
         elif operation == Operation.WHOLE:
             descriptor = self._descriptor(path)
             os.ftruncate(descriptor, 0)
-            _write(descriptor, change.data, 0)
+            _FILES.write_all(descriptor, change.data, 0)
         elif operation in (Operation.TRUNCATE, Operation.REWRITTEN):
             with suppress(FileNotFoundError):  # removed later: this entry was applied before
                 os.truncate(path, change.at)
@@ -553,14 +557,6 @@ class LocalCopy:
         """Close what is open for writing; the next entry opens its file again."""
         while self._open:
             os.close(self._open.popitem()[1])
-
-
-def _write(descriptor: int, data: bytes | memoryview, at: int) -> None:
-    left = memoryview(data)
-    while left:
-        taken = os.pwrite(descriptor, left, at)
-        at += taken
-        left = left[taken:]
 
 
 def _remove_empty(folder: Path) -> None:

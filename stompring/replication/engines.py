@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from stompring.settings.machine import DataDirectory
 from stompring.settings.model import ReplicatedLogSettings
 from stompring.settings.network import NATS, POSTGRESQL
-from stompring.store.datadir import IDENTITY, VERSION
+from stompring.store.datadir import VERSION
 
 from .copy import LocalCopy, Places
 from .log import (
@@ -59,7 +59,7 @@ def seed(
     """
     places = Places(directory)
     files = places.files()
-    if all(path.name in (IDENTITY, VERSION) for path in files):
+    if not places.has_messages():
         return 0
     if log.status().last:
         raise UnsafeLog("the replicated log is not empty: make a new one")

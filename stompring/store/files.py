@@ -56,6 +56,14 @@ class Files:
         """Write at a position; returns how many bytes it took, which may be fewer than given."""
         return os.pwrite(descriptor, data, at)
 
+    def write_all(self, descriptor: int, data: bytes | memoryview, at: int) -> None:
+        """Write at a position, in as many steps as it takes."""
+        left = memoryview(data)
+        while left:
+            taken = self.write(descriptor, left, at)
+            at += taken
+            left = left[taken:]
+
     def sync(self, descriptor: int) -> None:
         """What was written survives a crash when this returns."""
         os.fdatasync(descriptor)
@@ -171,7 +179,7 @@ def read_range(descriptor: int, start: int, stop: int) -> bytes:
     while start < stop and (part := os.pread(descriptor, stop - start, start)):
         parts.append(part)
         start += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)  # of one part that part
 
 
 def free_name(files: Files, path: Path, ending: str) -> Path:

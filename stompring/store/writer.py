@@ -114,7 +114,7 @@ class WriteBatch:
             for write in pages:
                 stream = write.stream
                 if write.parts:
-                    files.append(files.descriptor(stream), write.parts, write.at)
+                    files.files.write_all(files.descriptor(stream), b"".join(write.parts), write.at)
             for write in pages:  # all are safe before the journal refers to them
                 stream = write.stream
                 if write.sync:
@@ -126,7 +126,7 @@ class WriteBatch:
                 if not write.parts and not write.sync:
                     continue
                 descriptor = files.descriptor(stream)
-                files.append(descriptor, write.parts, write.at)
+                files.files.write_all(descriptor, b"".join(write.parts), write.at)
                 if _prefills(write):
                     files.prefill(write, descriptor)
                 if write.sync:
@@ -163,14 +163,6 @@ class OpenFiles:
         self.files = files
         self.descriptors: dict[AppendOnlyFile, int] = {}
 
-    def append(self, descriptor: int, parts: list[bytes], at: int) -> None:
-        """Write data at a position of a file."""
-        left = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
-        while left:
-            taken = self.files.write(descriptor, left, at)
-            at += taken
-            left = left[taken:]
-
     def prefill(self, write: Write, descriptor: int) -> None:
         """Write zeros behind a write. Nothing needs them: a fault ends it."""
         stream, end = write.stream, write.at + write.size
@@ -189,7 +181,8 @@ class OpenFiles:
             self.files.truncate(stream.path, size)
         if stream.seal is not None:
             descriptor = self.descriptor(stream)
-            self.append(descriptor, [stream.seal(partial(self.files.read, stream.path), size)], size)
+            footer = stream.seal(partial(self.files.read, stream.path), size)
+            self.files.write_all(descriptor, footer, size)
             self.files.sync(descriptor)
         self.close(stream)
 
