@@ -279,40 +279,42 @@ class JournalInspection(Replay):
         self._past.add(number)
 
     def _record(self, data: bytes, begin: int, end: int) -> None:
-        with suppress(StructError, ValueError):  # of a malformed record, which is reported as such
-            self._check(data, begin, end)
+        with suppress(
+            StructError, ValueError, IndexError
+        ):  # of a malformed record, which is reported as such
+            self._check(begin, data[begin:end])
         super()._record(data, begin, end)
 
-    def _check(self, data: bytes, begin: int, end: int) -> None:
+    def _check(self, at: int, payload: bytes) -> None:
         """Report what contradicts the records before this one."""
-        kind = data[begin]
+        kind = payload[0]
         if kind in (Kind.SETTLED, Kind.DELIVERED):
             _, _, consumer, queue, _ = SETTLED.unpack_from(
-                data, begin
-            )  # DELIVERED is like it, without a consumer
-            self._check_consumer(begin, consumer)
-            for number in unpack_numbers(data[begin + SETTLED.size : end]):
-                self._check_fact(begin, Kind(kind).name, number, queue)
+                payload
+            )  # as of DELIVERED, which names no consumer
+            self._check_consumer(at, consumer)
+            for number in unpack_numbers(payload[SETTLED.size :]):
+                self._check_fact(at, Kind(kind).name, number, queue)
         elif kind == Kind.STATE:
-            _, _, _, queue, number, *_ = STATE.unpack_from(data, begin)
-            self._check_fact(begin, "STATE", number, queue)
+            _, _, _, queue, number, *_ = STATE.unpack_from(payload)
+            self._check_fact(at, "STATE", number, queue)
         elif kind == Kind.NAME:
-            _, what, _, number = NAME.unpack_from(data, begin)
-            name = data[begin + NAME.size : end].decode()
+            _, what, _, number = NAME.unpack_from(payload)
+            name = payload[NAME.size :].decode()
             before = self.names.get((what, number), name)
             if what != CONSUMER and before != name:
-                self._complain(begin, f"number {number} is {name!r} here and {before!r} elsewhere")
+                self._complain(at, f"number {number} is {name!r} here and {before!r} elsewhere")
         elif kind == Kind.QUEUE_ADDRESS:
-            *_, queue, address = QUEUE_ADDRESS.unpack_from(data, begin)
+            *_, queue, address = QUEUE_ADDRESS.unpack_from(payload)
             for what, number, word in ((QUEUE, queue, "queue"), (ADDRESS, address, "address")):
                 if (what, number) not in self.names:
-                    self._complain(begin, f"{word} number {number} is used before its NAME record")
+                    self._complain(at, f"{word} number {number} is used before its NAME record")
         elif kind in (Kind.PAGE_SETTLED, Kind.PAGE_STATE, Kind.PAGE_CURSOR):
-            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(data, begin)  # as all of them begin
+            _, _, consumer, _, queue, _ = PAGE_CURSOR.unpack_from(payload)  # as all of them begin
             if kind == Kind.PAGE_SETTLED:
-                self._check_consumer(begin, consumer)
+                self._check_consumer(at, consumer)
             if (QUEUE, queue) in self.ended:
-                self._complain(begin, f"record about queue {self.queue(queue)}, which was deleted before")
+                self._complain(at, f"record about queue {self.queue(queue)}, which was deleted before")
 
     def _check_consumer(self, at: int, consumer: int) -> None:
         if consumer > self._segment.consumers:
@@ -410,7 +412,7 @@ class PageContents:
                     self._name(begin, data[begin:end])
                 elif kind == Kind.BINDING:
                     # it counts at a start, where the journal was not written in time
-                    unpack_binding(data, begin, end)
+                    unpack_binding(data[begin:end])
                 else:
                     self._complain(begin, f"unexpected record of kind {kind}")
             except (StructError, ValueError) as error:

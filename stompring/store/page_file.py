@@ -342,7 +342,7 @@ class PageScan(SegmentScan):
             elif what == ADDRESS and self.name is None:
                 self.address, self.name = number, name
         elif kind == Kind.BINDING:
-            what, number, value = unpack_binding(data, begin, end)
+            what, number, value = unpack_binding(data[begin:end])
             if value is not None and number <= GREATEST_ID:
                 self.bindings[what, number] = value
         else:

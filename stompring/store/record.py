@@ -385,16 +385,16 @@ def pack_binding(what: int, number: int, value: Mapping[str, Any] | None) -> byt
     return BINDING.pack(Kind.BINDING, what, BOUND, 0, number) + described
 
 
-def unpack_binding(data: bytes, begin: int, end: int) -> tuple[int, int, dict[str, Any] | None]:
+def unpack_binding(payload: bytes) -> tuple[int, int, dict[str, Any] | None]:
     """What a BINDING is about (ADDRESS, QUEUE, NOTE), its number, and its description; None where it was deleted.
 
     Raises `ValueError` and `struct.error`.
     """
-    _, what, operation, _, number = BINDING.unpack_from(data, begin)
+    _, what, operation, _, number = BINDING.unpack_from(payload)
     if operation != BOUND:
         return what, number, None
     try:
-        value = json.loads(data[begin + BINDING.size : end])
+        value = json.loads(payload[BINDING.size :])
     except RecursionError:
         raise ValueError("a binding is nested too deeply") from None
     if not isinstance(value, dict):
@@ -425,16 +425,13 @@ def unpack_ids(data: bytes, begin: int, end: int) -> tuple[int, int, int, list[b
 def pack_runs(positions: Iterable[int]) -> bytes:
     """Ascending positions as runs of u32 first, u32 count."""
     runs = bytearray()
-    first = last = -2
-    for position in positions:
-        if position == last + 1:
-            last = position
-            continue
-        if last >= 0:
-            runs += RUN.pack(first, last - first + 1)
-        first = last = position
-    if last >= 0:
-        runs += RUN.pack(first, last - first + 1)
+    first = stop = 0
+    for position in (*positions, -1):  # which ends the last run
+        if position != stop:
+            if stop:
+                runs += RUN.pack(first, stop - first)
+            first = position
+        stop = position + 1
     return bytes(runs)
 
 

@@ -238,13 +238,15 @@ class MessageIndex:
 
     def __iter__(self) -> Iterator[int]:
         """The numbers, ascending."""
-        return merge(sorted(self.others), self._in_columns())
-
-    def _in_columns(self) -> Iterator[int]:
-        for columns in self.segments:
-            for kind, number in zip(columns.kinds_of, columns.numbers, strict=True):
-                if kind != GONE:
-                    yield number
+        return merge(
+            sorted(self.others),
+            (
+                number
+                for columns in self.segments
+                for kind, number in zip(columns.kinds_of, columns.numbers, strict=True)
+                if kind != GONE
+            ),
+        )
 
 
 SEGMENT_NAME = re.compile(r"(\d{9,})\.journal")
@@ -347,12 +349,10 @@ class Replay:
         self.missing: list[int] = []  # segments
         self.malformed: list[str] = []  # records that could not be understood
         self._segment = ReadSegment(0, directory, 0, Header())
-        self._kinds: dict[int, Callable[[bytes, int, int], None]] = {
-            Kind.MESSAGE: self._message,
+        self._kinds: dict[int, Callable[[bytes], None]] = {
             Kind.SETTLED: self._settled,
             Kind.STATE: self._state,
             Kind.DELIVERED: self._delivered,
-            Kind.TRANSACTION: self._transaction,
             Kind.PAGE_SETTLED: self._page_record,
             Kind.PAGE_STATE: self._page_record,
             Kind.PAGE_CURSOR: self._page_record,
@@ -363,7 +363,6 @@ class Replay:
             Kind.NAME: self._name,
             Kind.QUEUE_ADDRESS: self._queue_address,
             Kind.RETAINED: self._retained,
-            Kind.SCOPED: self._scoped,
         }
 
     def read(self, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
@@ -439,7 +438,19 @@ class Replay:
 
     def _record(self, data: bytes, begin: int, end: int) -> None:
         try:
-            self._kinds[data[begin]](data, begin, end)
+            kind = data[begin]
+            read = self._kinds.get(kind)
+            if read is not None:
+                read(data[begin:end])
+            elif kind == Kind.MESSAGE:
+                self._message(data, begin, end)
+            elif kind == Kind.TRANSACTION:
+                self._transaction(data, begin, end)
+            elif kind == Kind.SCOPED:
+                if SCOPED.unpack_from(data, begin)[1] == FOR_RESTARTS:
+                    self._record(data, begin + SCOPED.size, end)
+            else:
+                raise ValueError
         except (error, ValueError, KeyError, TypeError, IndexError, RecursionError):
             self._not_understood(begin)
 
@@ -464,10 +475,10 @@ class Replay:
         self.states.pop(number, None)
         self.went_out.pop(number, None)
 
-    def _settled(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, _ = SETTLED.unpack_from(data, begin)
+    def _settled(self, payload: bytes) -> None:
+        _, _, _, queue, _ = SETTLED.unpack_from(payload)
         messages = self.messages
-        for number in unpack_numbers(data[begin + SETTLED.size : end]):
+        for number in unpack_numbers(payload[SETTLED.size :]):
             place = messages.get(number)
             if place is None:
                 continue
@@ -481,18 +492,18 @@ class Replay:
             if len(gone) >= holders:
                 self._forget(number)
 
-    def _state(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, number, deliveries, attempts, due, _ = STATE.unpack_from(data, begin)
+    def _state(self, payload: bytes) -> None:
+        _, _, _, queue, number, deliveries, attempts, due, _ = STATE.unpack_from(payload)
         if number in self.messages:
-            recurrence = data[begin + STATE.size : end]
+            recurrence = payload[STATE.size :]
             unpack_recurrence(recurrence)  # here, where it may turn out to be none
             state = MessageState(deliveries, attempts, due, recurrence)
             self.states.setdefault(number, {})[queue] = state
             self.went_out.get(number, {}).pop(queue, None)
 
-    def _delivered(self, data: bytes, begin: int, end: int) -> None:
-        queue = DELIVERED.unpack_from(data, begin)[3]
-        for number in unpack_numbers(data[begin + DELIVERED.size : end]):
+    def _delivered(self, payload: bytes) -> None:
+        queue = DELIVERED.unpack_from(payload)[3]
+        for number in unpack_numbers(payload[DELIVERED.size :]):
             if number in self.messages:
                 counts = self.went_out.setdefault(number, {})
                 counts[queue] = counts.get(queue, 0) + 1
@@ -517,15 +528,15 @@ class Replay:
 
     # ---- everything else
 
-    def _page_record(self, data: bytes, begin: int, end: int) -> None:
-        self.page_records.append((self._segment, data[begin:end]))
+    def _page_record(self, payload: bytes) -> None:
+        self.page_records.append((self._segment, payload))
 
-    def _duplicate_ids(self, data: bytes, begin: int, end: int) -> None:
-        address, first, oldest, ids = unpack_ids(data, begin, end)
+    def _duplicate_ids(self, payload: bytes) -> None:
+        address, first, oldest, ids = unpack_ids(payload, 0, len(payload))
         self.duplicate_ids.setdefault(address, ReplayedIds()).include(self._segment, first, oldest, ids)
 
-    def _numbers(self, data: bytes, begin: int, end: int) -> None:
-        _, _, _, queue, transaction, message, page, oldest = NUMBERS.unpack_from(data, begin)
+    def _numbers(self, payload: bytes) -> None:
+        _, _, _, queue, transaction, message, page, oldest = NUMBERS.unpack_from(payload)
         if queue > GREATEST_ID or max(transaction, message) > GREATEST_NUMBER:
             raise ValueError
         self.next_queue = max(self.next_queue, queue)
@@ -536,22 +547,22 @@ class Replay:
         self.lists_pages = self.lists_pages or page > 0
         self.oldest_segment = max(self.oldest_segment, oldest)
 
-    def _page_file(self, data: bytes, begin: int, end: int) -> None:
-        _, operation, _, address, page, messages, queues = PAGE_FILE.unpack_from(data, begin)
-        at = begin + PAGE_FILE.size
-        if at + queues * PAGE_SHARE.size != end or operation > REMOVED or page > GREATEST_NUMBER:
+    def _page_file(self, payload: bytes) -> None:
+        _, operation, _, address, page, messages, queues = PAGE_FILE.unpack_from(payload)
+        packed = payload[PAGE_FILE.size :]
+        if queues * PAGE_SHARE.size != len(packed) or operation > REMOVED or page > GREATEST_NUMBER:
             raise ValueError
         self.next_page = max(self.next_page, page + 1)
         if operation == REMOVED:
             self.page_files.pop(page, None)
             self.removed_pages.add(page)
             return
-        shares = None if operation == BEGUN else dict(PAGE_SHARE.iter_unpack(data[at:end]))
+        shares = None if operation == BEGUN else dict(PAGE_SHARE.iter_unpack(packed))
         self.page_files[page] = ReplayedPageFile(self._segment, address, messages, shares)
         self.removed_pages.discard(page)
 
-    def _binding(self, data: bytes, begin: int, end: int) -> None:
-        what, number, value = unpack_binding(data, begin, end)
+    def _binding(self, payload: bytes) -> None:
+        what, number, value = unpack_binding(payload)
         if number > GREATEST_ID:
             raise ValueError
         if value is not None:
@@ -562,34 +573,28 @@ class Replay:
         if what == QUEUE:
             self.next_queue = max(self.next_queue, number + 1)
 
-    def _name(self, data: bytes, begin: int, end: int) -> None:
-        _, what, _, number = NAME.unpack_from(data, begin)
+    def _name(self, payload: bytes) -> None:
+        _, what, _, number = NAME.unpack_from(payload)
         if number > GREATEST_ID:
             raise ValueError
         if what == CONSUMER:  # nothing but facts in the same segment speaks of it
             self._segment.consumers = max(self._segment.consumers, number)
             return
-        self.names[what, number] = data[begin + NAME.size : end].decode()
+        self.names[what, number] = payload[NAME.size :].decode()
         if what == QUEUE:
             self.next_queue = max(self.next_queue, number + 1)
 
-    def _queue_address(self, data: bytes, begin: int, end: int) -> None:
+    def _queue_address(self, payload: bytes) -> None:
         """The address of a queue, for readers of a single segment; BINDING has it for durable queues."""
-        if end - begin < QUEUE_ADDRESS.size:
-            raise ValueError
+        QUEUE_ADDRESS.unpack_from(payload)
 
-    def _retained(self, data: bytes, begin: int, end: int) -> None:
+    def _retained(self, payload: bytes) -> None:
         """Messages that are retained, for those who read the journal: only their numbers matter here."""
-        count, at = RETAINED.unpack_from(data, begin)[3], begin + RETAINED.size
-        if count * 8 > end - at:
+        size = 8 * RETAINED.unpack_from(payload)[3]
+        numbers = unpack_numbers(payload[RETAINED.size : RETAINED.size + size])
+        if 8 * len(numbers) < size:
             raise ValueError
-        numbers = unpack_numbers(data[at : at + count * 8])
         self.next_message = max(self.next_message, max(numbers, default=0) + 1)
-
-    def _scoped(self, data: bytes, begin: int, end: int) -> None:
-        _, scope, _ = SCOPED.unpack_from(data, begin)
-        if scope == FOR_RESTARTS:
-            self._record(data, begin + SCOPED.size, end)
 
     # ---- what came of it
 
