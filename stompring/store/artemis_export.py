@@ -17,6 +17,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from xml.parsers import expat  # nosec B407 - a document type is refused, so no entity can be declared
 
@@ -296,13 +297,13 @@ class ArtemisExportReader(ImportedFile):
         self._add(queue)
 
 
+@dataclass(frozen=True, slots=True)
 class _Attributes:
     """Attributes of one element, with the control characters that Artemis wrote."""
 
-    def __init__(self, reader: ArtemisExportReader, element: str, values: dict[str, str]) -> None:
-        self._reader = reader
-        self._element = element
-        self._values = values
+    _reader: ArtemisExportReader
+    _element: str
+    _values: dict[str, str]
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._values.get(name, default)

@@ -240,9 +240,9 @@ class RecordEncoder:
         if address in self._addresses and deliveries <= MAX_DELIVERIES:
             for ref in refs:
                 packed = queues.get(ref.queue.number)
-                if packed is None or ref.deliveries != deliveries or ref.attempts or ref.state == SCHEDULED:
+                if packed is None or ref.deliveries != deliveries or ref.attempts:
                     break
-                if ref.recurrence is not None:
+                if ref.state == SCHEDULED or ref.recurrence is not None:
                     break
                 ids.append(packed)
             else:

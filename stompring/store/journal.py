@@ -261,9 +261,7 @@ MESSAGE_LEASE = 10_000_000
 class Journal:
     """See the module. ``sync`` False leaves it to the operating system when records reach the disk."""
 
-    def __init__(
-        self, directory: Path, writer: Writer, clock: Clock, file_size: int, *, sync: bool = True
-    ) -> None:
+    def __init__(self, directory: Path, writer: Writer, clock: Clock, file_size: int, *, sync: bool) -> None:
         self.directory = directory
         self.writer = writer
         self.segments: list[JournalSegment] = []  # ascending; the last is being written
@@ -355,7 +353,7 @@ class Journal:
             self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
         refs = live.refs if type(live) is MessageReferences else [live] if type(live) is Reference else []
         message.segment = MessageReferences([*refs, ref], {each: each.deliveries for each in refs})
-        self._add_event(ref)
+        self.update(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """A queue gave up a message."""
@@ -369,7 +367,7 @@ class Journal:
             elif type(segment) is MessageReferences and (
                 self._retains(message) or (segment.logged is not None and ref in segment.logged)
             ):
-                self._add_event((ref, reason))
+                self.update((ref, reason))
             return
         live, number = segment.live, message.number
         found = live.pop(number, None)
@@ -437,7 +435,7 @@ class Journal:
             return
         change = StateChange(ref, cause, MessageState.of(ref), self.clock.now)
         if type(live) is JournalSegment:
-            self._add_event(change)
+            self.update(change)
             return
         if type(live) is not MessageReferences:
             # so that it is not taken for one to which nothing happened
@@ -447,7 +445,7 @@ class Journal:
     def delivered(self, ref: Reference) -> None:
         """A message that waited went out to a consumer."""
         if type(ref.message.segment) is JournalSegment:
-            self._add_event((ref, DELIVERY))
+            self.update((ref, DELIVERY))
 
     def record(self, entries: Entries) -> None:
         """Retained messages that need not survive a restart are about to be collected in ``entries``."""
@@ -463,17 +461,13 @@ class Journal:
         """What it describes was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
-        self._add_event(binding)
+        self.update(binding)
 
     def unbind(self, binding: Binding) -> None:
         """It was deleted."""
         self.unwritten.pop(binding.subject, None)
         binding.gone = True
-        self._add_event(binding)
-
-    def update(self, record: LiveRecord) -> None:
-        """A live record has changed; it is encoded at the end of the turn, in order with the other events."""
-        self._add_event(record)
+        self.update(binding)
 
     def forget(self, record: LiveRecord) -> None:
         """No record of it counts any more."""
@@ -494,14 +488,14 @@ class Journal:
                 opened.spare -= size
             else:
                 self.mark = opened = Transaction(MAX_JOINED_BYTES - size if size else 0)
-                self._add_event(opened)
+                self.update(opened)
         self._depth += 1
 
     def commit(self) -> None:
         """End of what `begin_transaction` opened."""
         self._depth -= 1
         if not self._depth:
-            self._add_event(self.mark)
+            self.update(self.mark)
             if self._skipped:
                 self._skipped = False
                 self.writer.require_end_of_turn()
@@ -523,7 +517,7 @@ class Journal:
     def pages_recovered(self, page: int) -> None:
         """All pages, up to number ``page``, and the settling of incomplete transactions were appended."""
         self._next_page = page + 1
-        self._add_event(TRANSACTIONS_COMPLETE)
+        self.update(TRANSACTIONS_COMPLETE)
 
     def number_of(self, address: AddressBase) -> int:
         """The number of an address; a new one if it has none."""
@@ -536,14 +530,15 @@ class Journal:
         if number + LEASE // 2 >= self.next_queue:
             self.next_queue = number + LEASE
             if self.segments:
-                self._add_event(RENEW_NUMBERS)
+                self.update(RENEW_NUMBERS)
 
     def lease_messages(self, end: int) -> None:
         """Reserve message numbers before ``end``; ``on_lease`` is called when the reservation is on disk."""
         self.leased_message = max(self.leased_message, end)
-        self._add_event(RENEW_NUMBERS)
+        self.update(RENEW_NUMBERS)
 
-    def _add_event(self, event: object) -> None:
+    def update(self, event: object) -> None:
+        """Encode an event, such as a change of a live record, at the end of the turn, in order with the others."""
         self._schedule_gather()
         self._pending.append(event)
 

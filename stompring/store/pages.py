@@ -633,11 +633,11 @@ class Cursor:
         page_state = self.page_states.get(page)
         if page_state is None or not page_state.timed:
             return []
-        return [index for index, state in enumerate(bytes(self._states(page))) if state == TIMED]
+        return [index for index, state in enumerate(self._states(page)) if state == TIMED]
 
     def waiting_of(self, page: Page) -> list[int]:
         """The waiting positions of a page, ascending."""
-        return [index for index, state in enumerate(bytes(self._states(page))) if 0 < state < LOADED]
+        return [index for index, state in enumerate(self._states(page)) if 0 < state < LOADED]
 
     def counts(self, page: Page, index: int) -> tuple[int, int]:
         """Deliveries and failed attempts of a position so far."""
@@ -1459,19 +1459,15 @@ class Paging:
 
     def open(self, address: Address) -> Pages:
         """Pages for an address that has none."""
-        directory = self._free_directory(self.log.number_of(address))
+        directory = base = self.directory / f"{self.log.number_of(address):09d}"
+        for place in count(2):
+            if directory not in self._of_directory:
+                break
+            directory = base.with_name(f"{base.name}-{place}")
         pages = self._of_directory[directory] = Pages(self, address, directory)
         name = address.name.encode("utf-8", "surrogateescape")
         self.writer.run_task(lambda files: files.replace(directory / ADDRESS_FILE, name))
         return pages
-
-    def _free_directory(self, number: int) -> Path:
-        directory = self.directory / f"{number:09d}"
-        for place in count(2):
-            if directory not in self._of_directory:
-                break
-            directory = self.directory / f"{number:09d}-{place}"
-        return directory
 
     def release(self, directory: Path) -> None:
         """A directory in which nothing is left."""
