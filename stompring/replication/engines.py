@@ -48,7 +48,7 @@ def seed(
     log: ReplicatedLog,
     directory: DataDirectory,
     beat: Beat,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> int:
     """Upload the files of a data directory, which nobody may change meanwhile; returns their bytes.
 
@@ -84,8 +84,7 @@ def seed(
                 _append(log, contents, waiting)
                 done += size
                 waiting, size = [], 0
-                if progress is not None:
-                    progress(done, total)
+                progress(done, total)
     if version in files:
         waiting.append(FileChange(Operation.WHOLE, VERSION, data=version.read_bytes()))
     else:
@@ -94,8 +93,7 @@ def seed(
     released = encode_beat(replace(beat, contents=contents.summary))
     sequence = _append(log, contents, [FileChange(Operation.RELEASE, data=released)])
     LocalCopy(directory).adopt(log, sequence, contents)
-    if progress is not None:
-        progress(total, total)
+    progress(total, total)
     return total
 
 

@@ -379,7 +379,7 @@ class PageRecovery:
             self._recovery.adopt(page_state, segment)
         cursor.adopt(page_state)
         if dead:
-            page_state.pending_updates().settled += [index << 3 | Reason.KILLED for index in dead]
+            page_state.pending_updates().settled[Reason.KILLED] += dead
         page_state.compress_states()
 
     def _end(self, page: Page, number: int, states: bytearray) -> None:

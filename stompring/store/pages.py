@@ -15,7 +15,7 @@ import logging
 import re
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -365,8 +365,9 @@ class PendingUpdates:
     """Changes of one queue in one page that are encoded together."""
 
     def __init__(self) -> None:
-        self.settled: list[int] = []  # index << 3 | 4 if delivered without a record | reason
-        self.spans: list[tuple[int, int, int]] = []  # from, to before, reason with `WENT_OUT` where they did
+        # by reason, with `WENT_OUT` where they were delivered without a record: positions, and spans from, to before
+        self.settled: defaultdict[int, list[int]] = defaultdict(list)
+        self.spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         #: Returned deliveries: index, deliveries, how many of them have no record yet, attempts, due, time.
         self.returned: list[tuple[int, int, int, int, int, int]] = []
         self.takers: dict[int, str] = {}  # by index, who acknowledged; where that is wanted
@@ -450,16 +451,16 @@ class QueuePageState(LiveRecord):
             start, stop = match.span()
             settled += stop - start
             if durable and self.page.contents is None:
-                self.pending_updates().spans.append((start, stop, reason))
+                self.pending_updates().spans[reason].append((start, stop))
                 continue
             kept: list[int] = []
             others: list[int] = []
             for index in range(start, stop):
-                (kept if durable and self.page.keeps(index) else others).append(index << 3 | reason)
+                (kept if durable and self.page.keeps(index) else others).append(index)
             if kept:
-                self.pending_updates().settled += kept
-            if retains:
-                self.logged_updates().settled += others
+                self.pending_updates().settled[reason] += kept
+            if retains and others:
+                self.logged_updates().settled[reason] += others
         self.states = states = states.translate(_LEFT_IN_MEMORY)
         self.counts = {index: counts for index, counts in self.counts.items() if states[index]}
         self.dues = {index: due for index, due in self.dues.items() if states[index]}
@@ -507,19 +508,15 @@ class QueuePageState(LiveRecord):
         for index, deliveries, unlogged, attempts, due, time in updates.returned:
             counts = (index, deliveries, attempts, due, time)
             encoder.add(PAGE_STATE.pack(kind, cause, unlogged, address, queue, page, *counts), scope)
-        by_reason: dict[int, list[int]] = {}
-        for settled in updates.settled:
-            by_reason.setdefault(settled & 7, []).append(settled >> 3)
-        for how, positions in by_reason.items():
+        for reason, positions in updates.settled.items():
             positions.sort()
-            reason = how & 3 | (WENT_OUT if how & 4 else 0)
-            for consumer, some in by_consumer(encoder, positions, updates.takers if how & 3 == 0 else {}):
+            takers = updates.takers if reason & ~WENT_OUT == Reason.ACKNOWLEDGED else {}
+            for consumer, some in by_consumer(encoder, positions, takers):
                 head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
                 encoder.add(head + pack_runs(some), scope)
-        for reason in sorted({span[2] for span in updates.spans}):
-            runs = pack_spans(sorted([span[:2] for span in updates.spans if span[2] == reason]))
+        for reason, spans in sorted(updates.spans.items()):
             head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now)
-            encoder.add(head + runs, scope)
+            encoder.add(head + pack_spans(sorted(spans)), scope)
 
     def encode_all(self, encoder: RecordEncoder) -> None:
         """Records of all that this queue is done with in this page, and of the counts of what is left."""
@@ -752,8 +749,8 @@ class Cursor:
         page_state.dues.pop(index, None)
         updates = self._updates(page_state, ref) if self.durable or self.retaining else None
         if updates is not None:
-            out = 4 if ref.deliveries > logged else 0
-            updates.settled.append(index << 3 | out | reason)
+            out = WENT_OUT if ref.deliveries > logged else 0
+            updates.settled[out | reason].append(index)
             taker = ref.last_rejected_by
             if self.retaining and reason is Reason.ACKNOWLEDGED and taker is not None and taker.consumer_name:
                 updates.takers[index] = taker.consumer_name
@@ -769,9 +766,9 @@ class Cursor:
         page_state.counts.pop(index, None)
         page_state.dues.pop(index, None)
         if self.durable and page.keeps(index):
-            page_state.pending_updates().settled.append(index << 3 | reason)
+            page_state.pending_updates().settled[reason].append(index)
         elif self.retaining and page.retains:
-            page_state.logged_updates().settled.append(index << 3 | reason)
+            page_state.logged_updates().settled[reason].append(index)
         self._settled(page_state, 1)
 
     def _settled(self, page_state: QueuePageState, number: int) -> None:
@@ -798,7 +795,7 @@ class Cursor:
         self.levels[level] -= number
         self.waiting -= number
         if durable and self.durable:
-            page_state.pending_updates().spans.append((first, stop, WENT_OUT | Reason.ACKNOWLEDGED))
+            page_state.pending_updates().spans[WENT_OUT | Reason.ACKNOWLEDGED].append((first, stop))
         self._settled(page_state, number)
 
     def purge(self, reason: Reason) -> Iterator[int]:

@@ -289,7 +289,7 @@ class AppendOnlyFile:
     ``prefilled``, which is the disk thread's. They go when the file is closed.
     """
 
-    def __init__(self, writer: Writer, path: Path, size: int = 0, *, journal: bool = False) -> None:
+    def __init__(self, writer: Writer, path: Path, size: int, journal: bool) -> None:
         self._writer = writer
         self._write_limit = writer.write_limit
         self.path = path
@@ -430,7 +430,7 @@ class Writer:
 
     def open(self, path: Path, size: int = 0, *, journal: bool = False) -> AppendOnlyFile:
         """A file to append to from ``size`` on; it is created with the first write."""
-        return AppendOnlyFile(self, path, size, journal=journal)
+        return AppendOnlyFile(self, path, size, journal)
 
     @property
     def waiting_bytes(self) -> int:
