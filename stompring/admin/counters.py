@@ -595,7 +595,7 @@ PERSISTENCE: Counters[AdminContext] = (
             "journalLost",
             "stompring_journal_lost_bytes_total",
             "Bytes of the journal that recovery could not read.",
-            lambda store: 0 if store.recovery is None else store.recovery.lost_bytes,
+            "lost_bytes",
         ),
     ),
     *of_part(

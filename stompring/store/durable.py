@@ -70,7 +70,8 @@ class Durable:
         self.bindings = Bindings(self.journal)
         self.notes = self.bindings.values
         self.pages: Paging | None = None  # what is on disk beside the journal, where something is
-        self.recovery: Recovery | None = None
+        self.lost_bytes = 0  # of the journal, that recovery could not read
+        self.damaged: list[str] = []  # what recovery set aside or left out, for people
         self.retention: Retention | None = None
         # straight to the parts, because the first ones are hot
         self.append = self.journal.append
@@ -172,12 +173,13 @@ class Durable:
             self.retention.clock = broker.clock
             self.retention.begin()
         replay = Replay(self.files, self.journal.directory, self.journal.identity)
-        recovery = self.recovery = Recovery(self.journal, self.bindings, self.files, replay, broker)
+        recovery = Recovery(self.journal, self.bindings, self.files, replay, broker)
         paging = self.pages
         try:
             recovery.run(None if paging is None else lambda: PageRecovery(paging, recovery, broker).run())
         finally:
             self._recovering = False
+        self.lost_bytes, self.damaged = recovery.lost_bytes, recovery.damaged
         self.writer.write_now()  # the lease of message numbers, before the first of them is used
         for address in list(broker.directory.addresses.values()):
             if address.auto_created and not address.queues and address.pages is None:

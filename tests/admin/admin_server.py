@@ -145,7 +145,7 @@ class StoreFigures:
         """Whatever part is asked for."""
         return self
 
-    writer = journal = recovery = reads = budget = reading = itself
+    writer = journal = reads = budget = reading = itself
     compaction = SimpleNamespace(segments=24, rewritten=9)
     retention = SimpleNamespace(files=25, bytes=26, deleted=27, deleted_not_ingested=28)
 

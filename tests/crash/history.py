@@ -197,7 +197,7 @@ def broken(ledger, life, before=None):
 
 def bindings_kept(ledger, life, before):
     """What is there is as it was: no queue or address has come back without its attributes."""
-    for text in life.world.store.recovery.damaged if life.world.store.recovery is not None else ():
+    for text in life.world.store.damaged:
         if "recreated with" in text:
             ledger.fault("binding", text)
     was, found = before.world.directory, life.world.directory

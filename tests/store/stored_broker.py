@@ -130,5 +130,4 @@ def held(world, queue="q"):
 
 def reported(world):
     """What its recovery found damaged, for people."""
-    assert world.store.recovery is not None
-    return world.store.recovery.damaged
+    return world.store.damaged

@@ -10,6 +10,7 @@ from stompring.broker import publish
 from stompring.broker.clock import Recurrence
 from stompring.broker.publish import Transaction
 from stompring.settings.model import Retention, RingPolicy
+from stompring.store.replay import Replay
 
 from ..broker.broker_fixture import MULTICAST, join
 from ..property.profile import examples
@@ -283,15 +284,16 @@ class Crashes(RuleBasedStateMachine):
 
     def begin_again(self, files, *, torn):
         chronicle, clock = self.chronicle, self.world.clock.seconds()
+        replay = Replay(files, self.world.journal.directory)
+        replay.read()
+        newest = replay.segments[-1] if replay.segments else None
         self.start(files, after=clock - 1_700_000_000)
-        replay = self.world.store.recovery
-        newest = replay.replay.segments[-1] if replay.replay.segments else None
         position = (0, 0) if newest is None else (newest.number, newest.good)
         before, after = chronicle.between(max(position, chronicle.entries[0][0]))
         now = self.world.broker.clock.now
         before, after = enforced(at_time(before, now)), enforced(at_time(after, now))
         self.compare(before, after, without_moved(snapshot(self.world.broker, now), chronicle))
-        for text in replay.damaged:
+        for text in self.world.store.damaged:
             assert torn, text
         conserved(self.world.broker)
         self.chronicle = JournalHistory(self.world)

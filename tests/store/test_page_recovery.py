@@ -272,7 +272,7 @@ def test_queue_is_recovered_from_the_binding_in_its_first_page():
     world.turn()
     again = world.again(left[0])
     for _ in range(2):  # and the journal knows it from then on
-        assert again.store.recovery.damaged == []
+        assert again.store.damaged == []
         for queue in (q, wild):
             found = again.directory.queues[queue.name]
             assert (found.number, describe_queue(found)) == (queue.number, describe_queue(queue))

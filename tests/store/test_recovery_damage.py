@@ -69,7 +69,7 @@ def test_damage_in_a_sealed_segment_costs_one_record(caplog):
     damaged[begin + 60] ^= 1
     again = world.again(MemoryFiles(world.memory.data | {second: bytes(damaged)}))
     assert len(held(again)) == len(everything) - 1 and set(held(again)) < set(everything)
-    assert again.store.recovery.lost_bytes > 0
+    assert again.store.lost_bytes > 0
     assert str(second) in reported(again)[0] and f"at byte {begin - 8}" in reported(again)[0]
     left = held(again)
     again.pass_time(2000)
