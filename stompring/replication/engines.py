@@ -8,6 +8,7 @@ Which engine a URL names. Engines are imported where they are used, never otherw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from secrets import randbits
@@ -146,9 +147,10 @@ def create_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
     """Make a new, empty log of at most ``max_bytes`` (-1: no limit). Raises `UnsafeLog` where it exists."""
     try:
         if _is_nats(settings):
-            from .nats_log import create_nats_log
+            from .nats_log import NatsLog
 
-            create_nats_log(settings, max_bytes)
+            with closing(NatsLog(settings)) as log:
+                log.create(max_bytes)
         else:
             from .postgres_log import create_postgres_log
 

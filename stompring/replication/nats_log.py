@@ -533,7 +533,7 @@ def stream_subjects(stream: str) -> list[str]:
 
 
 def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
-    """The stream that `create_nats_log` makes."""
+    """The stream that `NatsLog.create` makes."""
     return {
         "name": stream,
         "description": "replicated log of a stompring broker",
@@ -647,10 +647,6 @@ class NatsLog:
             raise LogUnavailable("the replicated log is closed") from None
 
     # The interface
-
-    def read(self, after: int, wait: float) -> list[LogEntry]:
-        found = self._run(self._read(after, wait))
-        return found if isinstance(found, list) else [self._decode(one) for one in found]
 
     def read_from_leader(self) -> None:
         self._leader_until = self._run(self._end())
@@ -910,13 +906,43 @@ class NatsLog:
                 ' or confirm with confirmed-sync="true"'
             )
 
+    @_in_thread
+    async def create(self, max_bytes: int) -> None:
+        """Make the stream of a new log. Raises `UnsafeLog` where it exists, or cannot be made."""
+        connection, stream = self._connection, self._stream
+        self._begin()
+        configuration = stream_configuration(stream, max_bytes)
+        end = monotonic() + 5 * TIMEOUT
+        reason = ""
+        is_new = False
+        while monotonic() < end:
+            subject = f"$JS.API.STREAM.{'CREATE' if is_new else 'INFO'}.{stream}"
+            payload = json.dumps(configuration).encode() if is_new else b""
+            try:
+                link = await connection.link(TIMEOUT)
+                _check_version(link.server, _version(link))
+                answer = _parse((await connection.request(subject, payload, 2 * TIMEOUT)).data)
+            except NoAnswer as fault:
+                reason = str(fault)
+                await asyncio.sleep(PAUSE)
+                continue
+            if not is_new and not answer.code:
+                raise UnsafeLog(f"stream {stream} exists already; nothing was changed")
+            if not is_new and answer.code == _NOT_FOUND:
+                is_new = True
+            elif is_new and not answer.code:
+                return
+            elif 400 <= answer.body.get("error", {}).get("code", 0) < 500:
+                raise UnsafeLog(f"stream {stream} cannot be made: {answer.text}")
+            else:
+                reason = answer.text
+                await asyncio.sleep(PAUSE * 4)
+        raise LogUnavailable(f"stream {stream} cannot be made: {reason}")
+
     # Reading
 
-    def _decode(self, message: Msg) -> LogEntry:
-        metadata = message.metadata
-        return decode_entry(message.data, metadata.sequence.stream, _milliseconds(metadata.timestamp))
-
-    async def _read(self, after: int, wait: float) -> list[LogEntry] | deque[Msg]:
+    @_in_thread
+    async def read(self, after: int, wait: float) -> list[LogEntry]:
         self._begin()
         end = monotonic() + wait
         if after < self._leader_until:  # a consumer may be on a node that lacks entries
@@ -953,7 +979,7 @@ class NatsLog:
                 )  # the first from its place on: nothing is between this and the one before
         return entries
 
-    async def _take(self, reader: _Reader, wait: float) -> deque[Msg]:
+    async def _take(self, reader: _Reader, wait: float) -> list[LogEntry]:
         """What came; waits for the first."""
         end = monotonic() + wait
         while not reader.arrived and not reader.is_broken and not reader.link.lost.is_set():
@@ -969,7 +995,10 @@ class NatsLog:
             reader.position = taken[-1].metadata.sequence.stream
             if reader.requested <= PULL * (PULLS - 1):
                 await self._pull(reader)
-        return taken
+        return [
+            decode_entry(each.data, each.metadata.sequence.stream, _milliseconds(each.metadata.timestamp))
+            for each in taken
+        ]
 
     async def _pull(self, reader: _Reader) -> None:
         """Request as many messages as may be under way."""
@@ -1184,47 +1213,6 @@ class NatsLog:
         if tasks:
             await asyncio.wait(tasks, timeout=1)
         await asyncio.sleep(0)  # and get to know it
-
-
-def create_nats_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
-    """Make the stream of a new log. Raises `UnsafeLog` where it exists, or cannot be made."""
-    log = NatsLog(settings)
-    try:
-        log._run(_create(log, max_bytes))
-    finally:
-        log.close()
-
-
-async def _create(log: NatsLog, max_bytes: int) -> None:
-    connection, stream = log._connection, log._stream
-    connection.start()
-    configuration = stream_configuration(stream, max_bytes)
-    end = monotonic() + 5 * TIMEOUT
-    reason = ""
-    is_new = False
-    while monotonic() < end:
-        subject = f"$JS.API.STREAM.{'CREATE' if is_new else 'INFO'}.{stream}"
-        payload = json.dumps(configuration).encode() if is_new else b""
-        try:
-            link = await connection.link(TIMEOUT)
-            _check_version(link.server, _version(link))
-            answer = _parse((await connection.request(subject, payload, 2 * TIMEOUT)).data)
-        except NoAnswer as fault:
-            reason = str(fault)
-            await asyncio.sleep(PAUSE)
-            continue
-        if not is_new and not answer.code:
-            raise UnsafeLog(f"stream {stream} exists already; nothing was changed")
-        if not is_new and answer.code == _NOT_FOUND:
-            is_new = True
-        elif is_new and not answer.code:
-            return
-        elif 400 <= answer.body.get("error", {}).get("code", 0) < 500:
-            raise UnsafeLog(f"stream {stream} cannot be made: {answer.text}")
-        else:
-            reason = answer.text
-            await asyncio.sleep(PAUSE * 4)
-    raise LogUnavailable(f"stream {stream} cannot be made: {reason}")
 
 
 def _parse(data: bytes) -> _Answer:
