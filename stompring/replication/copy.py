@@ -10,7 +10,7 @@ import errno
 import json
 import logging
 import os
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from stompring.settings.machine import DataDirectory
 from stompring.store.datadir import IDENTITY, MARKER, VERSION
-from stompring.store.files import Files, free_name
+from stompring.store.files import Files, OpenFiles, free_name
 
 from .log import (
     BEAT_OPERATIONS,
@@ -52,9 +52,6 @@ REMEMBERED_REMOVALS = 256
 
 #: Control entries between two of which the sequence is remembered, for `ReplicatedFiles.trim`.
 CHECKPOINT_INTERVAL = 10_000
-
-#: Files kept open for writing.
-OPEN_FILES = 64
 
 #: The ending of directories that were set aside: another log had them.
 DISCARDED = ".discarded"
@@ -176,7 +173,7 @@ class LocalCopy:
         self._engine = self._identity = ""
         self._last_key = ""  # of the file that was changed last, and where it is
         self._last_path: Path | None = None
-        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._open = OpenFiles(_FILES)
         self._saved_at = 0.0
         self._unsaved_bytes = 0
         self._saved_sequence = -1
@@ -449,9 +446,9 @@ class LocalCopy:
             return
         self._unsaved_bytes += len(change.data)
         if operation == Operation.WRITE:
-            _FILES.write_all(self._descriptor(path), change.data, change.at)
+            _FILES.write_all(self._open.descriptor(path), change.data, change.at)
         elif operation == Operation.WHOLE:
-            descriptor = self._descriptor(path)
+            descriptor = self._open.descriptor(path)
             os.ftruncate(descriptor, 0)
             _FILES.write_all(descriptor, change.data, 0)
         elif operation in (Operation.TRUNCATE, Operation.REWRITTEN):
@@ -462,30 +459,15 @@ class LocalCopy:
         elif operation == Operation.MOVE:
             self._move(path, self.places.path(change.target), int(bytes(change.data).split()[0]))
 
-    def _descriptor(self, path: Path) -> int:
-        descriptor = self._open.get(path)
-        if descriptor is not None:
-            self._open.move_to_end(path)
-            return descriptor
-        while len(self._open) >= OPEN_FILES:
-            os.close(self._open.popitem(last=False)[1])
-        self._open[path] = descriptor = _FILES.open(path)
-        return descriptor
-
-    def _forget(self, path: Path) -> None:
-        descriptor = self._open.pop(path, None)
-        if descriptor is not None:
-            os.close(descriptor)
-
     def _remove(self, path: Path) -> None:
-        self._forget(path)
+        self._open.close(path)
         path.unlink(missing_ok=True)
         folder = path.parent
         if folder.parent in self._paging:
             _remove_empty(folder)  # an address's directory goes with its last file
 
     def _move(self, path: Path, target: Path | None, size: int) -> None:
-        self._forget(path)
+        self._open.close(path)
         try:
             complete = path.stat().st_size == size
         except FileNotFoundError:
@@ -555,8 +537,8 @@ class LocalCopy:
 
     def close_files(self) -> None:
         """Close what is open for writing; the next entry opens its file again."""
-        while self._open:
-            os.close(self._open.popitem()[1])
+        for path in list(self._open.descriptors):
+            self._open.close(path)
 
 
 def _remove_empty(folder: Path) -> None:

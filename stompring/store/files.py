@@ -165,6 +165,35 @@ class Files:
         self.rename(draft, path)
 
 
+#: Files that `OpenFiles` keeps open; more addresses than that seldom page at once.
+OPEN_FILES = 64
+
+
+class OpenFiles:
+    """Descriptors of files that are written to, the least recently used first."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.descriptors: dict[Path, int] = {}
+
+    def descriptor(self, path: Path) -> int:
+        """The open descriptor of a file; the least recently used one beyond `OPEN_FILES` is closed for it."""
+        descriptors = self.descriptors
+        descriptor = descriptors.pop(path, None)
+        if descriptor is None:
+            while len(descriptors) >= OPEN_FILES:
+                self.files.close(descriptors.pop(next(iter(descriptors))))
+            descriptor = self.files.open(path)
+        descriptors[path] = descriptor
+        return descriptor
+
+    def close(self, path: Path) -> None:
+        """Close the descriptor of a file, if there is one."""
+        descriptor = self.descriptors.pop(path, None)
+        if descriptor is not None:
+            self.files.close(descriptor)
+
+
 def _sync(path: Path, flags: int) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:

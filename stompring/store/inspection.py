@@ -27,7 +27,7 @@ from stompring.settings.machine import DataDirectory
 from .datadir import IDENTITY, LOCK, MARKER, VERSION, is_locked, read_identity
 from .encoder import MessageState
 from .files import Files, read_range
-from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
+from .page_file import ADDRESS_FILE, DIRECTORY_NAME
 from .record import (
     ADDRESS,
     CONSUMER,
@@ -443,12 +443,12 @@ class PageContents:
 
     def _is_misplaced(self, header: Header) -> bool:
         journal, file = self._journal, self.file
-        strange = header.address not in (0, directory_number(file.path.parent))
         why = journal.misplaced_page(
             file.number,
+            file.path,
             header,
             self._folder,
-            lambda: journal.names.get((ADDRESS, header.address)) if strange else None,
+            lambda: journal.names.get((ADDRESS, header.address)),
             self._twice,
             not journal.snapshot.running and not journal.missing,
         )

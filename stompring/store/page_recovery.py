@@ -63,7 +63,7 @@ class PageRecovery:
         replay = recovery.replay
         self._last_address = 0  # the greatest number in the names of directories
         self._paging = paging
-        self._files = paging.files
+        self._files = paging.writer.files
         self._broker = broker
         self._recovery = recovery
         self._queues = recovery.queues  # the durable ones, by number
@@ -201,12 +201,12 @@ class PageRecovery:
         size = page.bytes = files.size(path)
         header = Header.read(files.read(path, 0, HEADER.size))
         header.refuse_older(path)
-        strange = header.address not in (0, directory_number(path.parent))
         misplaced = self._replay.misplaced_page(
             number,
+            path,
             header,
             address,
-            lambda: self._front(path).name if strange else None,
+            lambda: self._front(path).name,
             number in self._seen_files,
             not self._recovery.damaged,
         )

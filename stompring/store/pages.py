@@ -776,7 +776,11 @@ class Cursor:
         self.remaining -= number
         page_state.remaining = left = page_state.remaining - number
         if not left:
-            self._finished(page_state)
+            # the page keeps it: what was settled must be known while there is a file
+            place = bisect_left(self._numbers, page_state.page.number)
+            del self._order[place], self._numbers[place]
+            page_state.counts, page_state.dues = _NO_COUNTS, _NO_DUES
+            self.pages.queue_left(page_state.page)
         elif not page_state.loaded:
             self.keep_expanded(page_state)
 
@@ -848,13 +852,6 @@ class Cursor:
         self._order.append(page_state)
         self._numbers.append(page_state.page.number)
         self.pages.queue_entered(page_state.page)
-
-    def _finished(self, page_state: QueuePageState) -> None:
-        """Nothing is left in it. Its page keeps it: what was settled must be known while there is a file."""
-        place = bisect_left(self._numbers, page_state.page.number)
-        del self._order[place], self._numbers[place]
-        page_state.counts, page_state.dues = _NO_COUNTS, _NO_DUES
-        self.pages.queue_left(page_state.page)
 
     def end(self) -> None:
         """The queue is deleted: nothing here is its own any more."""
@@ -1441,7 +1438,6 @@ class Paging:
         self.directory = directory
         self.purge = purge
         self.sync = sync
-        self.files: Files = writer.files
         self.reads = PageReader(reader, writer.files, clock)
         self.next_page: Callable[[], int] = count(1).__next__
         self.retention: Retention | None = None

@@ -28,6 +28,7 @@ from mypy_extensions import mypyc_attr
 
 from .encoder import MessageState, unpack_recurrence
 from .files import Files
+from .page_file import directory_number
 from .record import (
     ADDRESS,
     BEGUN,
@@ -616,6 +617,7 @@ class Replay:
     def misplaced_page(
         self,
         number: int,
+        path: Path,
         header: Header,
         expected: str,
         found: Callable[[], str | None],
@@ -624,14 +626,16 @@ class Replay:
     ) -> str:
         """Why a file cannot be page ``number`` of the address ``expected``; empty where it can.
 
-        ``found`` gives the name of the address that the file names, if it names another one than its directory.
+        ``found`` gives the name of the address that the file names. It is called if its number is not the directory's.
         ``twice``: another file has the same number, ``sure``: all pages have records in the journal.
         """
         why = header.misplaced(number, self.identity)
         if not why and twice:
             why = "another file has the same number"
-        if not why and (name := found()) not in (None, expected):
-            why = f"it belongs to address {name}"
+        if not why and header.address not in (0, directory_number(path.parent)):
+            name = found()
+            if name not in (None, expected):
+                why = f"it belongs to address {name}"
         if not why and sure and not self.may_have_page(number):
             why = "the journal has no record of it"
         return why

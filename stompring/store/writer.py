@@ -19,15 +19,12 @@ from mypy_extensions import mypyc_attr
 from stompring.broker.clock import Clock, cancel
 from stompring.broker.limits import MemoryLimit
 
-from .files import Disk, Files
+from .files import Disk, Files, OpenFiles
 
 log = logging.getLogger(__name__)
 
 #: Something to be done with files.
 FileTask = Callable[["Files"], None]
-
-#: Open files for writing; more addresses than that seldom page at once.
-OPEN_FILES = 64
 
 #: Bytes of a journal segment from which on it is prefilled: a sync after a write into zeros that are on disk already
 #: does not wait for the file system to record a new size. A small journal stays small.
@@ -114,27 +111,27 @@ class WriteBatch:
             for write in pages:
                 stream = write.stream
                 if write.parts:
-                    files.files.write_all(files.descriptor(stream), b"".join(write.parts), write.at)
+                    files.files.write_all(files.descriptor(stream.path), b"".join(write.parts), write.at)
             for write in pages:  # all are safe before the journal refers to them
                 stream = write.stream
                 if write.sync:
-                    files.files.sync(files.descriptor(stream))
+                    files.files.sync(files.descriptor(stream.path))
                 if write.last:
-                    files.finish(write)
+                    _finish(files, write)
             for write in journal:
                 stream = write.stream
                 if not write.parts and not write.sync:
                     continue
-                descriptor = files.descriptor(stream)
+                descriptor = files.descriptor(stream.path)
                 files.files.write_all(descriptor, b"".join(write.parts), write.at)
                 if _prefills(write):
-                    files.prefill(write, descriptor)
+                    _prefill(files.files, write, descriptor)
                 if write.sync:
                     files.files.sync(descriptor)
             for write in journal:  # a segment is sealed once the file of the next one exists
                 stream = write.stream
                 if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
-                    files.finish(write)
+                    _finish(files, write)
         except Exception as error:
             if isinstance(error, OSError) and stream is not None:
                 error.filename = str(stream.path)
@@ -156,52 +153,29 @@ class WriteBatch:
                 log.exception("callback after a store write failed")
 
 
-class OpenFiles:
-    """The file system and the open descriptors of the disk thread, least recently used first."""
+def _prefill(files: Files, write: Write, descriptor: int) -> None:
+    """Write zeros behind a write. Nothing needs them: a fault ends it."""
+    stream, end = write.stream, write.at + write.size
+    stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
+    stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
+    stream.prefilled = stop  # even where it fails: some of it may have been written
+    try:
+        files.write(descriptor, memoryview(_ZEROS)[: stop - end], end)
+    except OSError:
+        stream.prefill_until = 0
 
-    def __init__(self, files: Files) -> None:
-        self.files = files
-        self.descriptors: dict[AppendOnlyFile, int] = {}
 
-    def prefill(self, write: Write, descriptor: int) -> None:
-        """Write zeros behind a write. Nothing needs them: a fault ends it."""
-        stream, end = write.stream, write.at + write.size
-        stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
-        stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
-        stream.prefilled = stop  # even where it fails: some of it may have been written
-        try:
-            self.files.write(descriptor, memoryview(_ZEROS)[: stop - end], end)
-        except OSError:
-            stream.prefill_until = 0
-
-    def finish(self, write: Write) -> None:
-        """Seal a file behind its last write, and close it."""
-        stream, size = write.stream, write.at + write.size
-        if stream.prefilled > size:
-            self.files.truncate(stream.path, size)
-        if stream.seal is not None:
-            descriptor = self.descriptor(stream)
-            footer = stream.seal(partial(self.files.read, stream.path), size)
-            self.files.write_all(descriptor, footer, size)
-            self.files.sync(descriptor)
-        self.close(stream)
-
-    def close(self, stream: AppendOnlyFile) -> None:
-        """Close the descriptor of a file, if there is one."""
-        descriptor = self.descriptors.pop(stream, None)
-        if descriptor is not None:
-            self.files.close(descriptor)
-
-    def descriptor(self, stream: AppendOnlyFile) -> int:
-        """The open descriptor of a file; the least recently used one beyond `OPEN_FILES` is closed for it."""
-        descriptors = self.descriptors
-        descriptor = descriptors.pop(stream, None)
-        if descriptor is None:
-            while len(descriptors) >= OPEN_FILES:
-                self.files.close(descriptors.pop(next(iter(descriptors))))
-            descriptor = self.files.open(stream.path)
-        descriptors[stream] = descriptor
-        return descriptor
+def _finish(files: OpenFiles, write: Write) -> None:
+    """Seal a file behind its last write, and close it."""
+    stream, size = write.stream, write.at + write.size
+    if stream.prefilled > size:
+        files.files.truncate(stream.path, size)
+    if stream.seal is not None:
+        descriptor = files.descriptor(stream.path)
+        footer = stream.seal(partial(files.files.read, stream.path), size)
+        files.files.write_all(descriptor, footer, size)
+        files.files.sync(descriptor)
+    files.close(stream.path)
 
 
 def _prefills(write: Write) -> bool:
@@ -464,7 +438,7 @@ class Writer:
         self.write_limit.review()
 
         def remove(files: Files) -> None:
-            self._open.close(stream)
+            self._open.close(stream.path)
             files.remove(stream.path)
 
         self.run_task(remove)
@@ -579,7 +553,12 @@ class Writer:
         write = batch.writes[0]
         stream = write.stream
         # the disk thread has nothing to do now, so that its descriptors may be used here
-        return stream.journal and not write.last and stream in self._open.descriptors and not _prefills(write)
+        return (
+            stream.journal
+            and not write.last
+            and stream.path in self._open.descriptors
+            and not _prefills(write)
+        )
 
     def _submit(self, batch: WriteBatch) -> None:
         tasks, self._tasks = self._tasks, []
