@@ -18,7 +18,6 @@ from .journal import Compaction, Journal
 from .page_recovery import PageRecovery
 from .pages import Paging
 from .recovery import Recovery
-from .replay import Replay
 from .retention import Retention
 from .segment import NO_IDENTITY
 from .writer import Writer
@@ -172,8 +171,7 @@ class Durable:
         if self.retention is not None:
             self.retention.clock = broker.clock
             self.retention.begin()
-        replay = Replay(self.files, self.journal.directory, self.journal.identity)
-        recovery = Recovery(self.journal, self.bindings, self.files, replay, broker)
+        recovery = Recovery(self.journal, self.bindings, broker)
         paging = self.pages
         try:
             recovery.run(None if paging is None else lambda: PageRecovery(paging, recovery, broker).run())

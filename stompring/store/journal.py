@@ -273,7 +273,7 @@ class Journal:
         #: Called with the end of the reservation that is on disk.
         self.on_lease: Callable[[int], object] = lambda number: None
         self.next_page = 0  # greater than any page's number; 0 until all existing pages have a record
-        self.last_segment = 0  # the greatest number of a file that was found at the start
+        self.last_segment = 0  # the greatest number of a file that was found at the start, or was begun since
         self.next_transaction = 1
         self.complete_transaction = 1  # those with smaller numbers are in the journal, or never will be
         self.next_queue = 1  # greater than any queue's number that may be in use after a crash now
@@ -316,7 +316,7 @@ class Journal:
         self.segments = segments
         self.leased_message = self.next_message + MESSAGE_LEASE
         self.bytes = sum(segment.size for segment in segments)
-        if encoder is None or not segments:
+        if encoder is None:
             self._open_segment()
         else:
             last = segments[-1]
@@ -770,7 +770,7 @@ class Journal:
 
     def _open_segment(self, previous: int = 0) -> None:
         """``previous`` is how many bytes of records the one before has; 0 where that is not known."""
-        number = self.last_segment = max([self.last_segment, *[each.number for each in self.segments]]) + 1
+        number = self.last_segment = self.last_segment + 1
         path = self.directory / f"{number:09d}.journal"
         self.segments.append(JournalSegment(number, path, self._open_stream(path)))
         self._encoder = RecordEncoder(HEADER.size, self.next_address)

@@ -23,7 +23,7 @@ from stompring.settings.model import QueueConfiguration, RoutingType
 from .bindings import UNUSABLE, Bindings, StoredAddress, StoredIds, StoredQueue
 from .datadir import IDENTITY
 from .encoder import RecordEncoder, unpack_recurrence
-from .files import Files, free_name
+from .files import free_name
 from .journal import (
     DAMAGED,
     MESSAGE_LEASE,
@@ -257,13 +257,11 @@ class MessageLoader:
 class Recovery:
     """One start. ``messages`` counts what came back, ``lost_bytes`` what could not be read."""
 
-    def __init__(
-        self, journal: Journal, bindings: Bindings, files: Files, replay: Replay, broker: Broker
-    ) -> None:
+    def __init__(self, journal: Journal, bindings: Bindings, broker: Broker) -> None:
         self.journal = journal
         self._bindings = bindings
-        self._files = files
-        self.replay = replay
+        self._files = files = journal.writer.files
+        self.replay = Replay(files, journal.directory, journal.identity)
         self._broker = broker
         self.addresses: dict[int, Address] = {}
         self.queues: dict[int, Queue] = {}  # by id

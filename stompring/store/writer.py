@@ -85,7 +85,7 @@ class WriteBatch:
 
     # ---- step 3, in the disk thread
 
-    def write(self, tasks: list[FileTask], files: OpenFiles) -> BatchResult:
+    def write(self, tasks: list[FileTask], opened: OpenFiles) -> BatchResult:
         """Run the file tasks, then write and sync the pages, then the journal.
 
         A file task that fails does not prevent the writes; it and those after it are returned.
@@ -95,10 +95,10 @@ class WriteBatch:
         task_fault: Exception | None = None
         failed: list[FileTask] = []
         stream: AppendOnlyFile | None = None  # at work
-        files.files.begin_batch()
+        opened.files.begin_batch()
         for index, task in enumerate(tasks):
             try:
-                task(files.files)
+                task(opened.files)
             except Exception as error:
                 task_fault, failed = error, tasks[index:]
                 break
@@ -111,33 +111,33 @@ class WriteBatch:
             for write in pages:
                 stream = write.stream
                 if write.parts:
-                    files.files.write_all(files.descriptor(stream.path), b"".join(write.parts), write.at)
+                    opened.files.write_all(opened.descriptor(stream.path), b"".join(write.parts), write.at)
             for write in pages:  # all are safe before the journal refers to them
                 stream = write.stream
                 if write.sync:
-                    files.files.sync(files.descriptor(stream.path))
+                    opened.files.sync(opened.descriptor(stream.path))
                 if write.last:
-                    _finish(files, write)
+                    _finish(opened, write)
             for write in journal:
                 stream = write.stream
                 if not write.parts and not write.sync:
                     continue
-                descriptor = files.descriptor(stream.path)
-                files.files.write_all(descriptor, b"".join(write.parts), write.at)
+                descriptor = opened.descriptor(stream.path)
+                opened.files.write_all(descriptor, b"".join(write.parts), write.at)
                 if _prefills(write):
-                    _prefill(files.files, write, descriptor)
+                    _write_zeros(opened.files, write, descriptor)
                 if write.sync:
-                    files.files.sync(descriptor)
+                    opened.files.sync(descriptor)
             for write in journal:  # a segment is sealed once the file of the next one exists
                 stream = write.stream
                 if write.last:  # not stream.closed: it may be closed meanwhile, with more to be written
-                    _finish(files, write)
+                    _finish(opened, write)
         except Exception as error:
             if isinstance(error, OSError) and stream is not None:
                 error.filename = str(stream.path)
             fault = error
         try:
-            files.files.flush()
+            opened.files.flush()
         except Exception as error:
             fault = fault or error
         return BatchResult(fault, task_fault, failed, perf_counter() - began)
@@ -153,7 +153,7 @@ class WriteBatch:
                 log.exception("callback after a store write failed")
 
 
-def _prefill(files: Files, write: Write, descriptor: int) -> None:
+def _write_zeros(files: Files, write: Write, descriptor: int) -> None:
     """Write zeros behind a write. Nothing needs them: a fault ends it."""
     stream, end = write.stream, write.at + write.size
     stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
@@ -165,17 +165,17 @@ def _prefill(files: Files, write: Write, descriptor: int) -> None:
         stream.prefill_until = 0
 
 
-def _finish(files: OpenFiles, write: Write) -> None:
+def _finish(opened: OpenFiles, write: Write) -> None:
     """Seal a file behind its last write, and close it."""
     stream, size = write.stream, write.at + write.size
     if stream.prefilled > size:
-        files.files.truncate(stream.path, size)
+        opened.files.truncate(stream.path, size)
     if stream.seal is not None:
-        descriptor = files.descriptor(stream.path)
-        footer = stream.seal(partial(files.files.read, stream.path), size)
-        files.files.write_all(descriptor, footer, size)
-        files.files.sync(descriptor)
-    files.close(stream.path)
+        descriptor = opened.descriptor(stream.path)
+        footer = stream.seal(partial(opened.files.read, stream.path), size)
+        opened.files.write_all(descriptor, footer, size)
+        opened.files.sync(descriptor)
+    opened.close(stream.path)
 
 
 def _prefills(write: Write) -> bool:
