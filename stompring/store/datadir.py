@@ -248,6 +248,8 @@ _WEAK_LOCKS = {
 _LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.ext4", "fuse.unionfs", "fuse.mergerfs"})
 
 _MOUNTS = Path("/proc/self/mountinfo")
+#: Mount point and type in a line of that (proc(5)).
+_MOUNT = re.compile(r"^(?:\S+ ){4}(\S+) .*? - (\S+)", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -271,14 +273,10 @@ def weak_locks(path: Path, mounts: str | None = None) -> str | None:
 def _file_system(path: Path, mounts: str) -> tuple[str, str]:
     """Type and mount point of the file system of ``path``. Of two mounts at one place the later one is seen."""
     kind, where = "", Path("/")
-    for line in mounts.splitlines():
-        fields, dash, rest = line.partition(" - ")
-        words = fields.split()
-        if not dash or len(words) < 5 or not rest:
-            continue
-        point = Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), words[4]))
+    for escaped, type_ in _MOUNT.findall(mounts):
+        point = Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), escaped))
         if path.is_relative_to(point) and len(point.parts) >= len(where.parts):
-            kind, where = rest.split()[0], point
+            kind, where = type_, point
     return kind, str(where)
 
 
