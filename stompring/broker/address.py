@@ -58,7 +58,7 @@ from .message import (
 )
 from .notifications import Notifications
 from .ports import Cursor, Hooks, Listener, Pages, Storage
-from .queue import PERHAPS, DueBatch, PagedQueue, Queue, QueueServices, as_queue
+from .queue import PERHAPS, DueBatch, Queue, QueueServices, as_queue
 from .reference import PENDING, Position, Reference, changes_expiry, is_expired
 
 log = logging.getLogger(__name__)
@@ -852,9 +852,6 @@ class PagedQueues(Protocol):
 
     def free_memory(self, size: int) -> bool:
         """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
-
-    def open(self, queue: Queue) -> PagedQueue:
-        """The paged queue of a queue that has none."""
 
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
         """The cursor of a queue in ``pages``; creates its paged queue where it has none."""

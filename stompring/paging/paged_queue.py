@@ -301,7 +301,7 @@ class Track:
     def __init__(self, cursor: Cursor, test: HeaderTest | None) -> None:
         self.cursor = cursor
         self.test = test
-        self.references: list[References | None] = [None] * 10
+        self.references: defaultdict[int, References] = defaultdict(References)
         self.scanned: list[Position | None] = [None] * 10  # the first position that was not looked at
 
     # ---- what comes next
@@ -310,36 +310,24 @@ class Track:
         """The first position on disk that may be wanted, and whether it is known to match."""
         if not self.cursor.levels[level]:
             return None
-        known, unknown = self.next_reference(level), self.next_unscanned(level)
+        references = self.references.get(level)
+        known = None if references is None else references.first(self.cursor)
+        unknown = self.next_unscanned(level)
         if known is None:
             return None if unknown is None else (unknown, False)
         if unknown is None or key_of(*known) <= key_of(*unknown):
             return known, True
         return unknown, False
 
-    def next_reference(self, level: int) -> Position | None:
-        """The first position that is known to match; those that are no longer on disk only are forgotten."""
-        references = self.references[level]
-        return None if references is None else references.first(self.cursor)
-
     def next_unscanned(self, level: int) -> Position | None:
         """The first waiting position that was not looked at."""
         return waiting_from(self.cursor, level, self.scanned[level])
-
-    def use_reference(self, level: int) -> None:
-        """The first position that is known to match is loaded: should it wait again, that is said anew."""
-        references = self.references[level]
-        assert references
-        references.drop_first()
 
     # ---- what becomes known
 
     def refer(self, level: int, key: int) -> None:
         """A position is known to match."""
-        references = self.references[level]
-        if references is None:
-            references = self.references[level] = References()
-        references.add(key)
+        self.references[level].add(key)
 
     def before_scan(self, level: int, key: int) -> bool:
         """Whether a position was looked at, or would have been had it waited then."""
@@ -395,7 +383,7 @@ class Track:
     # ---- gauges
 
     def __len__(self) -> int:
-        return sum(len(references) for references in self.references if references is not None)
+        return sum(map(len, self.references.values()))
 
 
 NOTHING = -1  # in `TargetList.top`: nothing on disk comes before anything
@@ -433,13 +421,13 @@ class TargetList:
             track = self.tracks[cursor] = Track(cursor, self.test)
         return track
 
-    def find_watermark(self, cursors: list[Cursor], version: int) -> None:
+    def find_watermark(self, area: TargetArea) -> None:
         """Look for the first message on disk that may be wanted, where something has changed since the last time."""
-        if version == self.version:
+        if area.version == self.version:
             return
-        self.version = version
+        self.version = area.version
         self.top, self.firsts = NOTHING, {}
-        for cursor in cursors:
+        for cursor in area.cursors:
             track = self.track(cursor)
             for level in LEVELS:
                 if level < self.top:
@@ -476,28 +464,11 @@ class TargetList:
         self.numbered[cursor] = key, number
         return True
 
-    def next(self, numbered: dict[Cursor, int]) -> tuple[Track, Position, bool] | None:
-        """The first message on disk that may be wanted: where it is, and whether it is known to match.
-
-        With several addresses at one priority the smallest message number decides; ``numbered`` has those known.
-        """
-        if not self.firsts:
-            return None
-        cursor = min(self.firsts, key=lambda one: numbered.get(one, -1))
-        track = self.track(cursor)
-        found = track.next(self.top)
-        return None if found is None else (track, *found)
-
     def on_returned(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
         """A message is on disk only again, perhaps where this list had been already."""
         track, level, key = self.track(cursor), message.traits.priority, key_of(page, index)
         if track.before_scan(level, key) and (self.matches is None or self.matches(message)):
             track.refer(level, key)
-
-    @property
-    def references(self) -> int:
-        """Cache references."""
-        return sum(map(len, self.tracks.values()))
 
 
 by_first = attrgetter("first")
@@ -543,15 +514,12 @@ class PendingCache:
             asking.append((index, done))
             return
         self._asking[page] = [(index, done)]
-        self._read(pages, page, index)
+        self.blocks_read += 1
+        pages.fetch(page, index, lambda block: self._on_block(pages, page, index, block))
 
     def is_reading(self, page: Page) -> bool:
         """Whether something of a page is on its way."""
         return page in self._asking
-
-    def _read(self, pages: Pages, page: Page, index: int) -> None:
-        self.blocks_read += 1
-        pages.fetch(page, index, lambda block: self._on_block(pages, page, index, block))
 
     def _on_block(self, pages: Pages, page: Page, index: int, block: Block | None) -> None:
         asking = self._asking.pop(page)
@@ -1186,7 +1154,7 @@ class TargetArea:
         self.group_spill = GroupSpill()
         self.due_on_disk: deque[DueMessages] = deque()  # in the order it fell due
         self._by_address: dict[AddressBase, Cursor] = {}
-        self._oldest: tuple[int, int] | None = None  # key and timestamp of what was on disk first
+        self._oldest = (-1, 0)  # key and timestamp of what was on disk first; no key is -1
         self._reading_oldest = False
         self._returned = False  # something came back since the last demand
         self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
@@ -1296,14 +1264,14 @@ class TargetArea:
             return True
         cursor = self.cursor_of(ref)
         one = self.list_of(consumer)
-        one.find_watermark(self.cursors, self.version)
+        one.find_watermark(self)
         if not one.below_watermark(ref, cursor):
             return False
         return consumer not in self.group_spill or not self.group_spill.before(consumer, ref)
 
     def position_before(self, ref: Reference | None) -> Position | None:
         unfiltered = self.unfiltered
-        unfiltered.find_watermark(self.cursors, self.version)
+        unfiltered.find_watermark(self)
         if not unfiltered.firsts or (
             ref is not None and unfiltered.below_watermark(ref, self.cursor_of(ref))
         ):
@@ -1498,9 +1466,10 @@ class TargetArea:
         if position is None:
             return None
         key = key_of(*position)
-        if self._oldest is None or self._oldest[0] != key:
+        if self._oldest[0] != key:
             self._read_oldest(key, position)
-        return None if self._oldest is None or self._oldest[0] != key else self._oldest[1]
+        found, timestamp = self._oldest
+        return timestamp if found == key else None
 
     def _read_oldest(self, key: int, position: Position) -> None:
         page, index = position
@@ -1641,7 +1610,7 @@ class TargetArea:
         if due or not self.waiting:
             return due
         for one in self.ready_lists():
-            one.find_watermark(self.cursors, self.version)
+            one.find_watermark(self)
             if one.firsts and self._needs_more(one, 0, WINDOW // 2):
                 return True
         return any(self._wants_spilled(consumer) for consumer in self.queue.ready)
@@ -1652,7 +1621,7 @@ class TargetArea:
             return False
         if not self.areas.head_capacity(self.ready_size) or not self._has_memory(0):
             return False
-        unfiltered.find_watermark(self.cursors, self.version)
+        unfiltered.find_watermark(self)
         return bool(unfiltered.firsts)
 
     # ---- loading
@@ -1684,7 +1653,7 @@ class TargetArea:
     def _fill(self, one: TargetList, in_time: InTime, *, idle: bool = False) -> None:
         loaded = 0
         while True:
-            one.find_watermark(self.cursors, self.version)
+            one.find_watermark(self)
             if one in self._fetching or not one.firsts:
                 return
             wanted = self._head_needed() if idle else self._needs_more(one, loaded)
@@ -1700,7 +1669,7 @@ class TargetArea:
             if one.learn(track.cursor, key_of(page, index), block.number_of(index)):
                 continue
             if known:
-                track.use_reference(one.top)
+                track.references[one.top].drop_first()  # should it wait again, it becomes known anew
             if one.test is None or known:
                 most = 1 if idle or known or len(one.firsts) > 1 else FETCH_BATCH
                 passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
@@ -1713,7 +1682,10 @@ class TargetArea:
             self._read_ahead(track.cursor, block)
 
     def _next(self, one: TargetList) -> tuple[Track, Position, bool] | None:
-        """The first message on disk; among several addresses that which was sent first."""
+        """The first message on disk that may be wanted: where it is, and whether it is known to match.
+
+        With several addresses at one priority the smallest message number decides.
+        """
         numbered: dict[Cursor, int] = {}
         if len(one.firsts) > 1:
             for cursor, key in one.firsts.items():
@@ -1722,7 +1694,9 @@ class TargetArea:
                 if block is None:
                     return None
                 numbered[cursor] = block.number_of(key & 0xFFFFFFFF)
-        return one.next(numbered)
+        track = one.track(min(one.firsts, key=lambda cursor: numbered.get(cursor, -1)))
+        found = track.next(one.top)
+        return None if found is None else (track, *found)
 
     def _deliver_run(
         self,
@@ -2070,15 +2044,14 @@ class TargetAreas:
 
     # ---- PagedQueues, for the broker
 
-    def open(self, queue: Queue) -> TargetArea:
-        area = LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else TargetArea(queue, self)
-        self.areas.add(area)
-        queue.set_pages(area)
-        return area
-
     def cursor(self, queue: Queue, pages: Pages) -> Cursor:
-        cursor = pages.cursor(queue)
-        area = queue.paged if isinstance(queue.paged, TargetArea) else self.open(queue)
+        cursor, area = pages.cursor(queue), queue.paged
+        if not isinstance(area, TargetArea):
+            area = (
+                LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else TargetArea(queue, self)
+            )
+            self.areas.add(area)
+            queue.set_pages(area)
         if cursor not in area.cursors:
             area.open(cursor)
         return cursor
@@ -2190,7 +2163,9 @@ class TargetAreas:
     @property
     def reference_entries(self) -> int:
         """Positions on disk that are known to be wanted by a selector."""
-        return sum(one.references for area in self.areas for one in area.lists.values())
+        return sum(
+            len(track) for area in self.areas for one in area.lists.values() for track in one.tracks.values()
+        )
 
     @property
     def watermark_lag(self) -> int:
