@@ -32,7 +32,7 @@ from stompring.broker.message import SUCCEEDED
 from stompring.broker.publish import send_reply
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead
-from stompring.broker.reference import PENDING
+from stompring.broker.reference import PENDING, compiled_filter
 from stompring.errors import LimitReached, NotFound, Refused
 from stompring.session.connect import Credentials, Login, ManagementRequest
 from stompring.session.destination import ALLOW_ALL, PermissionRejected
@@ -706,7 +706,7 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
     queue = target.queue
     if header is None and not text_filter:
         return _as_json({"null": queue.message_count})
-    matches, name = queue_browser.matching(text_filter), (header or "").encode()
+    matches, name = compiled_filter(text_filter), (header or "").encode()
     groups: dict[str, int] = {}
     for index, ref in enumerate(queue_browser.pending(queue)):
         if isinstance(ref, PageRead):

@@ -33,8 +33,16 @@ from stompring.broker.message import Matches, Message, origin_of
 from stompring.broker.ports import Offer
 from stompring.broker.publish import COMMITS, Mover, Rejection, Target
 from stompring.broker.queue import Queue, as_queue
-from stompring.broker.queue_browser import PageRead, iterate_timed, matching
-from stompring.broker.reference import DELIVERING, GONE, PENDING, SCHEDULED, STATES, Reference
+from stompring.broker.queue_browser import PageRead, iterate_timed
+from stompring.broker.reference import (
+    DELIVERING,
+    GONE,
+    PENDING,
+    SCHEDULED,
+    STATES,
+    Reference,
+    compiled_filter,
+)
 from stompring.errors import Refused
 from stompring.session.connect import Login
 from stompring.session.destination import ALLOW_ALL, OWN, Destination, Destinations
@@ -715,7 +723,7 @@ IMPORTED = object_of("Imported", {"imported": integer("Messages imported.")})
 def list_messages(call: Call) -> Steps:
     """List the messages of a queue: pending in order of delivery, then scheduled, then delivering."""
     queue, page, size, shown = _browsing(call)
-    matches = matching(call.query.text("filter"))
+    matches = compiled_filter(call.query.text("filter"))
     state = call.query.choice("state", LISTED_STATES)
     only_pending = state == STATES[PENDING]
     total: int | None = None  # if it is known
@@ -887,7 +895,7 @@ def send_messages(call: Call) -> Steps:
 def export_messages(call: Call) -> Answer:
     """Download the messages of a queue as JSON lines."""
     queue = queue_of(call)
-    matches = matching(call.query.text("filter"))
+    matches = compiled_filter(call.query.text("filter"))
     found = queue_browser.messages_of(queue, in_transactions(call.context))
 
     def pieces() -> Iterator[Any]:
@@ -973,7 +981,7 @@ class Selection(NamedTuple):
         limit = number(1, "limit", body.get("limit", -1))
         if ids is not None and text_filter is not None:
             raise invalid("messages", "and filter are given: select by one of them")
-        matches = matching(text_filter)
+        matches = compiled_filter(text_filter)
         if ids is None:
             total = queue.message_count if matches is None else None
             return cls(None, matches, limit, total if total is None or limit < 0 else min(limit, total))

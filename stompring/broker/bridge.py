@@ -14,7 +14,6 @@ from functools import lru_cache, partial
 from typing import Protocol
 
 from stompring.errors import Refused
-from stompring.selector import compile_selector
 from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector
 from stompring.stomp.frames import header_line, recode
 
@@ -23,7 +22,7 @@ from .clock import Call, Timer, cancel
 from .directory import Services, services_of
 from .message import NO_CHANGES, HeaderChanges, Matches, Message, Transformer, copied_traits
 from .queue import Consumer, Queue, as_queue
-from .reference import Reference
+from .reference import Reference, compiled_filter
 
 log = logging.getLogger(__name__)
 
@@ -548,8 +547,7 @@ class Bridge:
         self.name = configuration.name
         self.identity = identity
         self.connect = connect
-        text = configuration.filter
-        self.matches: Matches | None = None if text is None else compile_selector(text).matches_lines
+        self.matches = compiled_filter(configuration.filter)
         self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
         self.reported: set[str] = set()  # faults that were logged since a connection worked
 

@@ -40,7 +40,6 @@ from itertools import chain
 from typing import NamedTuple, cast
 
 from stompring.errors import Refused
-from stompring.selector import compile_selector
 from stompring.settings.match import Pattern
 from stompring.settings.model import (
     ComponentRoutingType,
@@ -87,7 +86,6 @@ from .message import (
     TAIL_OVERHEAD,
     AddressBase,
     HeaderChanges,
-    Matches,
     Message,
     MessageOrigin,
     Traits,
@@ -107,7 +105,7 @@ from .notifications import Event, message_headers
 from .ports import FullAnswer, Offer, Reason
 from .queue import Consumer, Queue, as_queue
 from .queue_browser import OnDisk, PageRead, loaded_reference, seek
-from .reference import PENDING, SCHEDULED, QueueBase, Reference, expiry_time
+from .reference import PENDING, SCHEDULED, QueueBase, Reference, compiled_filter, expiry_time
 
 
 class Rejection(NamedTuple):
@@ -752,8 +750,7 @@ class Divert:
         self.configuration = configuration
         self.exclusive = configuration.exclusive
         self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
-        text = configuration.filter
-        self.accepts: Matches | None = None if text is None else compile_selector(text).matches_lines
+        self.accepts = compiled_filter(configuration.filter)
         self.logged.clear()
 
     def applies_to(self, address: str) -> bool:

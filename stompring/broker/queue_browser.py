@@ -12,13 +12,23 @@ from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 
 from stompring.errors import NotFound, Refused
-from stompring.selector import InvalidSelector, compile_selector
 
 from .clock import Call
 from .message import Matches, repeated
 from .ports import TIMED, Block, Cursor, on_disk, state_at, waiting_from
 from .queue import PagedQueue, PendingCursor, Queue, as_queue
-from .reference import DELIVERING, GONE, LEVELS, PENDING, SCHEDULED, Page, Position, Reference, ReferenceRun
+from .reference import (
+    DELIVERING,
+    GONE,
+    LEVELS,
+    PENDING,
+    SCHEDULED,
+    Page,
+    Position,
+    Reference,
+    ReferenceRun,
+    compiled_filter,
+)
 
 
 class PageRead:
@@ -183,16 +193,6 @@ def seek(queue: Queue, number: int) -> Generator[PageRead, None, OnDisk | None]:
     return None
 
 
-def matching(selector: str | None) -> Matches | None:
-    """The predicate of a selector, None where it is empty: every message. Raises `Refused`."""
-    if selector is None or not selector.strip():
-        return None
-    try:
-        return compile_selector(selector).matches_lines
-    except InvalidSelector as fault:
-        raise Refused(f"filter: {fault}", status=400) from None
-
-
 def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Reference] = ()) -> References:
     """The messages of a queue that a selector matches, each once. Raises `Refused` at once.
 
@@ -201,7 +201,7 @@ def browse(queue: Queue, selector: str | None = None, elsewhere: Iterable[Refere
     copy, so the queue may change while it is read: what has left the queue is skipped. What is on disk only comes as
     `OnDisk`, among what is pending or after what is scheduled.
     """
-    matches = matching(selector)
+    matches = compiled_filter(selector)
     return _present(messages_of(queue, elsewhere), matches)
 
 
@@ -307,7 +307,7 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]
     Yields 1 for each message killed and 0 for each spared, so that the caller may pause between any two; without a
     selector all that is on disk only is killed at once, unread, and its number yielded.
     """
-    matches = matching(selector)
+    matches = compiled_filter(selector)
     if matches is None:
         return _kill_all(queue)
     return _kill_matching(queue, matches)

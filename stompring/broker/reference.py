@@ -85,11 +85,7 @@ class QueueAttributes:
                 )
         if "filter" in changes:
             text = (changed.filter or "").strip() or None
-            try:
-                accepts = None if text is None else compile_selector(text).matches_lines
-            except InvalidSelector as fault:
-                raise Refused(f"filter: {fault}", status=400) from None
-            changed = replace(changed, filter=text, accepts=accepts)
+            changed = replace(changed, filter=text, accepts=compiled_filter(text))
         if changed.last_value_key is not None and not changed.last_value:
             changed = replace(changed, last_value=True)
         if "group_first_key" in changes:
@@ -99,6 +95,16 @@ class QueueAttributes:
                 raise Refused(f"group-first-key {wrong}", status=400) from None
             changed = replace(changed, group_first_key=name_of_header)
         return changed
+
+
+def compiled_filter(selector: str | None) -> Matches | None:
+    """The predicate of a selector, None where it is empty: every message. Raises `Refused`."""
+    if selector is None or not selector.strip():
+        return None
+    try:
+        return compile_selector(selector).matches_lines
+    except InvalidSelector as fault:
+        raise Refused(f"filter: {fault}", status=400) from None
 
 
 _FROM_CONFIGURATION = [
