@@ -17,7 +17,7 @@ from stompring.errors import Refused
 from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, Connector
 from stompring.stomp.frames import header_line, recode
 
-from .address import Policies, as_address, transformer_for
+from .address import as_address, transformer_for
 from .clock import Call, Timer, cancel
 from .directory import Services, services_of
 from .message import NO_CHANGES, HeaderChanges, Matches, Message, Transformer, copied_traits
@@ -70,27 +70,20 @@ class BridgeState(StrEnum):
 class ForwardEncoder:
     """Encodes messages of a queue as SEND frames for one remote broker."""
 
-    def __init__(
-        self,
-        configuration: BridgeConfiguration,
-        identity: bytes,
-        queue: Queue,
-        version: bytes,
-        server: str,
-        policies: Policies,
-    ) -> None:
-        """``identity`` names this broker; ``version`` is that of STOMP, ``server`` the header of CONNECTED."""
+    def __init__(self, bridge: Bridge, queue: Queue, version: bytes, server: str) -> None:
+        """``version`` is that of STOMP, ``server`` the header of CONNECTED."""
+        configuration = bridge.configuration
         self._id_prefix: bytes | None = None
         kind = configuration.routing_type
         self._passes = kind is ComponentRoutingType.PASS
         self._routing_type: str | None = None if kind is ComponentRoutingType.STRIP else kind
         self._version = version
-        self._clock = queue.broker.clock
+        self._clock = bridge.broker.clock
         if configuration.use_duplicate_detection:
-            self._id_prefix = b"%b:%b-%d-" % (DUPLICATE_ID, identity, queue.number)
+            self._id_prefix = b"%b:%b-%d-" % (DUPLICATE_ID, bridge.identity, queue.number)
         self._forwarding_address = configuration.forwarding_address
         self._transformer_configuration = configuration.transformer
-        self._policies = policies
+        self._policies = bridge.broker.policies
         self._transformers: dict[str, Transformer | None] = {}  # by address
         self._relative_expiry = server.startswith("RabbitMQ")  # as TTL, in the header `expiration`
 
@@ -232,8 +225,7 @@ class BridgeWorker:
         self._cancel_timer()
         self._on_stopped = done
         self.state = BridgeState.STOPPING
-        if self._consumer is not None:
-            self._pause()
+        self._pause()
         if self.in_flight and timeout > 0:
             self._call_later(timeout, self._stopped)
         else:
@@ -308,9 +300,7 @@ class BridgeWorker:
         self._attempts = 0
         self._connected_at = bridge.broker.clock.steady.now
         self.state = BridgeState.CONNECTED
-        self._encoder = ForwardEncoder(
-            bridge.configuration, bridge.identity, queue, version, server, bridge.broker.policies
-        )
+        self._encoder = ForwardEncoder(bridge, queue, version, server)
         consumer = BridgeConsumer(self, bridge.matches, (bridge.configuration.filter, None))
         try:
             queue.add_consumer(consumer)
@@ -357,7 +347,6 @@ class BridgeWorker:
         if self.state is BridgeState.CONNECTED:
             self._resume()
         elif self.state is BridgeState.STOPPING and not self.in_flight:
-            self._cancel_timer()
             self._stopped()
 
     def on_error(self, receipt: bytes | None, text: str) -> None:
@@ -404,13 +393,11 @@ class BridgeWorker:
         worked = connected and not self._failures and lasted >= self.bridge.configuration.retry_interval
         if connected:
             self.bridge.on_disconnected(self, reason)
-        queue = self.bridge.queue if ref is None else as_queue(ref.queue)
         self._disconnect(ref, failed)
-        if queue is not None and ref is not None:
-            queue.delete_if_unused()
+        if ref is not None:
+            as_queue(ref.queue).delete_if_unused()
         self.bridge.report(f"{self.remote}: {reason}")
         if self.state is BridgeState.STOPPING:
-            self._cancel_timer()
             self._stopped()
         elif rejected:
             self._retry()
@@ -545,7 +532,7 @@ class Bridge:
         self.broker = broker
         self.configuration = configuration
         self.name = configuration.name
-        self.identity = identity
+        self.identity = identity  # names this broker
         self.connect = connect
         self.matches = compiled_filter(configuration.filter)
         self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
