@@ -102,18 +102,17 @@ class ResourceLimits:
         self._max_queues = configuration.global_max_queues
         self._max_addresses = configuration.global_max_addresses
         self._max_wildcard_words = configuration.global_max_wildcard_words
-        self._of_users = {limit.user: limit for limit in configuration.resource_limits}
-
-    def _of(self, user: str | None) -> ResourceLimit | None:
-        return None if user is None else self._of_users.get(user)
+        self._of_users: dict[str | None, ResourceLimit] = {
+            limit.user: limit for limit in configuration.resource_limits
+        }
 
     # ---- sessions
 
     def enter(self, user: str | None) -> None:
         """Count a session of a user who logs in. Raises `LimitReached` beyond max-sessions."""
-        limit = self._of(user)
         if user is None:
             return
+        limit = self._of_users.get(user)
         if limit is not None and 0 <= limit.max_sessions <= self.sessions[user]:
             raise LimitReached(
                 f"User {user} has {self.sessions[user]} sessions, and the limit is {limit.max_sessions} (max-sessions)",
@@ -155,10 +154,10 @@ class ResourceLimits:
                 "(global-max-queues)",
                 "global-max-queues",
             )
-        limit = self._of(user)
-        if user is not None and limit is not None and 0 <= limit.max_queues <= self.queues[user]:
+        limit = self._of_users.get(user)
+        if limit is not None and 0 <= limit.max_queues <= self.queues[limit.user]:
             raise LimitReached(
-                f"User {user} has {self.queues[user]} queues, and the limit is {limit.max_queues} (max-queues)",
+                f"User {user} has {self.queues[limit.user]} queues, and the limit is {limit.max_queues} (max-queues)",
                 "max-queues",
             )
 

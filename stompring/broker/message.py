@@ -756,19 +756,22 @@ def origin_of(message: Message) -> MessageOrigin | None:
     address = message.header(b"_AMQ_ORIG_ADDRESS")
     if not address:
         return None
-    queue = message.header(b"_AMQ_ORIG_QUEUE") or b""
-    reason = message.header(b"_AMQ_ORIG_REASON")
-    if reason is None:  # of a version that did not write it
-        reason = (EXPIRED if message.header(b"_AMQ_ACTUAL_EXPIRY") is not None else UNKNOWN).encode()
-    if reason in (DIVERT.encode(), RETROACTIVE.encode()):
+    written = message.header(b"_AMQ_ORIG_REASON")
+    if written is not None:
+        reason = _text(written)
+    else:  # of a version that did not write it
+        reason = UNKNOWN if message.header(b"_AMQ_ACTUAL_EXPIRY") is None else EXPIRED
+    if reason in (DIVERT, RETROACTIVE):
         return None
-    kind = message.header(b"_AMQ_ORIG_ROUTING_TYPE")
-    routing_type = _ROUTING_TYPES.get(kind) if kind is not None else None
-    address_name, queue_name, text = (each.decode("utf-8", "replace") for each in (address, queue, reason))
-    return MessageOrigin(address_name, queue_name, routing_type, text)
+    queue = _text(message.header(b"_AMQ_ORIG_QUEUE") or b"")
+    routing_type = _ROUTING_TYPES.get(message.header(b"_AMQ_ORIG_ROUTING_TYPE"))
+    return MessageOrigin(_text(address), queue, routing_type, reason)
 
 
-_ROUTING_TYPES = {ANYCAST_ORIGIN: RoutingType.ANYCAST, MULTICAST_ORIGIN: RoutingType.MULTICAST}
+_ROUTING_TYPES: dict[bytes | None, RoutingType] = {
+    ANYCAST_ORIGIN: RoutingType.ANYCAST,
+    MULTICAST_ORIGIN: RoutingType.MULTICAST,
+}
 
 
 def repeated(message: Message, number: int, now: int) -> Message:

@@ -387,11 +387,6 @@ class PendingCursor:
         self.level = level  # -1 at the end
         self.sequence: int | None = None  # the first after the cursor; None: the whole level
 
-    @property
-    def over(self) -> bool:
-        """Whether the cursor is behind the last reference."""
-        return self.level < 0
-
     def passed(self, priority: int, sequence: int) -> bool:
         """Whether a message of this priority and sequence comes before the cursor."""
         mine = self.sequence
@@ -714,12 +709,13 @@ class Dispatcher:
             for ref in cursor.take(SCANNED_AT_ONCE):
                 if matches(ref.message):
                     pending.append(ref)
-            if cursor.over:
+            over = cursor.level < 0
+            if over:
                 self._end_scan(target)
                 waited = waited and self.groups is None  # a group's backlog may have waited for the scan
             if not waited and (pending.size or self.groups is not None):
                 self.dispatch()
-            elif cursor.over and self.blocks & PAGED:
+            elif over and self.blocks & PAGED:
                 self._demand()
             if pending.size >= LISTED and target.cursor is not None and pending.head() is not None:
                 target.paused = True
@@ -809,11 +805,6 @@ class Dispatcher:
                 pending.sweep(count)
         else:
             self._list(ref, at_tail, matching)
-
-    def enlist_run(self, run: ReferenceRun, priority: int) -> None:
-        """List references that a start has found, before there are consumers. None of them belongs to a group."""
-        self.count += run.length
-        self.pending.append_run(run, priority)
 
     def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
         if matching is None:
@@ -1259,18 +1250,12 @@ class DueBatch:
     are pending: the newest sent stay."""
 
     def __init__(self, first_sequence: int) -> None:
-        self._sequence = first_sequence
+        self.sequence = first_sequence  # of the next one
         self._pending: list[tuple[int, int, Reference]] = []  # a heap, by message number, then as they came
-
-    def next_sequence(self) -> int:
-        """The sequence of the next one."""
-        sequence = self._sequence
-        self._sequence = sequence + 1
-        return sequence
 
     def add(self, ref: Reference) -> None:
         """One has entered a ring."""
-        heappush(self._pending, (ref.message.number, self._sequence, ref))
+        heappush(self._pending, (ref.message.number, self.sequence, ref))
 
     def pop_older(self, ref: Reference) -> Reference | None:
         """The oldest that is pending, where that was sent before ``ref``."""
@@ -1479,12 +1464,10 @@ class Queue(QueueBase):
     def deliver_directly(self, message: Message) -> bool:
         """Deliver a message of a paging address as it arrives, where nothing comes before it; else False.
 
-        There are ready consumers, and nothing but `PERHAPS` blocks. A message that must survive a crash never comes
-        here: it is written first.
+        There are ready consumers, nothing waits on disk, and nothing but `PERHAPS` blocks. A message that must survive
+        a crash never comes here: it is written first.
         """
-        paged, dispatcher, ready = self.paged, self.dispatcher, self.ready
-        if paged is not None and paged.waiting:
-            return False
+        dispatcher, ready = self.dispatcher, self.ready
         consumer: Consumer | None = None
         if dispatcher.blocks & SELECTORS:
             if self.attributes.ring_counts_paged and 0 <= self.ring_size <= self.ring_count:
@@ -1579,9 +1562,9 @@ class Queue(QueueBase):
         """
         for ref in refs:
             self.scheduled.pop(ref.message.number, None)
-            sequence = batch.next_sequence()
             if not ref.deliveries:  # one that waited for its redelivery comes back to its old position
-                ref.sequence = sequence
+                ref.sequence = batch.sequence
+            batch.sequence += 1
             if self.drop_if_full(ref, batch):
                 continue
             ref.state = PENDING
@@ -1621,11 +1604,13 @@ class Queue(QueueBase):
     def reinstate_run(self, run: ReferenceRun, priority: int, size: int) -> None:
         """As `restore` and `reinstate` of each reference of a run, whose messages take ``size`` bytes of memory.
 
-        The queue has no ring, and no policy is notified of what is enqueued.
+        The queue has no ring and no consumers, none of them belongs to a group, and no policy is notified of what is
+        enqueued.
         """
         self.messages_added += run.length
         self.persistent_size += size
-        self.dispatcher.enlist_run(run, priority)
+        self.dispatcher.count += run.length
+        self.dispatcher.pending.append_run(run, priority)
 
     # ---- a reference is made, and undone
 

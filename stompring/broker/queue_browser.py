@@ -321,15 +321,13 @@ def _kill_all(queue: Queue) -> Iterator[int]:
 
 def _kill_matching(queue: Queue, matches: Matches) -> Iterator[int | PageRead]:
     for one in browse(queue):
-        yield one if isinstance(one, PageRead) else _kill(queue, one, matches)
-
-
-def _kill(queue: Queue, ref: Reference, matches: Matches) -> int:
-    loaded = loaded_reference(ref) if matches(ref.message) else None
-    if loaded is None:
-        return 0
-    queue.kill(loaded)
-    return 1
+        if isinstance(one, PageRead):
+            yield one
+            continue
+        loaded = loaded_reference(one) if matches(one.message) else None
+        if loaded is not None:
+            queue.kill(loaded)
+        yield int(loaded is not None)
 
 
 def _remove(queue: Queue, ref: Reference) -> None:

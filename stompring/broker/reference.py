@@ -282,9 +282,7 @@ class PendingList:
 
     def append_run(self, run: ReferenceRun, priority: int) -> None:
         """Add references at the tail of a level."""
-        level = self.levels[priority]
-        if level is None:
-            level = self.levels[priority] = deque()
+        level = self.levels[priority] = self.levels[priority] or deque()
         level.append(run)
         self.mask |= 1 << priority
         self.size += run.length
