@@ -667,7 +667,8 @@ BROKERS_OWN = frozenset(
 #: On a message that was exported from a broker: what only a broker sets is passed on all the same.
 IMPORTED = b"stompring-imported"
 
-ANYCAST_ORIGIN, MULTICAST_ORIGIN = b"1", b"0"
+#: How headers name the routing types.
+ROUTING_TYPE_CODES: dict[str, bytes] = {RoutingType.MULTICAST: b"0", RoutingType.ANYCAST: b"1"}
 
 
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -693,8 +694,7 @@ def origin_headers(
         (b"_AMQ_ORIG_REASON", reason.encode()),
     ]
     if routing_type is not None:
-        kind = ANYCAST_ORIGIN if routing_type is RoutingType.ANYCAST else MULTICAST_ORIGIN
-        headers.append((b"_AMQ_ORIG_ROUTING_TYPE", kind))
+        headers.append((b"_AMQ_ORIG_ROUTING_TYPE", ROUTING_TYPE_CODES[routing_type]))
     return headers
 
 
@@ -764,14 +764,9 @@ def origin_of(message: Message) -> MessageOrigin | None:
     if reason in (DIVERT, RETROACTIVE):
         return None
     queue = _text(message.header(b"_AMQ_ORIG_QUEUE") or b"")
-    routing_type = _ROUTING_TYPES.get(message.header(b"_AMQ_ORIG_ROUTING_TYPE"))
+    code = message.header(b"_AMQ_ORIG_ROUTING_TYPE")
+    routing_type = next((kind for kind in RoutingType if ROUTING_TYPE_CODES[kind] == code), None)
     return MessageOrigin(_text(address), queue, routing_type, reason)
-
-
-_ROUTING_TYPES: dict[bytes | None, RoutingType] = {
-    ANYCAST_ORIGIN: RoutingType.ANYCAST,
-    MULTICAST_ORIGIN: RoutingType.MULTICAST,
-}
 
 
 def repeated(message: Message, number: int, now: int) -> Message:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from stompring.settings.model import BrokerConfiguration, RoutingType
+from stompring.settings.model import BrokerConfiguration
 
 from .clock import Clock
-from .message import AddressBase
+from .message import ROUTING_TYPE_CODES, AddressBase
 from .ports import Hooks, hooks_with_notifications
 from .reference import Reference
 
@@ -125,7 +125,8 @@ def message_headers(event: Event) -> dict[str, str]:
     fields = dict(event.fields)
     headers = dict(_CONSTANT.get(event.type, {}))
     for name, value in event.fields:
-        headers[HEADERS[name]] = _ROUTING_TYPES.get(str(value), "") if name == "routingType" else str(value)
+        text = str(value)
+        headers[HEADERS[name]] = ROUTING_TYPE_CODES[text].decode() if name == "routingType" else text
     if event.type in _WITH_CERTIFICATE:
         headers["_AMQ_CertSubjectDN"] = "unavailable"
     if event.type in _WITH_CLUSTER_NAME:
@@ -136,9 +137,6 @@ def message_headers(event: Event) -> dict[str, str]:
         headers["_AMQ_ValidatedUser"] = str(fields["user"])
     headers.update(event.headers)
     return headers
-
-
-_ROUTING_TYPES = {RoutingType.MULTICAST.value: "0", RoutingType.ANYCAST.value: "1"}
 
 
 class Notifications:
