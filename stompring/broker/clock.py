@@ -478,16 +478,11 @@ class Schedule:
         self.delay = max(0, delay)  # ms (AMQ_SCHEDULED_DELAY)
         self.recurrence = recurrence
 
-    def due_at(self, now: int) -> int:
-        """When a message sent ``now`` is delivered (epoch ms), 0 for at once. A time wins over a delay."""
+    def due_at(self, clock: Clock) -> Due:
+        """When a message sent now is delivered, 0 for at once. A time wins over a delay."""
         recurrence = self.recurrence
         if self.due:
             return self.due
-        if recurrence is None:
-            return now + self.delay if self.delay else 0
-        return now + self.delay if recurrence.cron is None else recurrence.next_cron(now) or 0
-
-    @property
-    def is_delay(self) -> bool:
-        """Whether `due_at` gives a delay from now, and no time of the wall clock."""
-        return not self.due and (self.recurrence is None or self.recurrence.cron is None)
+        if recurrence is not None and recurrence.cron is not None:
+            return recurrence.next_cron(clock.now) or 0
+        return clock.from_now(self.delay) if self.delay or recurrence is not None else 0

@@ -495,9 +495,7 @@ def publish_admitted(broker: Services, publication: Publication, body: bytes) ->
         due: Due = 0
         recurrence = None
         if schedule is not None:  # else at once
-            due, recurrence = schedule.due_at(now), schedule.recurrence
-            if due and schedule.is_delay:
-                due = broker.clock.from_now(due - now)
+            due, recurrence = schedule.due_at(broker.clock), schedule.recurrence
         send(message, due, recurrence, publication.queue)
         if identifier is not None:
             add_id(address, identifier, persisted=persisted)
