@@ -612,7 +612,7 @@ def send_expired(ref: Reference) -> bool:
     return _send_copy(message, ref.queue.name, target, Transfer.EXPIRED, EXPIRED)
 
 
-def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool:
+def send_copy(ref: Reference, target: str, *, keep_expiry: bool) -> bool:
     """Send a copy of a message to the address ``target``, which is created where that is allowed.
 
     The copy expires as the settings of ``target`` say, with ``keep_expiry`` also when the message would have. False
@@ -776,11 +776,6 @@ class BoundDivert(Copier):
         )
         self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
-    def accepts(self, message: Message) -> bool:
-        """Whether the message matches its filter."""
-        matches = self.divert.accepts
-        return matches is None or matches(message)
-
     def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
         """Send the copies of a message, scheduled as the message is."""
         changes = NO_CHANGES if self.transformer is None else self.transformer.changes(message)
@@ -794,11 +789,6 @@ class BoundDivert(Copier):
         """The existing addresses that get its copies."""
         addresses = self.divert.broker.directory.addresses
         return [addresses[target.name] for target in self.targets if target.name in addresses]
-
-    @property
-    def depends_on_message(self) -> bool:
-        """Whether it copies some messages and not others, or stops others from being copied."""
-        return self.exclusive or self.divert.accepts is not None
 
     def stop(self) -> None:
         """It does not apply to the address any more, or the address is deleted."""
@@ -832,8 +822,8 @@ class ForwardingAddress:
         self._address, self._stamp = address, address.stamp
         return address
 
-    def send(self, message: Message, changes: HeaderChanges, due: Due, recurrence: Recurrence | None) -> bool:
-        """Send a copy. False where no queue accepts it."""
+    def send(self, message: Message, changes: HeaderChanges, due: Due, recurrence: Recurrence | None) -> None:
+        """Send a copy, and count it."""
         divert = self._divert
         broker = divert.broker
         if self.name in broker.copying_to:
@@ -845,7 +835,7 @@ class ForwardingAddress:
                 self.name,
                 ", ".join(broker.copying_to),
             )
-            return False
+            return
         kind = divert.configuration.routing_type
         passed = (
             message.traits.routing_type
@@ -855,26 +845,25 @@ class ForwardingAddress:
         address = self.address(passed)
         if address is None:
             divert.unrouted_messages += 1
-            return False
+            return
         traits = self._traits(message, address, passed, changes)
         body = message.body
         refused = check_admission(address, traits.durable, offer_of(address, traits, message), body)
         if refused is not None and refused.policy is FullPolicy.DROP:
             drop(refused)
             divert.dropped_messages += 1
-            return False
+            return
         requested = traits.requested_expiry if b"expires" in changes else message.expires
         expires = expiry_time(address.settings, broker.clock.now, requested)
         copy = Message(broker.next_message_number(), address, traits, body, message.timestamp, expires)
         broker.copying_to.append(self.name)
         try:
-            if not send(copy, due, recurrence):
+            if send(copy, due, recurrence):
+                divert.copied_messages += 1
+            else:
                 divert.unrouted_messages += 1
-                return False
         finally:
             broker.copying_to.pop()
-        divert.copied_messages += 1
-        return True
 
     def _traits(
         self, message: Message, address: Address, routing_type: RoutingType | None, changes: HeaderChanges
@@ -911,7 +900,11 @@ def diverts_of(address: Address) -> tuple[BoundDivert, ...]:
 
 def matching(address: Address, message: Message) -> list[BoundDivert]:
     """The diverts that copy a message: exclusive ones before all others, which copy nothing then."""
-    found = [bound for bound in diverts_of(address) if bound.accepts(message)]
+    found = [
+        bound
+        for bound in diverts_of(address)
+        if bound.divert.accepts is None or bound.divert.accepts(message)
+    ]
     exclusive = [bound for bound in found if bound.exclusive]
     return exclusive or found
 
@@ -969,7 +962,7 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
 def depends_on_message(address: Address) -> bool:
     """Whether messages sent to ``address`` differ in the addresses that get a copy."""
     return any(
-        bound.depends_on_message
+        bound.exclusive or bound.divert.accepts is not None
         for source in (address, *forwarding_addresses(address, None))
         for bound in diverts_of(source)
     )
