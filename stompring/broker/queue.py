@@ -134,7 +134,7 @@ class Consumer(ConsumerBase):
         self.priority = 0  # those with the highest are served first
         self.willing = True
         self.ready = False
-        self.source: PendingList | None = None  # of this consumer's next message
+        self.source = PendingList()  # of this consumer's next message
         self.settled = 0  # messages that it acknowledged: by which it is known as slow
         self.writes_tails = False  # `write_tail` may be called: a message is settled by being written
         self.group_backlog: PendingList | None = None  # of groups that are pinned here, waiting for credit
@@ -160,7 +160,7 @@ class Consumer(ConsumerBase):
     def has_waiting(self) -> bool:
         """Whether a message waits that it would be given next, if it could take one."""
         source, backlog, paged = self.source, self.group_backlog, self.queue.paged
-        if source is not None and source.head() is not None:
+        if source.head() is not None:
             return True
         if backlog is not None and backlog.head() is not None:
             return True
@@ -1082,7 +1082,6 @@ class Dispatcher:
         """The first pending message this consumer may have, taken off its list."""
         while True:
             source = consumer.source
-            assert source is not None
             ref = source.head()
             backlog = consumer.group_backlog
             if backlog is not None:
@@ -1128,7 +1127,6 @@ class Dispatcher:
     def next_in_memory(self, consumer: Consumer) -> Reference | None:
         """The message that a consumer is offered next, unless one on disk comes before it."""
         source, backlog = consumer.source, consumer.group_backlog
-        assert source is not None
         first, own = source.head(), None if backlog is None else backlog.head()
         if first is None and self.scanning and self._resume_scan(consumer):
             first = source.head()
@@ -1663,13 +1661,11 @@ class Queue(QueueBase):
         self._release(message)
         if ref.watched:
             self.broker.expiry.unwatch(ref)
+        if reason is None:
+            return
         if ref.position is not None:
-            if (
-                self.paged is not None and reason is not None
-            ):  # None: deleted, and its pages have forgotten it
+            if self.paged is not None:  # None: deleted, and its pages have forgotten it
                 self.paged.settled(ref, reason)
-        elif reason is None:
-            pass
         elif message.traits.durable and self.durable:
             self.broker.storage.settle(ref, reason)
         elif message.traits.retained >= self.retains_from:
@@ -1861,7 +1857,7 @@ class Queue(QueueBase):
                 if self.remove_if_exhausted(ref):
                     continue
                 self._record_requeue(ref)
-            if consumer is not None and consumer.source is not None and not self.deleted:
+            if consumer is not None and not self.deleted:
                 consumer.source.restore(ref)
         self.dispatcher.dispatch()
 
