@@ -120,7 +120,7 @@ class RetroactiveMessages:
     _broker: QueueServices
     _address: AddressBase
     internal: AddressBase
-    _rings: dict[RoutingType, RetroactiveQueue]
+    rings: dict[RoutingType, RetroactiveQueue]
     _cached: tuple[Traits, Traits] | None = None  # the last ones: mostly the next as well
 
     @property
@@ -130,7 +130,7 @@ class RetroactiveMessages:
 
     def resize(self, count: int) -> None:
         """Keep so many messages of each routing type from now on."""
-        for queue in self._rings.values():
+        for queue in self.rings.values():
             if queue.ring_size != count:
                 queue.attributes = replace(queue.attributes, ring_size=count)
                 queue.ring_size = count
@@ -145,7 +145,7 @@ class RetroactiveMessages:
         traits = shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
         number = self._broker.next_message_number()
         copy = Message(number, self.internal, traits, message.body, message.timestamp, message.expires)
-        for kind, queue in self._rings.items():
+        for kind, queue in self.rings.items():
             if wanted is None or wanted is kind:
                 if due:
                     queue.schedule(copy, due, None if recurrence is None else replace(recurrence))
@@ -165,10 +165,6 @@ class RetroactiveMessages:
             made.retained = NOWHERE
             cached = self._cached = traits, made
         return cached[1]
-
-    def references(self, routing_type: RoutingType) -> list[Reference]:
-        """What a new queue of that type gets, the oldest first."""
-        return self._rings[routing_type].references()
 
 
 #: Milliseconds for which the duplicates of one address are logged once.

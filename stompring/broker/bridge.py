@@ -20,7 +20,7 @@ from stompring.stomp.frames import header_line, recode
 from .address import as_address, transformer_for
 from .clock import Call, Timer, cancel
 from .directory import Services, services_of
-from .message import NO_CHANGES, HeaderChanges, Matches, Message, Transformer, copied_traits
+from .message import NO_CHANGES, HeaderChanges, Message, Transformer, copied_traits
 from .queue import Consumer, Queue, as_queue
 from .reference import Reference, compiled_filter
 
@@ -150,8 +150,9 @@ def _forwarded(stored: bytes, routing_type: str | None, version: bytes) -> tuple
 class BridgeConsumer(Consumer):
     """The consumer of a worker while it is connected."""
 
-    def __init__(self, worker: BridgeWorker, matches: Matches | None, matches_key: object) -> None:
-        super().__init__(matches, matches_key)
+    def __init__(self, worker: BridgeWorker) -> None:
+        bridge = worker.bridge
+        super().__init__(bridge.matches, (bridge.configuration.filter, None))
         self.worker = worker
         self.willing = False
 
@@ -301,7 +302,7 @@ class BridgeWorker:
         self._connected_at = bridge.broker.clock.steady.now
         self.state = BridgeState.CONNECTED
         self._encoder = ForwardEncoder(bridge, queue, version, server)
-        consumer = BridgeConsumer(self, bridge.matches, (bridge.configuration.filter, None))
+        consumer = BridgeConsumer(self)
         try:
             queue.add_consumer(consumer)
         except Refused as fault:
@@ -394,8 +395,6 @@ class BridgeWorker:
         if connected:
             self.bridge.on_disconnected(self, reason)
         self._disconnect(ref, failed)
-        if ref is not None:
-            as_queue(ref.queue).delete_if_unused()
         self.bridge.report(f"{self.remote}: {reason}")
         if self.state is BridgeState.STOPPING:
             self._stopped()
@@ -440,10 +439,10 @@ class BridgeWorker:
             return
         queue = consumer.queue
         queue.dispatcher.pause_consumer(consumer)
-        if rejected is not None and not failed:
-            unsettled.append(rejected)
-        elif rejected is not None:
+        if failed and rejected is not None:
             queue.requeue([rejected], None, failed=True)
+        elif rejected is not None:
+            unsettled.append(rejected)
         queue.remove_consumer(consumer, unsettled)
 
     # ---- forwarding

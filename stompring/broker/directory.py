@@ -1037,7 +1037,7 @@ class RetroactiveAddresses:
             (ref.sequence, address, ref.message)
             for address in self._sources(queue.address.name)
             if address.retroactive is not None
-            for ref in address.retroactive.references(queue.attributes.routing_type)
+            for ref in address.retroactive.rings[queue.attributes.routing_type].references()
         ]
         if kept:
             kept.sort(key=itemgetter(0))

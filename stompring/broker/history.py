@@ -60,11 +60,11 @@ class HistoryMemory:
     points of each resolution.
     """
 
-    def __init__(self, resolutions: Resolutions = RESOLUTIONS, max_bytes: int = MAX_MEMORY) -> None:
+    def __init__(self, resolutions: Resolutions = RESOLUTIONS) -> None:
         self.used = 0  # exact after each `review`, and in between without the growth of series that exist
         self.resolutions = resolutions
         self.second = self.sampling = 0
-        self.max_bytes = max_bytes
+        self.max_bytes = MAX_MEMORY
         self.limits = [points for _, points in resolutions]
 
     def review(self, used: int) -> None:

@@ -187,7 +187,7 @@ class GlobalMemoryLimit(MemoryLimit):
     """
 
     def __init__(
-        self, max_bytes: int, max_messages: int, addresses: Callable[[], Collection[LimitedAddress]] = tuple
+        self, max_bytes: int, max_messages: int, addresses: Callable[[], Collection[LimitedAddress]]
     ) -> None:
         self._largest: MemoryLimit | None = None
         self._largest_scanned = 0.0  # the largest share at the last scan of all addresses

@@ -219,9 +219,6 @@ class HeaderView(Message):
         self.beyond = True
         return b""
 
-    def get_body(self) -> bytes:
-        return self.body
-
     def __getattr__(self, name: str) -> object:
         self.beyond = True  # a slot that is empty here
         raise AttributeError(name)
@@ -2105,10 +2102,9 @@ class TargetAreas:
         now = self._broker.clock.steady.now
         if now < self._full_until:
             return False
-        excess = budget.used + size - budget.limit + budget.limit // EXTRA_FREED
-        used = budget.used
-        self.head_cache.shrink(excess)
-        self.cache.shrink(max(0, excess - (used - budget.used)))
+        end = budget.limit - budget.limit // EXTRA_FREED - size
+        self.head_cache.shrink(budget.used - end)
+        self.cache.shrink(max(0, budget.used - end))
         if budget.used + size <= budget.limit:
             return True
         self._full_until = now + RETRY_AFTER
