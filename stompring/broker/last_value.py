@@ -96,7 +96,6 @@ class LastValueQueue(Queue):
         found = self._decode(last)
         if found is not None and self.paged is not None:
             cursor, page, index = found
-            self.messages_replaced += 1
             self.paged.replace(cursor, (page, index))
 
     # ---- positions in the index

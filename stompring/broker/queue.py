@@ -1209,10 +1209,10 @@ class PagedQueue(Protocol):
         """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
 
     def replace(self, cursor: Cursor, position: Position) -> None:
-        """Settle a waiting message unread: a newer one has its key (last-value queues)."""
+        """Settle a waiting message unread, and count it as replaced."""
 
-    def purge(self, reason: Reason) -> Iterator[int]:
-        """Settle all that is on disk only; yields the count of each page, so that the caller may pause."""
+    def purge(self) -> Iterator[int]:
+        """Kill all that is on disk only; yields the count of each page, so that the caller may pause."""
 
     def forget(self, address: AddressBase) -> None:
         """An address has left page mode; its pages are empty."""
@@ -2052,7 +2052,7 @@ class Queue(QueueBase):
     def kill_on_disk(self) -> Iterator[int]:
         """Kill what is on disk only; yields the number killed in each step."""
         if self.paged is not None:
-            for purged in self.paged.purge(Reason.KILLED):
+            for purged in self.paged.purge():
                 self.messages_killed += purged
                 yield purged
 
@@ -2092,7 +2092,7 @@ class Queue(QueueBase):
         dispatcher.cancel_timer()
         dispatcher.set_block(CLOSED, True)
         if self.paged is not None:
-            self.messages_killed += sum(self.paged.purge(Reason.KILLED))
+            self.messages_killed += sum(self.paged.purge())
         if (self.count or self.scheduled) and not (self.broker.stopping and self.forgotten_by_restart):
             self.run_suspended(self.kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):

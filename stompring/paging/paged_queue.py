@@ -24,7 +24,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Protocol
 
 from stompring.broker.address import as_address, leave_if_empty
@@ -239,17 +239,15 @@ class HeaderTest:
 
     def __call__(self, block: Block, index: int) -> bool:
         """Whether the message at a position of a block matches."""
-        if not self._remembers:
-            return bool(self.matches(block.message(index)))
-        traits = block.traits(index)
-        known = self._known.get(traits, self)
-        if known is self:
-            known = self._judge(traits)
-        else:
-            self._hits += 1
-        if known is None:
-            return bool(self.matches(block.message(index)))
-        return known is True
+        known: object = None
+        if self._remembers:
+            traits = block.traits(index)
+            known = self._known.get(traits, self)
+            if known is self:
+                known = self._judge(traits)
+            else:
+                self._hits += 1
+        return bool(self.matches(block.message(index))) if known is None else known is True
 
     def _judge(self, traits: Traits) -> bool | None:
         view = HeaderView(traits)
@@ -310,11 +308,9 @@ class Track:
         references = self.references.get(level)
         known = None if references is None else references.first(self.cursor)
         unknown = self.next_unscanned(level)
-        if known is None:
-            return None if unknown is None else (unknown, False)
-        if unknown is None or key_of(*known) <= key_of(*unknown):
+        if known is not None and (unknown is None or key_of(*known) <= key_of(*unknown)):
             return known, True
-        return unknown, False
+        return None if unknown is None else (unknown, False)
 
     def next_unscanned(self, level: int) -> Position | None:
         """The first waiting position that was not looked at."""
@@ -436,12 +432,13 @@ class TargetList:
                     self.firsts[cursor] = key_of(*found[0])
                     break
 
-    def below_watermark(self, ref: Reference, cursor: Cursor | None) -> bool:
-        """Whether a message in memory comes before all that is on disk. ``cursor`` is that of its own address."""
+    def below_watermark(self, ref: Reference, area: TargetArea) -> bool:
+        """Whether a message in memory comes before all that is on disk."""
         message = ref.message
         level = message.traits.priority
         if level != self.top:
             return level > self.top
+        cursor = area.cursor_of(ref)
         first = None if cursor is None or ref.sequence <= 0 else self.firsts.get(cursor)
         if first is None:
             return True
@@ -461,10 +458,11 @@ class TargetList:
         self.numbered[cursor] = key, number
         return True
 
-    def on_returned(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
+    def on_returned(self, cursor: Cursor, ref: Reference) -> None:
         """A message is on disk only again, perhaps where this list had been already."""
-        track, level, key = self.track(cursor), message.traits.priority, key_of(page, index)
-        if track.before_scan(level, key) and (self.matches is None or self.matches(message)):
+        assert ref.position is not None
+        track, level, key = self.track(cursor), ref.message.traits.priority, key_of(*ref.position)
+        if track.before_scan(level, key) and (self.matches is None or self.matches(ref.message)):
             track.refer(level, key)
 
 
@@ -472,19 +470,12 @@ by_first = attrgetter("first")
 
 
 class PendingCache:
-    """Blocks by page and index. One block of a page is read at a time; who asks meanwhile waits for that one first.
+    """Blocks by page and index. One block of a page is read at a time; who asks meanwhile waits for that one first."""
 
-    ``free_memory`` is asked to free bytes for a block that comes; ``lost`` is told of pages that had something
-    unreadable.
-    """
-
-    def __init__(
-        self, budget: MemoryBudget, free_memory: Callable[[int], bool], lost: Callable[[Pages], None]
-    ) -> None:
+    def __init__(self, areas: TargetAreas) -> None:
         self.blocks_read = 0
-        self._budget = budget
-        self._free_memory = free_memory
-        self._lost = lost
+        self._areas = areas
+        self._budget = areas.budget
         self._used: OrderedDict[Block, Pages] = OrderedDict()  # the least recently used first
         self._of_page: dict[Page, list[Block]] = {}  # ascending
         self._of_address: dict[Pages, int] = {}  # bytes
@@ -521,7 +512,7 @@ class PendingCache:
     def _on_block(self, pages: Pages, page: Page, index: int, block: Block | None) -> None:
         asking = self._asking.pop(page)
         if block is None:
-            self._lost(pages)
+            self._areas.lost(pages)
         else:
             self._insert(pages, block)
         for at, done in asking:
@@ -537,7 +528,7 @@ class PendingCache:
         limit = settings.page_max_cache_size * settings.page_size_bytes
         if as_address(pages.address).pages is not pages:
             return  # it was left while the block was read
-        if block.size > limit or not self._free_memory(block.size):
+        if block.size > limit or not self._areas.free_memory(block.size):
             return
         while self._of_address.get(pages, 0) + block.size > limit:
             self._evict(next(other for other, whose in self._used.items() if whose is pages))
@@ -742,11 +733,10 @@ class TimesOfPage:
         self.at = 0
         self._base = now
         self._times = array("Q")  # milliseconds from the base << 32 | index, ascending once it is whole
-        self.until = now + HORIZON
 
     def add(self, when: int, index: int) -> None:
         """A position's time."""
-        if when > self.until:
+        if when > self._base + HORIZON:
             self.later = min(self.later or when, when)
             return
         entry = max(0, when - self._base) << 32 | index
@@ -895,7 +885,7 @@ class PageTimes:
             times = self._times_of_page[page] = TimesOfPage(self._sweep)
         if not times.whole:
             return self._read_next(page, times)
-        if times.pending_times and times.soonest <= self._sweep:
+        if times.soonest <= self._sweep:
             block = self._block(page, times.index)
             if block is None:
                 return False
@@ -999,12 +989,12 @@ class PageCredit:
     While the memory budget is used up it is `LEAST` messages.
     """
 
-    def __init__(self, queue: Queue, free_memory: Callable[[int], bool]) -> None:
+    def __init__(self, queue: Queue, areas: TargetAreas) -> None:
         self._logged_at = 0
         self.size = 0  # bytes in delivery
         self.freed = False  # somebody who was refused more may have some now
         self._queue = queue
-        self._free_memory = free_memory
+        self._areas = areas
         self.shares: defaultdict[Consumer, ConsumerCredit] = defaultdict(ConsumerCredit)
         self._out: dict[Reference, ConsumerCredit] = {}
 
@@ -1041,7 +1031,7 @@ class PageCredit:
         limited = (
             0 <= settings.max_read_page_messages <= share.messages or 0 <= settings.read_bytes <= share.size
         )
-        if not limited and (share.messages < LEAST or self._free_memory(0)):
+        if not limited and (share.messages < LEAST or self._areas.free_memory(0)):
             return False
         share.blocked = True
         if limited:
@@ -1088,16 +1078,14 @@ class GroupSpill:
 
     def next(self, owner: Consumer) -> tuple[tuple[int, int], Cursor, Position] | None:
         """The first message that is parked for a consumer: its place in the queue's order, cursor and position."""
-        first: tuple[tuple[int, int], Cursor, Position] | None = None
-        for (level, cursor), parked in self._of.get(owner, {}).items():
-            if first is not None and -level > first[0][0]:
-                continue
-            position = parked.first(cursor)
-            if position is not None and (first is None or (-level, parked.number) < first[0]):
-                first = (-level, parked.number), cursor, position
-        if first is None:
+        found = [
+            ((-level, parked.number), cursor, position)
+            for (level, cursor), parked in self._of.get(owner, {}).items()
+            if (position := parked.first(cursor)) is not None
+        ]
+        if not found:
             self._of.pop(owner, None)
-        return first
+        return min(found, key=itemgetter(0), default=None)
 
     def before(self, owner: Consumer, ref: Reference) -> bool:
         """Whether something that is parked for a consumer comes before a message in memory."""
@@ -1147,7 +1135,7 @@ class TargetArea:
         self.unfiltered = TargetList(None, areas.budget)
         self.unfiltered.pending = queue.dispatcher.pending
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
-        self.page_credit = PageCredit(queue, areas.free_memory)
+        self.page_credit = PageCredit(queue, areas)
         self.group_spill = GroupSpill()
         self.due_on_disk: deque[DueMessages] = deque()  # in the order it fell due
         self._by_address: dict[AddressBase, Cursor] = {}
@@ -1259,19 +1247,16 @@ class TargetArea:
             return False
         if not self.waiting:
             return True
-        cursor = self.cursor_of(ref)
         one = self.list_of(consumer)
         one.find_watermark(self)
-        if not one.below_watermark(ref, cursor):
+        if not one.below_watermark(ref, self):
             return False
         return consumer not in self.group_spill or not self.group_spill.before(consumer, ref)
 
     def position_before(self, ref: Reference | None) -> Position | None:
         unfiltered = self.unfiltered
         unfiltered.find_watermark(self)
-        if not unfiltered.firsts or (
-            ref is not None and unfiltered.below_watermark(ref, self.cursor_of(ref))
-        ):
+        if not unfiltered.firsts or (ref is not None and unfiltered.below_watermark(ref, self)):
             return None
         cursor, key = next(iter(unfiltered.firsts.items()))
         return position_of(cursor, key)
@@ -1307,9 +1292,7 @@ class TargetArea:
         queue = self.queue
         cursor = self._cursor_at(page)
         if queue.evicted is None:
-            queue.messages_replaced += 1
-            self.version += 1
-            cursor.settle_waiting(page, index, Reason.REPLACED)
+            self.replace(cursor, position)
             return
         counts = cursor.take(page, index)  # it no longer counts, whether or not its block can be read
         self.version += 1
@@ -1330,6 +1313,7 @@ class TargetArea:
         self._call_with_block(cursor, page, index, on_block)
 
     def replace(self, cursor: Cursor, position: Position) -> None:
+        self.queue.messages_replaced += 1
         self.version += 1
         cursor.settle_waiting(*position, Reason.REPLACED)
 
@@ -1343,10 +1327,8 @@ class TargetArea:
     def unload(self, ref: Reference) -> None:
         """Drop the reference of a pending message, which stays on disk."""
         cursor = self._unload(ref)
-        assert ref.position is not None
-        page, index = ref.position
         for one in (self.unfiltered, *self.lists.values()):
-            one.on_returned(cursor, page, index, ref.message)
+            one.on_returned(cursor, ref)
 
     def _unload(self, ref: Reference) -> Cursor:
         cursor, message = self.cursor_of(ref), ref.message
@@ -1406,9 +1388,9 @@ class TargetArea:
             self.page_credit.freed = False
             self.areas.loader.request(self)
 
-    def purge(self, reason: Reason) -> Iterator[int]:
+    def purge(self) -> Iterator[int]:
         for cursor in list(self.cursors):
-            for purged in cursor.purge(reason):
+            for purged in cursor.purge(Reason.KILLED):
                 self.version += 1
                 yield purged
             leave_if_empty(cursor.pages.address)
@@ -1422,11 +1404,10 @@ class TargetArea:
         if not self.group_spill.wants(owner) and (owner.group_backlog is None or self.areas.free_memory(0)):
             return False
         self._unload(ref)
-        page, index = ref.position
         self.group_spill.add(owner, cursor, ref)
         track, level = self.unfiltered.track(cursor), ref.message.traits.priority
         if track.next_unscanned(level) == ref.position:  # unless a selector's scan is further
-            track.skip(level, page, index)
+            track.skip(level, *ref.position)
         self.version += 1
         return True
 
@@ -1567,7 +1548,7 @@ class TargetArea:
         if one in self._fetching:
             return False
         head = pending.head()
-        if head is None or not one.below_watermark(head, self.cursor_of(head)):
+        if head is None or not one.below_watermark(head, self):
             return loaded < MINIMUM
         if self._is_ring():
             return self.queue.count < self.queue.ring_size and bool(loaded)
@@ -1944,8 +1925,8 @@ class LastValueArea(TargetArea):
             self._evicted = 0
             self.last_values.forget_settled()
 
-    def purge(self, reason: Reason) -> Iterator[int]:
-        yield from super().purge(reason)
+    def purge(self) -> Iterator[int]:
+        yield from super().purge()
         self.last_values.forget_settled()
 
     def forget(self, address: AddressBase) -> None:
@@ -2033,7 +2014,7 @@ class TargetAreas:
         self.budget = MemoryBudget(broker.configuration.dispatch_memory)
         self.active_queues = ActiveQueues(broker)
         self.loader = Loader(broker.clock, self.active_queues.count)
-        self.cache = PendingCache(self.budget, self.free_memory, self._lost)
+        self.cache = PendingCache(self)
         self.head_cache = HeadCache(self.budget)
         self.areas: set[TargetArea] = set()
         self._times: dict[Pages, PageTimes] = {}
@@ -2130,7 +2111,7 @@ class TargetAreas:
             times = self._times[pages] = PageTimes(self, pages, self._broker.clock)
         return times
 
-    def _lost(self, pages: Pages) -> None:
+    def lost(self, pages: Pages) -> None:
         """Something in the pages of an address was unreadable, and is settled."""
         for queue in map(as_queue, list(pages.cursors)):
             area = queue.paged
