@@ -362,6 +362,7 @@ class Address(AddressBase):
         "turn",
         "unrouted_messages",
         "used",
+        "wildcard",
     )
 
     def __init__(
@@ -391,6 +392,7 @@ class Address(AddressBase):
         self.paused = False
         self.temporary = False  # deleted with its connection, and not before
         self.used = False  # had a queue at some time
+        self.wildcard = False  # its queues get what is sent to other addresses
         self.routed_messages = 0
         self.unrouted_messages = 0
         self.dropped_messages = 0
@@ -557,7 +559,8 @@ class Address(AddressBase):
         """Its queues, or what they accept, are no longer what the bindings were made from."""
         self._unbind()
         self.stamp += 1
-        self.broker.on_queues_changed(self)
+        if self.wildcard:
+            self.broker.generation += 1
 
     def _unbind(self) -> None:
         """Forget the bindings until a message needs them: a queue that is deleted is freed by its count."""
@@ -900,8 +903,6 @@ class AddressServices(QueueServices):
 
     #: the wildcard addresses whose queues also get what is sent to this one
     wildcards_of: Callable[[Address], list[Address]]
-    #: the queues of an address, or what they accept, are others
-    on_queues_changed: Callable[[Address], None]
     #: an address lost a queue: auto-delete
     consider_deleting_address: Callable[[Address], None]
 

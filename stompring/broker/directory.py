@@ -690,7 +690,8 @@ class Directory:
         """List an address that is new, or that a store has made for messages it has kept."""
         self.addresses[address.name] = address
         address.deleted = False
-        if self.wildcards.is_wildcard(address.name):
+        address.wildcard = self.wildcards.is_wildcard(address.name)
+        if address.wildcard:
             self.wildcards.add(address.name)
         self.broker.bind_diverts(address)
 
@@ -717,7 +718,7 @@ class Directory:
         self.broker.effort.steps += CREATION
         address.deleted = True
         address.changed()
-        if self.wildcards.is_wildcard(name):
+        if address.wildcard:
             self.wildcards.remove(name)
         for bound in address.diverts:
             bound.stop()
@@ -769,11 +770,6 @@ class Directory:
         return [
             self.addresses[name] for name in sorted(names) if owner is None or connection_of(name) == owner
         ]
-
-    def on_queues_changed(self, address: Address) -> None:
-        """The queues of an address, or what they accept, are others."""
-        if self.wildcards.is_wildcard(address.name):
-            self.broker.generation += 1
 
     def invalidate_plans(self) -> None:
         """Make sessions plan their SENDs again, permission checks included, before the next one is sent."""
@@ -977,11 +973,8 @@ class RetroactiveAddresses:
         """An address was created, or its settings have changed."""
         if not self._started or is_internal(address.name):
             return
-        count = address.settings.retroactive_message_count
-        if self._directory.wildcards.is_wildcard(address.name):
-            count = 0  # nothing is sent there
-        messages = address.retroactive
-        if count <= 0:
+        count, messages = address.settings.retroactive_message_count, address.retroactive
+        if count <= 0 or address.wildcard:  # nothing is sent to a wildcard address
             self.remove(address)
         elif messages is None:
             messages = self._by_name[address.name] = self._begin(address, count)
@@ -1045,7 +1038,7 @@ class RetroactiveAddresses:
 
     def _sources(self, name: str) -> list[Address]:
         addresses = self._directory.addresses
-        if not self._directory.wildcards.is_wildcard(name):
+        if not addresses[name].wildcard:
             return [addresses[name]]
         pattern = Pattern(name, self._broker.configuration.wildcard)
         return [addresses[each] for each in self._by_name if pattern.matches(each)]
@@ -1104,7 +1097,6 @@ class Services(AddressServices):
         self.consider_deleting = self.auto_delete.consider
         self.consider_deleting_address = self.auto_delete.consider_address
         self.wildcards_of = self.directory.wildcards_of
-        self.on_queues_changed = self.directory.on_queues_changed
         self.notifications.is_observed = self._is_observed
 
     def _pageable_addresses(self) -> Collection[Address]:
