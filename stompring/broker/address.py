@@ -783,14 +783,12 @@ def as_address(address: AddressBase) -> Address:
     return address
 
 
-def transformer_for(
-    policies: Policies, configuration: TransformerConfiguration | None, address: Address
-) -> Transformer | None:
+def transformer_for(configuration: TransformerConfiguration | None, address: Address) -> Transformer | None:
     """The transformer for messages of ``address``; None where nothing is configured."""
     if configuration is None:
         return None
     if configuration.policy is not None:
-        return policies.transformer(configuration.policy, address)
+        return address.broker.policies.transformer(configuration.policy, address)
     return HeaderTransformer(configuration)
 
 

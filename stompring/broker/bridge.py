@@ -83,7 +83,6 @@ class ForwardEncoder:
             self._id_prefix = b"%b:%b-%d-" % (DUPLICATE_ID, bridge.identity, queue.number)
         self._forwarding_address = configuration.forwarding_address
         self._transformer_configuration = configuration.transformer
-        self._policies = bridge.broker.policies
         self._transformers: dict[str, Transformer | None] = {}  # by address
         self._relative_expiry = server.startswith("RabbitMQ")  # as TTL, in the header `expiration`
 
@@ -117,7 +116,7 @@ class ForwardEncoder:
             if len(self._transformers) >= MAX_BLOCKS:
                 self.stop()
             self._transformers[name] = transformer_for(
-                self._policies, self._transformer_configuration, as_address(message.address)
+                self._transformer_configuration, as_address(message.address)
             )
         transformer = self._transformers[name]
         return NO_CHANGES if transformer is None else transformer.changes(message)
@@ -200,7 +199,6 @@ class BridgeWorker:
         self._consumer: BridgeConsumer | None = None
         self._encoder: ForwardEncoder | None = None
         self._writable = True
-        self._flush_asked = False
         self._probes = 0  # messages to be sent one by one: one of them was rejected
         self._was_connected = False
         self._failures = 0  # since a connection worked, for the delay
@@ -456,17 +454,15 @@ class BridgeWorker:
             self.bridge.messages_discarded += 1
             ref.queue.settle(ref)
             return
+        if not self._out:
+            self.bridge.broker.clock.soon(self._flush)
         self._out.append(frame)
         self.in_flight[b"%d" % message.number] = ref
         self.in_flight_bytes += len(message.tail)
         if self._probes or self.in_flight_bytes >= self.bridge.configuration.confirmation_window_size:
             self._pause()
-        if not self._flush_asked:
-            self._flush_asked = True
-            self.bridge.broker.clock.soon(self._flush)
 
     def _flush(self) -> None:
-        self._flush_asked = False
         out, self._out = self._out, []
         if out and self._connection is not None:
             self._connection.write(b"".join(out))

@@ -684,12 +684,11 @@ class Transfer(IntEnum):
     POLICY = 3
 
 
-def origin_headers(
-    address: str, queue: str, reason: str, routing_type: RoutingType | None
-) -> list[tuple[bytes, bytes]]:
-    """What tells where a copy came from."""
+def origin_headers(message: Message, queue: str, reason: str) -> list[tuple[bytes, bytes]]:
+    """What tells where a copy of a message came from."""
+    routing_type = message.traits.routing_type
     headers = [
-        (b"_AMQ_ORIG_ADDRESS", address.encode()),
+        (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
         (b"_AMQ_ORIG_QUEUE", queue.encode()),
         (b"_AMQ_ORIG_REASON", reason.encode()),
     ]
@@ -729,7 +728,7 @@ def copy_for(
 ) -> Message:
     """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
     traits = message.traits
-    origin = origin_headers(message.address.name, queue, reason, traits.routing_type)
+    origin = origin_headers(message, queue, reason)
     origin.insert(2, (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number))
     if transfer is Transfer.EXPIRED:
         origin.append((b"_AMQ_ACTUAL_EXPIRY", b"%d" % message.expires))

@@ -90,7 +90,6 @@ from .message import (
     MessageOrigin,
     Traits,
     Transfer,
-    Transformer,
     copied,
     copied_traits,
     copy_for,
@@ -724,12 +723,6 @@ def _create_resource(message: Message, target: str, prefix: str, suffix: str) ->
         )
 
 
-_COMPONENT_ROUTING_TYPES = {
-    ComponentRoutingType.ANYCAST: RoutingType.ANYCAST,
-    ComponentRoutingType.MULTICAST: RoutingType.MULTICAST,
-}
-
-
 class Divert:
     """One divert. Counters are plain integers, named as in management."""
 
@@ -747,6 +740,9 @@ class Divert:
         """Set or change what it does."""
         self.configuration = configuration
         self.exclusive = configuration.exclusive
+        kind = configuration.routing_type
+        self.passes = kind is ComponentRoutingType.PASS  # a copy has the routing type of its message
+        self.routing_type = RoutingType(kind) if kind in RoutingType.__members__ else None
         self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
         self.accepts = compiled_filter(configuration.filter)
         self.logged.clear()
@@ -771,9 +767,7 @@ class BoundDivert(Copier):
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
         self.exclusive = divert.exclusive  # a message that it copies goes nowhere else
-        self.transformer: Transformer | None = transformer_for(
-            divert.broker.policies, divert.configuration.transformer, address
-        )
+        self.transformer = transformer_for(divert.configuration.transformer, address)
         self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
     def copy(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
@@ -836,17 +830,12 @@ class ForwardingAddress:
                 ", ".join(broker.copying_to),
             )
             return
-        kind = divert.configuration.routing_type
-        passed = (
-            message.traits.routing_type
-            if kind is ComponentRoutingType.PASS
-            else _COMPONENT_ROUTING_TYPES.get(kind)
-        )
-        address = self.address(passed)
+        routing_type = message.traits.routing_type if divert.passes else divert.routing_type
+        address = self.address(routing_type)
         if address is None:
             divert.unrouted_messages += 1
             return
-        traits = self._traits(message, address, passed, changes)
+        traits = self._traits(message, address, routing_type, changes)
         body = message.body
         refused = check_admission(address, traits.durable, offer_of(address, traits, message), body)
         if refused is not None and refused.policy is FullPolicy.DROP:
@@ -874,15 +863,11 @@ class ForwardingAddress:
             shared = cached[2]
         else:
             changed = copied_traits(traits, self.name.encode(), routing_type, changes)
-            kind = self._divert.configuration.routing_type
-            names = (
-                ORIGIN_HEADERS
-                if kind is ComponentRoutingType.PASS
-                else (*ORIGIN_HEADERS, b"destination-type")
-            )
-            added = origin_headers(message.address.name, self._divert.name, DIVERT, traits.routing_type)
-            if kind in _COMPONENT_ROUTING_TYPES:
-                added.append((b"destination-type", kind.encode()))
+            divert = self._divert
+            names = ORIGIN_HEADERS if divert.passes else (*ORIGIN_HEADERS, b"destination-type")
+            added = origin_headers(message, divert.name, DIVERT)
+            if divert.routing_type is not None:
+                added.append((b"destination-type", divert.routing_type.encode()))
             shared = copied(changed, without_headers(changed.block, names) + header_lines(added))
             self._cached = traits, changes, address.mark(shared)
         return shared.with_block(shared.block + b"_AMQ_ORIG_MESSAGE_ID:%d\n" % message.number)
