@@ -167,12 +167,9 @@ class History:
 
         Returns the changes of the counters, none of them negative.
         """
-        last, rates, memory = self.last, self.rates, self.memory
+        gauges, memory = values[self.rates :], self.memory
         now = memory.sampling
-        changes = [
-            value - before if value > before else 0
-            for value, before in zip(values[:rates], last[:rates], strict=True)
-        ]
+        changes = self._growth(self.last, values)
         for index, (seconds, _) in enumerate(memory.resolutions):
             series = self.series[index]
             point = (now - 1) // seconds
@@ -182,15 +179,15 @@ class History:
                     continue
             if seconds == 1:
                 if late > 1:
-                    self._spread(series, changes, values[rates:], min(late, MAX_SPREAD))
+                    self._spread(series, changes, gauges, min(late, MAX_SPREAD))
                 else:
                     self._append_idle(series, index, point)
-                    memory.used += series.append([*changes, *values[rates:]])
+                    memory.used += series.append([*changes, *gauges])
             else:
                 if series.end < point:
                     self._close(series, index, point)
                 if now % seconds == 0:
-                    memory.used += series.append(self._difference(series, values))
+                    memory.used += series.append([*self._growth(series.base, values), *gauges])
                     series.base = array("q", values)
             limit = memory.limits[index]
             if series.size > limit + limit // EXCESS:
@@ -221,23 +218,22 @@ class History:
 
     def _close(self, series: Series, index: int, point: int) -> None:
         """Complete the points before ``point`` with what was sampled so far."""
-        self.memory.used += series.append(self._difference(series, self.last))
+        last = self.last
+        self.memory.used += series.append([*self._growth(series.base, last), *last[self.rates :]])
         self._append_idle(series, index, point)
-        series.base = array("q", self.last)
+        series.base = array("q", last)
 
     def _append_idle(self, series: Series, index: int, point: int) -> None:
         """Add the points before ``point``, in which nothing happened."""
         if series.end < point:
             series.append_idle(point - series.end, self.last[self.rates :], self.memory.limits[index])
 
-    def _difference(self, series: Series, values: tuple[int, ...]) -> list[int]:
+    def _growth(self, base: Sequence[int], values: Sequence[int]) -> list[int]:
+        """How much each counter has grown; one that has shrunk began again."""
         rates = self.rates
         return [
-            *[
-                max(0, value - before)
-                for value, before in zip(values[:rates], series.base[:rates], strict=True)
-            ],
-            *values[rates:],
+            value - before if value > before else 0
+            for value, before in zip(values[:rates], base[:rates], strict=True)
         ]
 
     def sweep(self) -> int:
@@ -308,9 +304,6 @@ class History:
                 if not gauge and seconds > 1:
                     change = round(max(0, last - series.base[index]) / seconds, 3)
                 stored += [change] + [idle] * (end - series.end - 1)
-            if begin > first:
-                stored = unknown * (begin - first) + stored
-            elif begin < first:
-                stored = stored[first - begin :]
+            stored = unknown * (begin - first) + stored[max(0, first - begin) :]
             found.append(unknown * known + stored[known:length])
         return found
