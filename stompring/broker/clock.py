@@ -385,20 +385,6 @@ class Slices:
                 break
 
 
-class Work:
-    """The clocks of one broker, and its work in slices."""
-
-    def __init__(self, reactor: Reactor, now: Seconds | None) -> None:
-        """``now`` measures slices of work, in seconds: a clock that never jumps, where the reactor's may."""
-        now = now or reactor.seconds
-        self.clock = clock = Clock(reactor)
-        self.background = Background(clock, now)
-        self.scans = Background(clock, now)  # of queues, for selectors and browsers
-        self.delivery_slices = Slices(clock, now, DELIVERY_SLICE)
-        self.frame_slices = Slices(clock, now, FRAME_SLICE)
-        self.effort = Effort()
-
-
 FOREVER = -1
 
 #: Characters of a cron expression: every minute of an hour by its number is 170. Longer ones only take time to read.
@@ -448,8 +434,8 @@ class Recurrence:
 
     @property
     def series(self) -> Recurrence | None:
-        """What one cron time starts, None when it is one message at once."""
-        if self.delay <= 0 and self.repeat == 0:
+        """What one cron time starts, None when it is one message at once, or there is no cron expression."""
+        if self.cron is None or (self.delay <= 0 and self.repeat == 0):
             return None
         return Recurrence(self.period, self.repeat)
 

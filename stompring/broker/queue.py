@@ -30,14 +30,19 @@ from stompring.settings.match import is_internal
 from .clock import (
     DELIVERIES,
     DELIVERIES_BETWEEN,
+    DELIVERY_SLICE,
+    FRAME_SLICE,
     NOTICED,
+    Background,
+    Clock,
     Due,
+    Effort,
     FromNow,
     Reactor,
     Recurrence,
     Seconds,
+    Slices,
     Timer,
-    Work,
     cancel,
 )
 from .history import History
@@ -2161,7 +2166,7 @@ def _still_watched(ref: Reference, due: int) -> bool:
     return ref.watched
 
 
-class QueueServices(Work):
+class QueueServices:
     """What queues take from the broker, which extends this class and sets the calls before it recovers anything."""
 
     #: a queue lost its last consumer or a message: auto-delete
@@ -2180,18 +2185,25 @@ class QueueServices(Work):
     watch: Callable[[Queue], None]
 
     def __init__(self, reactor: Reactor, now: Seconds | None, storage: Storage) -> None:
-        super().__init__(reactor, now)
+        """``now`` measures slices of work, in seconds: a clock that never jumps, where the reactor's may."""
+        now = now or reactor.seconds
+        self.clock = clock = Clock(reactor)
+        self.background = Background(clock, now)
+        self.scans = Background(clock, now)  # of queues, for selectors and browsers
+        self.delivery_slices = Slices(clock, now, DELIVERY_SLICE)
+        self.frame_slices = Slices(clock, now, FRAME_SLICE)
+        self.effort = Effort()
         self.storage = storage
         self.delivery_suspended = False
         self.stopping = False  # messages that no store knows are not requeued or killed one by one
-        self.schedule = TimerQueue(self.clock, self.background, _still_scheduled, self._fall_due)
-        steady = self.clock.steady
-        one = steady is self.clock  # then all that falls due at one moment does so in one order
+        self.schedule = TimerQueue(clock, self.background, _still_scheduled, self._fall_due)
+        steady = clock.steady
+        one = steady is clock  # then all that falls due at one moment does so in one order
         self.delays = (
-            self.schedule if one else TimerQueue(steady, self.background, _still_delayed, self._fall_due)
+            self.schedule if one else TimerQueue(steady, self.background, _still_scheduled, self._fall_due)
         )
-        self.expiry = Expiry(self.clock, self.background, _still_watched, lambda: _expire)
-        self.random = random.Random().random  # nosec B311
+        self.expiry = Expiry(clock, self.background, _still_watched, lambda: _expire)
+        self.random = random.random  # nosec B311
         self.numbers = Numbers(1)  # of messages
         self.next_queue_number = count(1).__next__
 
@@ -2280,8 +2292,6 @@ class QueueServices(Work):
 
 
 def _still_scheduled(ref: Reference, due: int) -> bool:
-    return ref.state == SCHEDULED and ref.due == due
-
-
-def _still_delayed(ref: Reference, due: int) -> bool:
-    return ref.state == SCHEDULED and isinstance(ref.due, FromNow) and ref.due.steady == due
+    if ref.state != SCHEDULED:
+        return False
+    return bool(due == (ref.due.steady if isinstance(ref.due, FromNow) else ref.due))
