@@ -494,14 +494,14 @@ class Address(AddressBase):
 
     def describe_full(self) -> str:
         """Which limit is reached, for an ERROR frame or a log line."""
-        limit, settings, memory = self.memory_limit, self.settings, self.memory
+        limit, memory = self.memory_limit, self.memory
         if not limit.full:
             if 0 <= memory.max_bytes <= memory.bytes:
                 return f"Address {self.name} is full: global-max-size {memory.max_bytes} bytes is used up"
             return f"Address {self.name} is full: global-max-messages {memory.max_messages} is used up"
         if 0 <= limit.max_bytes <= limit.bytes:
-            return f"Address {self.name} is full: max-size-bytes {settings.max_size_bytes}"
-        return f"Address {self.name} is full: max-size-messages {settings.max_size_messages}"
+            return f"Address {self.name} is full: max-size-bytes {limit.max_bytes}"
+        return f"Address {self.name} is full: max-size-messages {limit.max_messages}"
 
     @property
     def policy(self) -> FullPolicy | None:

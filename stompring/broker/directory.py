@@ -37,6 +37,8 @@ from stompring.settings.model import (
 )
 
 from .address import (
+    ANYCAST,
+    MULTICAST,
     Address,
     AddressServices,
     Policies,
@@ -192,9 +194,6 @@ def check_not_internal(name: str) -> None:
         raise Refused(f"{name[:200]} is internal: it is for messages of a retroactive address", status=400)
 
 
-ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
-
-
 class AutoCreate:
     """Finds the address or queue that a destination names, and creates it where that is allowed.
 
@@ -265,24 +264,20 @@ class AutoCreate:
         return self._new_queue(address_name, queue_name, self.type_for(address_name, requested), check, user)
 
     def anycast_queue(self, name: str) -> Queue | None:
-        """The queue that a subscriber to address ``name`` reads: of several the one with the fewest consumers."""
+        """The queue that a subscriber to address ``name`` reads.
+
+        Of several the one of that name, else the one with the fewest consumers.
+        """
         address = self._directory.addresses.get(name)
         if address is None:
             return None
         own = [queue for queue in address.queues.values() if queue.attributes.routing_type is ANYCAST]
-        for queue in own:
-            if queue.name == name:
-                return queue
-        return min(own, key=lambda queue: len(queue.consumers)) if own else None
+        return min(own, key=lambda queue: (queue.name != name, len(queue.consumers)), default=None)
 
     def queue_to_consume(self, name: str, check: PermissionCheck, user: str | None = None) -> Queue:
         """The anycast queue that a subscriber to address ``name`` reads."""
         queue = self.anycast_queue(name)
-        if queue is None:
-            return self._new_queue(name, None, ANYCAST, check, user)
-        self._check_address(name, ANYCAST, check)
-        self._address(name, ANYCAST, user)
-        return queue
+        return self._new_queue(name, None, ANYCAST, check, user) if queue is None else queue
 
     def subscription_queue(
         self, configuration: QueueConfiguration, check: PermissionCheck, no_local: object = None
@@ -898,7 +893,7 @@ class Directory:
         address.changed()
         if self.on_queue_deleted is not None:
             self.on_queue_deleted(queue)
-        queue.close(f"Queue {name} was deleted")
+        queue.close()
         self.broker.store.unbind(queue)
         if not is_internal(address.name):
             self.broker.notifications.notify(

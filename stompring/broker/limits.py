@@ -265,10 +265,8 @@ class LogLimit:
             return
         interval.suppressed += 1
         if interval.timer is None:
-            interval.timer = self._clock.call_at(interval.begun + INTERVAL, lambda: self._end(kind))
-
-    def _end(self, kind: str) -> None:
-        _report(kind, self._intervals.pop(kind))
+            end = interval.begun + INTERVAL
+            interval.timer = self._clock.call_at(end, lambda: _report(kind, self._intervals.pop(kind)))
 
     def stop(self) -> None:
         """Report what was suppressed, and set no timer any more."""

@@ -2090,7 +2090,7 @@ class Queue(QueueBase):
         self.broker.bind(self)
         self.dispatcher.dispatch()
 
-    def close(self, reason: str) -> None:
+    def close(self) -> None:
         """The queue is deleted: its consumers are cancelled, its messages killed, which may take its time."""
         self.deleted = True
         dispatcher = self.dispatcher
@@ -2102,7 +2102,7 @@ class Queue(QueueBase):
             self.run_suspended(self.kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one that is cancelled may take others along
-                consumer.cancelled(reason)
+                consumer.cancelled(f"Queue {self.name} was deleted")
         if self.paged is not None:
             self.paged.close()
         if self in self.broker.background:
