@@ -445,28 +445,6 @@ class Dispatcher:
 
     __deletable__ = ("queue",)  # see `close`; for the compiled build
 
-    # more attributes than Python keeps fast in a dictionary
-    __slots__ = (
-        "_buckets",
-        "_deferred",
-        "_delivered_before",
-        "_dispatching",
-        "_effort",
-        "_suspensions",
-        "_timer",
-        "blocks",
-        "consumers",
-        "count",
-        "exclusive",
-        "groups",
-        "pending",
-        "queue",
-        "ready",
-        "scanning",
-        "selector_lists",
-        "version",
-    )
-
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self._effort = queue.broker.effort
@@ -1876,7 +1854,7 @@ class Queue(QueueBase):
             runs.append(_consume(run))
             if refs:
                 yield
-        newest_first = merge(*runs, key=attrgetter("order"), reverse=True) if len(runs) > 1 else chain(*runs)
+        newest_first = merge(*runs, key=attrgetter("order"), reverse=True)
         for number, ref in enumerate(newest_first, 1):
             ref.last_rejected_by = consumer
             if self.deleted:
@@ -2160,9 +2138,7 @@ def _expire(ref: Reference) -> None:
 
 def _still_watched(ref: Reference, due: int) -> bool:
     """A message in delivery belongs to its consumer; it is watched again when it comes back."""
-    if ref.state == DELIVERING:
-        ref.watched = False
-        return False
+    ref.watched = ref.watched and ref.state != DELIVERING
     return ref.watched
 
 
@@ -2265,7 +2241,7 @@ class QueueServices:
         recurrence, queue, now = ref.recurrence, as_queue(ref.queue), self.clock.now
         if recurrence is None:
             return [ref]
-        series = recurrence.series if recurrence.cron is not None else None
+        series = recurrence.series
         following = recurrence.advance(self._due(ref), now)
         queue.scheduled.pop(ref.message.number, None)
         if following is None and series is None:

@@ -350,9 +350,7 @@ class PendingList:
     def restore(self, ref: Reference) -> None:
         """Put a reference where its sequence says; nothing happens when it is still there."""
         priority = ref.message.traits.priority
-        level = self.levels[priority]
-        if level is None:
-            level = self.levels[priority] = deque()
+        level = self.levels[priority] = self.levels[priority] or deque()
         self.mask |= 1 << priority
         if not level or ref.sequence < level[0].sequence:
             level.appendleft(ref)
@@ -433,13 +431,12 @@ class PendingList:
         if self.size > WHOLE:
             self._sweep_on()
             return
-        self.size = 0
         for priority, level in enumerate(self.levels):
             if level:
                 self.levels[priority] = pending = deque(
                     [ref for ref in level if ref.state == PENDING or ref.state == DEFERRED]
                 )
-                self.size += sum([ref.length if isinstance(ref, ReferenceRun) else 1 for ref in pending])
+                self.size -= len(level) - len(pending)
 
     def _sweep_on(self) -> None:
         """Drop the leftovers among the next few references; round and round, as long as there are too many."""
