@@ -971,11 +971,11 @@ class RetroactiveAddresses:
         count, messages = address.settings.retroactive_message_count, address.retroactive
         if count <= 0 or address.wildcard:  # nothing is sent to a wildcard address
             self.remove(address)
-        elif messages is None:
+            return
+        if messages is None:
             messages = self._by_name[address.name] = self._begin(address, count)
             address.set_retroactive(messages)
-        else:
-            messages.resize(count)
+        messages.resize(count)
 
     def _begin(self, address: Address, count: int) -> RetroactiveMessages:
         """With the rings that a store has restored, else with new ones."""
@@ -996,9 +996,7 @@ class RetroactiveAddresses:
                 self._broker.bind(queue)
             assert isinstance(queue, RetroactiveQueue)
             rings[kind] = queue
-        messages = RetroactiveMessages(self._broker, address, internal, rings)
-        messages.resize(count)
-        return messages
+        return RetroactiveMessages(self._broker, address, internal, rings)
 
     def remove(self, address: Address) -> None:
         """Keep none of its messages any more: it is deleted, or its settings say so."""
@@ -1029,7 +1027,7 @@ class RetroactiveAddresses:
         ]
         if kept:
             kept.sort(key=itemgetter(0))
-            queue.run_suspended(self._copy(queue, [(address, message) for _, address, message in kept]))
+            queue.run_suspended(self._copy(queue, kept))
 
     def _sources(self, name: str) -> list[Address]:
         addresses = self._directory.addresses
@@ -1038,14 +1036,14 @@ class RetroactiveAddresses:
         pattern = Pattern(name, self._broker.configuration.wildcard)
         return [addresses[each] for each in self._by_name if pattern.matches(each)]
 
-    def _copy(self, queue: Queue, kept: list[tuple[Address, Message]]) -> Iterator[None]:
+    def _copy(self, queue: Queue, kept: list[tuple[int, Address, Message]]) -> Iterator[None]:
         """In slices. Messages that are sent meanwhile come after these: the numbers are given at once."""
         broker = self._broker
         numbers = [broker.next_message_number() for _ in kept]
         present = queue.messages_added
         broker.write_gathered()  # no part of what follows as one for the store
         with broker.together():
-            for number, (address, message) in zip(numbers, kept, strict=True):
+            for number, (_, address, message) in zip(numbers, kept, strict=True):
                 if queue.deleted:
                     return
                 requested = message.expires
