@@ -279,8 +279,7 @@ def find_message(
 def cancel_scheduled(queue: Queue, number: int) -> Steps:
     """Remove a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
     ref = loaded_reference((yield from _scheduled(queue, number)))
-    if ref is None:
-        raise _not_scheduled(queue, number)
+    assert ref is not None  # nothing has happened since it was found
     _remove(queue, ref)
 
 
@@ -358,9 +357,5 @@ def _find(queue: Queue, number: int) -> Reference | None:
 def _scheduled(queue: Queue, number: int) -> Generator[PageRead, None, Reference]:
     ref = queue.scheduled.get(number) or (yield from seek(queue, number))
     if ref is None or ref.state != SCHEDULED:
-        raise _not_scheduled(queue, number)
+        raise NotFound(f"Queue {queue.name} has no scheduled message {number}")
     return ref
-
-
-def _not_scheduled(queue: Queue, number: int) -> NotFound:
-    return NotFound(f"Queue {queue.name} has no scheduled message {number}")
