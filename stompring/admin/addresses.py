@@ -278,7 +278,9 @@ DIVERT_FIELDS: Fields[Divert] = {
         TEXT, "Addresses that get the copies.", lambda d: list(d.configuration.forwarding_address)
     ),
     "filter": string_or_null("Selector of the messages; null: all.", "configuration.filter"),
-    "exclusive": boolean("Whether its messages do not enter the queues of their address.", "exclusive"),
+    "exclusive": boolean(
+        "Whether its messages do not enter the queues of their address.", "configuration.exclusive"
+    ),
     "routingType": Field(
         {"enum": [str(kind) for kind in ComponentRoutingType], "description": "Routing type of the copies."},
         "configuration.routing_type",

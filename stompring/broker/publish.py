@@ -121,7 +121,7 @@ class Rejection(NamedTuple):
     @property
     def of_memory(self) -> bool:
         """The address or the broker holds too much."""
-        return self.limit is self.address.memory_limit or self.limit is self.address.memory
+        return self.limit in (self.address.memory_limit, self.address.memory)
 
     def describe(self) -> str:
         """For an ERROR frame or a log line."""
@@ -739,7 +739,6 @@ class Divert:
     def configure(self, configuration: DivertConfiguration) -> None:
         """Set or change what it does."""
         self.configuration = configuration
-        self.exclusive = configuration.exclusive
         kind = configuration.routing_type
         self.passes = kind is ComponentRoutingType.PASS  # a copy has the routing type of its message
         self.routing_type = RoutingType(kind) if kind in RoutingType.__members__ else None
@@ -766,7 +765,7 @@ class BoundDivert(Copier):
     def __init__(self, divert: Divert, address: Address) -> None:
         self.divert = divert
         self.configuration = divert.configuration  # that it was made for
-        self.exclusive = divert.exclusive  # a message that it copies goes nowhere else
+        self.exclusive = divert.configuration.exclusive  # a message that it copies goes nowhere else
         self.transformer = transformer_for(divert.configuration.transformer, address)
         self.targets = [ForwardingAddress(divert, name) for name in divert.configuration.forwarding_address]
 
