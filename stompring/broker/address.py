@@ -517,9 +517,7 @@ class Address(AddressBase):
     def block(self, limit: MemoryLimit | None) -> None:
         """A producer waits for ``limit``, or for a policy (None). Logged once until the address is no longer full."""
         self.blocked_producers += 1
-        if (
-            limit is self.memory_limit or limit is self.memory
-        ):  # the store and the disk have log lines of their own
+        if limit in (self.memory_limit, self.memory):  # the store and the disk have log lines of their own
             self.log_full("producers are blocked")
 
     def _no_longer_full(self) -> None:

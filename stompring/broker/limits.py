@@ -255,9 +255,7 @@ class LogLimit:
             return
         now = self._clock.now
         interval = self._intervals.get(kind)
-        if interval is None or (
-            not interval.suppressed and not interval.begun <= now < interval.begun + INTERVAL
-        ):
+        if interval is None or (not interval.suppressed and now >= interval.begun + INTERVAL):
             interval = self._intervals[kind] = _Interval(log, now)
         if interval.lines < LINES:
             interval.lines += 1

@@ -166,10 +166,8 @@ class Notifications:
         """An event of one of `TYPES` has happened. Fields that are None are left out; ``headers`` its message has."""
         assert kind in TYPES and HEADERS.keys() >= fields.keys()
         event = self._event(kind, text, headers, fields)
-        recent = self._by_type.get(kind)
-        if recent is None:
-            recent = self._by_type[kind] = deque(maxlen=MAX_EVENTS)
-        elif len(recent) == MAX_EVENTS:
+        recent = self._by_type.setdefault(kind, deque(maxlen=MAX_EVENTS))
+        if len(recent) == MAX_EVENTS:
             self._last_dropped = max(self._last_dropped, recent[0].id)
         recent.append(event)
         for listener in list(self.listeners):

@@ -165,9 +165,7 @@ class Consumer(ConsumerBase):
     def has_waiting(self) -> bool:
         """Whether a message waits that it would be given next, if it could take one."""
         source, backlog, paged = self.source, self.group_backlog, self.queue.paged
-        if source.head() is not None:
-            return True
-        if backlog is not None and backlog.head() is not None:
+        if source.head() is not None or (backlog is not None and backlog.head() is not None):
             return True
         return paged is not None and paged.waiting > 0 and self.matches is None
 
@@ -1328,7 +1326,7 @@ class Queue(QueueBase):
 
         self.delivering = 0
         self.persistent_size = 0  # bytes of the messages in memory
-        self.messages_added: int = 0
+        self.messages_added = 0
         self.messages_acknowledged = 0
         self.messages_expired = 0
         self.messages_killed = 0
@@ -1885,9 +1883,7 @@ class Queue(QueueBase):
         self.detach(ref)
         if self.drop_if_full(ref):
             return
-        delay = 0
-        if delayed:
-            delay = redelivery_delay(self.address.settings, ref.attempts, self.broker.random)
+        delay = redelivery_delay(self.address.settings, ref.attempts, self.broker.random) if delayed else 0
         if delay > 0:
             self.postpone(ref, self.broker.clock.from_now(delay))
         else:
@@ -2173,10 +2169,10 @@ class QueueServices:
         self.delivery_suspended = False
         self.stopping = False  # messages that no store knows are not requeued or killed one by one
         self.schedule = TimerQueue(clock, self.background, _still_scheduled, self._fall_due)
-        steady = clock.steady
-        one = steady is clock  # then all that falls due at one moment does so in one order
         self.delays = (
-            self.schedule if one else TimerQueue(steady, self.background, _still_scheduled, self._fall_due)
+            self.schedule  # with one clock all that falls due at one moment does so in one order
+            if clock.steady is clock
+            else TimerQueue(clock.steady, self.background, _still_scheduled, self._fall_due)
         )
         self.expiry = Expiry(clock, self.background, _still_watched, lambda: _expire)
         self.random = random.random  # nosec B311

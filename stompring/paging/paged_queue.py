@@ -334,9 +334,10 @@ class Track:
 
     def rescan(self, level: int, page: Page, index: int) -> None:
         """A position that was passed over may be wanted after all."""
-        if self.before_scan(level, key_of(page, index)):
+        key = key_of(page, index)
+        if self.before_scan(level, key):
             if self.test is None:
-                self.refer(level, key_of(page, index))
+                self.refer(level, key)
             else:
                 self.scanned[level] = (page, index)
 
@@ -532,10 +533,10 @@ class PendingCache:
             return
         while self._of_address.get(pages, 0) + block.size > limit:
             self._evict(next(other for other, whose in self._used.items() if whose is pages))
-        blocks = self._of_page.setdefault(block.page, [])
-        for other in [other for other in blocks if block.first <= other.first < block.stop]:
+        of_page = self._of_page
+        for other in [one for one in of_page.get(block.page, ()) if block.first <= one.first < block.stop]:
             self._evict(other)  # of the page's end, which has grown since
-        insort(self._of_page.setdefault(block.page, []), block, key=by_first)
+        insort(of_page.setdefault(block.page, []), block, key=by_first)
         self._used[block] = pages
         self._of_address[pages] = self._of_address.get(pages, 0) + block.size
         self._budget.blocks += block.size
