@@ -72,11 +72,11 @@ COLUMNS = columns(
     messageID=(0, "ID"),
     state=1,
     timestamp=(2, "AGE", age_text),
-    priority=(6, "PRIORITY", count_text),
+    priority=(6, count_text),
     deliveryCount=(5, "DELIVERIES"),
     bodySize=(3, "SIZE"),
-    dueTime=(4, "DUE"),
-    expires=(7, "EXPIRES", time_text),
+    dueTime=4,
+    expires=(7, time_text),
     user=7,
     reason=5,
     originQueue=(5, "FROM"),
@@ -139,7 +139,7 @@ def browse(
 
 _FIELDS = fields(
     timestamp=("sent", time_text),
-    expires=("expires", time_text),
+    expires=time_text,
     dueTime="due",
     size=("memory", bytes_text),
     bodySize="body size",

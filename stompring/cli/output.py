@@ -309,20 +309,14 @@ _STYLES = {
 class Column(NamedTuple):
     """A column, or a field of one record: the field of the API, its title, how a value is shown to people.
 
-    Without a title it is the name of the field, in capitals above a column.
     On a terminal that is too narrow the columns with the highest ``rank`` are left out first; 0 is never left out.
     """
 
     field: str
-    title: str | None = None
+    title: str
     show: Callable[[Any], str] = human_text
     rank: int = 1
     style: tuple[str, str] = ("", "")
-
-    @property
-    def heading(self) -> str:
-        """The text above the column."""
-        return self.field.upper() if self.title is None else self.title
 
     @property
     def right(self) -> bool:
@@ -330,7 +324,20 @@ class Column(NamedTuple):
         return self.show in _NUMBERS
 
 
-#: How values are shown, by the last word of the name of their field.
+#: Titles of fields that their names do not give.
+_TITLES = {
+    "addedRate": "in",
+    "addressSize": "memory",
+    "clientID": "client id",
+    "consumerCount": "consumers",
+    "deliveredRate": "out",
+    "messageCount": "messages",
+    "numberOfPages": "pages",
+    "remoteAddress": "peer",
+    "sentRate": "in",
+}
+
+#: How values are shown, by the last word of the name of their field, which is not part of the title.
 _SHOWN = {
     "Age": duration_text,
     "Bytes": bytes_text,
@@ -341,17 +348,24 @@ _SHOWN = {
 }
 
 
-def _column(name: str, title: str | None = None, show: Any = None) -> Column:
-    return Column(name, title, show or _SHOWN.get(re.sub(".*(?=[A-Z])", "", name), human_text))
+def _column(name: str, details: Any = ()) -> Column:
+    """A field; ``details`` are its title, how it is shown, its rank, or a tuple of them: those that differ."""
+    words = re.sub("(?=[A-Z])", " ", name).split()
+    show = _SHOWN.get(words[-1])
+    title = _TITLES.get(name) or " ".join(words[:-1] if show else words).lower()
+    column = Column(name, title, show or human_text)
+    for each in details if isinstance(details, tuple) else (details,):
+        kind = "title" if isinstance(each, str) else "rank" if isinstance(each, int) else "show"
+        column = column._replace(**{kind: each})
+    return column
 
 
 def columns(**shown: Any) -> tuple[Column, ...]:
-    """The columns of a list. Each field has its rank, or a tuple: rank, title and how a value is shown."""
-    made = []
-    for name, each in shown.items():
-        rank, *more = each if isinstance(each, tuple) else (each,)
-        made.append(_column(name, *more)._replace(rank=rank, style=_STYLES.get(name, ("", ""))))
-    return tuple(made)
+    """The columns of a list by field: the rank, or a tuple of it, a title in place of the name, and a way to show."""
+    made = (_column(*each) for each in shown.items())
+    return tuple(
+        each._replace(title=each.title.upper(), style=_STYLES.get(each.field, ("", ""))) for each in made
+    )
 
 
 def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
@@ -360,9 +374,9 @@ def every(names: Iterable[str], known: Iterable[Column] = ()) -> list[Column]:
     return [by_field.get(name) or Column(name, name) for name in names]
 
 
-def fields(**titles: str | tuple[str, Callable[[Any], str]]) -> list[Column]:
-    """Fields of one record with their titles, and how they are shown if their names do not say it."""
-    return [_column(name, *((title,) if isinstance(title, str) else title)) for name, title in titles.items()]
+def fields(*names: str, **others: Any) -> list[Column]:
+    """Fields of one record: those whose names say everything, and others with a title, a way to show, or both."""
+    return [*map(_column, names), *(_column(*each) for each in others.items())]
 
 
 def print_table(
@@ -403,7 +417,7 @@ def fitted_table(
     cells = {column.field: [_cell(column, row) for row in rows] for column in columns}
     widths = {
         column.field: max(
-            len(column.heading), *(min(each.cell_len, _LONGEST) for each in cells[column.field]), 1
+            len(column.title), *(min(each.cell_len, _LONGEST) for each in cells[column.field]), 1
         )
         for column in columns
     }
@@ -417,7 +431,7 @@ def fitted_table(
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in shown:
         table.add_column(
-            column.heading,
+            column.title,
             justify="right" if column.right else "left",
             no_wrap=column.rank > 0 or column.right,
             overflow="fold" if column.rank == 0 else "ellipsis",
@@ -459,7 +473,7 @@ def print_fields(record: Values, sections: Mapping[str, Iterable[Column]]) -> No
         if present:
             grid.add_row(Text(title, style="bold"), "")
         for column in present:
-            grid.add_row(f"  {column.title or column.field}", _cell(column, record))
+            grid.add_row(f"  {column.title}", _cell(column, record))
     screen.print(grid)
 
 

@@ -40,15 +40,15 @@ from .remote import (
 
 COLUMNS = columns(
     name=0,
-    messageCount=(0, "MESSAGES"),
-    consumerCount=(1, "CONSUMERS"),
-    deliveringCount=(3, "DELIVERING"),
-    scheduledCount=(4, "SCHEDULED"),
-    pagedCount=(6, "PAGED"),
-    addedRate=(2, "IN"),
-    deliveredRate=(2, "OUT"),
+    messageCount=0,
+    consumerCount=1,
+    deliveringCount=3,
+    scheduledCount=4,
+    pagedCount=6,
+    addedRate=2,
+    deliveredRate=2,
     acknowledgedRate=(5, "ACKED"),
-    ringSize=(4, "RING", limit_text),
+    ringSize=(4, limit_text),
     paused=5,
     address=7,
     routingType=(8, "TYPE"),
@@ -58,14 +58,14 @@ COLUMNS = columns(
 CONSUMERS = columns(
     consumerID=(0, "CONSUMER"),
     queue=1,
-    remoteAddress=(1, "PEER"),
+    remoteAddress=1,
     user=2,
-    clientID=(5, "CLIENT ID"),
+    clientID=5,
     ack=3,
-    deliveringCount=(1, "DELIVERING"),
-    credit=(3, "CREDIT", count_text),
+    deliveringCount=1,
+    credit=(3, count_text),
     oldestDelivering=(4, "OLDEST", duration_text),
-    deliveredRate=(2, "OUT"),
+    deliveredRate=2,
     acknowledgedRate=(4, "ACKED"),
     slow=4,
     filter=5,
@@ -76,21 +76,13 @@ CONSUMERS = columns(
 
 #: Sections of `queue show`: fields, their titles and how they are shown.
 SECTIONS = {
-    "Queue": fields(
-        name="name",
-        address="address",
-        routingType="routing type",
-        durable="durable",
-        paused="paused",
-        filter="filter",
-        user="owner",
-    ),
+    "Queue": fields("name", "address", "routingType", "durable", "paused", "filter", user="owner"),
     "Messages": fields(
-        messageCount="messages",
-        pendingCount="pending",
-        deliveringCount="delivering",
-        scheduledCount="scheduled",
-        pagedCount="paged",
+        "messageCount",
+        "pendingCount",
+        "deliveringCount",
+        "scheduledCount",
+        "pagedCount",
         persistentSize="memory",
         oldestMessageAge="age of the head",
         oldestAge="age of the oldest",
@@ -103,13 +95,13 @@ SECTIONS = {
         messagesReplaced="evicted by the ring",
     ),
     "Rates": fields(
-        addedRate="in",
-        deliveredRate="out",
-        acknowledgedRate="acknowledged",
-        redeliveredRate="redelivered",
-        expiredRate="expired",
-        evictedRate="evicted",
-        pagedRate="paged",
+        "addedRate",
+        "deliveredRate",
+        "acknowledgedRate",
+        "redeliveredRate",
+        "expiredRate",
+        "evictedRate",
+        "pagedRate",
     ),
     "Ring": fields(
         ringSize=("ring size", limit_text), ringPolicy="ring policy", ringCountsPaged="counts paged messages"
@@ -180,7 +172,7 @@ def consumers(name: str = QUEUE, remote: Remote = running) -> None:
 
 
 SETTINGS = columns(
-    element=(0, "SETTING"), value=(0, "VALUE", plain_text), unit=1, source=0, match=1, line=3, meaning=2
+    element=(0, "SETTING"), value=(0, plain_text), unit=1, source=0, match=1, line=3, meaning=2
 )
 
 

@@ -49,12 +49,12 @@ from .remote import (
 
 ADDRESS_COLUMNS = columns(
     name=0,
-    messageCount=(0, "MESSAGES"),
+    messageCount=0,
     queueCount=(1, "QUEUES"),
-    addedRate=(2, "IN"),
-    addressSize=(2, "MEMORY"),
+    addedRate=2,
+    addressSize=2,
     paging=3,
-    numberOfPages=(5, "PAGES", count_text),
+    numberOfPages=(5, count_text),
     limitPercent=(4, "LIMIT %", count_text),
     blockedProducers=(4, "BLOCKED", count_text),
     paused=5,
@@ -65,12 +65,10 @@ ADDRESS_COLUMNS = columns(
 )
 
 SECTIONS = {
-    "Address": fields(
-        name="name", routingTypes="routing types", queues="queues", policies="policies", paused="paused"
-    ),
+    "Address": fields("name", "routingTypes", "queues", "policies", "paused"),
     "Messages": fields(
-        messageCount="messages",
-        addressSize="memory",
+        "messageCount",
+        "addressSize",
         limitPercent="limit used, %",
         paging="paging",
         numberOfPages="pages",
@@ -239,30 +237,25 @@ def forget_duplicates(name: str = ADDRESS, yes: bool = YES, remote: Remote = run
 
 CONNECTION_COLUMNS = columns(
     connectionID=(0, "CONNECTION"),
-    remoteAddress=(1, "PEER"),
+    remoteAddress=1,
     user=2,
-    clientID=(4, "CLIENT ID"),
+    clientID=4,
     creationTime=(3, "AGE", age_text),
     subscriptionCount=(5, "SUBSCRIPTIONS"),
-    deliveringCount=(3, "DELIVERING"),
-    sentRate=(4, "IN"),
-    deliveredRate=(4, "OUT"),
+    deliveringCount=3,
+    sentRate=4,
+    deliveredRate=4,
     messagesSent=(6, "SENT", count_text),
     messagesDelivered=(6, "DELIVERED", count_text),
     slow=3,
     blocked=3,
-    outgoingBytes=(7, "OUTGOING"),
+    outgoingBytes=7,
     protocol=7,
     acceptor=8,
     queues=8,
 )
 
-CONNECTION_FIELDS = fields(
-    creationTime="connected",
-    outgoingBytes="outgoing",
-    sentRate="in",
-    deliveredRate="out",
-)
+CONNECTION_FIELDS = fields("outgoingBytes", "sentRate", "deliveredRate", creationTime="connected")
 
 
 @click.group()
@@ -469,11 +462,11 @@ TASK_COLUMNS = columns(
     operation=0,
     queue=1,
     state=0,
-    done=(1, "DONE", count_text),
-    total=(2, "TOTAL", count_text),
-    skipped=(4, "SKIPPED", count_text),
-    failed=(3, "FAILED", count_text),
-    started=(4, "STARTED", age_text),
+    done=(1, count_text),
+    total=(2, count_text),
+    skipped=(4, count_text),
+    failed=(3, count_text),
+    started=(4, age_text),
     user=5,
     error=6,
 )
@@ -511,8 +504,7 @@ def show_task(task_id: str = ID, remote: Remote = running) -> None:
       stompring task show 12
     """
     record = remote.get("tasks", task_id)
-    times = (Column("started", show=time_text), Column("ended", show=time_text))
-    remote.print_record(record, {"Task": every(record, times)})
+    remote.print_record(record, {"Task": every(record, fields(started=time_text, ended=time_text))})
 
 
 @command(task)
@@ -546,8 +538,8 @@ GROUPS = columns(
     originAddress=(3, "FROM ADDRESS"),
     reason=1,
     count=(0, "MESSAGES", count_text),
-    oldest=(2, "OLDEST", age_text),
-    newest=(2, "NEWEST", age_text),
+    oldest=(2, age_text),
+    newest=(2, age_text),
     complete=4,
 )
 
