@@ -264,9 +264,6 @@ COLOURS = {
     "TAKEOVER": "yellow",
 }
 
-#: Fields that the line begins with.
-SHOWN = ("id", "time", "type", "text")
-
 
 @command()
 def events(
