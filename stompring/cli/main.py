@@ -15,75 +15,66 @@ from stompring.errors import ConfigurationError, StoreError
 from .context import context_names
 from .output import CommandFailed, Interrupted, one_line
 
-#: Sections of the help with their commands: the module and a line of help. A command is imported when it is
-#: called, so that each starts fast; a test compares the lines with the commands.
-COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+#: Sections of the help with their commands, each with a line of help. A command is imported when it is called, so that
+#: each starts fast; a test compares the lines with the commands.
+COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Broker on this machine": {
-        "run": ("run", "Start the broker."),
-        "init": ("init", "Create an instance in DIR: configuration, users, data directory, systemd unit."),
-        "doctor": (
-            "doctor",
-            "Check configuration, files, permissions and machine before or while a broker runs.",
-        ),
-        "check-config": (
-            "check_config",
-            "Check each FILE: print its faults, or a summary of the configuration.",
-        ),
-        "user": ("user", "Add, remove and list users, and grant them roles."),
-        "data": ("data", "Inspect, export and import the data directory of a broker."),
-        "ha": ("ha", "Create a replicated log, show it, and change which broker is active."),
-        "plugins": ("plugins", "List address policies, and create new ones."),
-        "lake": ("lake", "Delta tables, reports and replays of the messages that a broker retained."),
+        "run": "Start the broker.",
+        "init": "Create an instance in DIR: configuration, users, data directory, systemd unit.",
+        "doctor": "Check configuration, files, permissions and machine before or while a broker runs.",
+        "check-config": "Check each FILE: print its faults, or a summary of the configuration.",
+        "user": "Add, remove and list users, and grant them roles.",
+        "data": "Inspect, export and import the data directory of a broker.",
+        "ha": "Create a replicated log, show it, and change which broker is active.",
+        "plugins": "List address policies, and create new ones.",
+        "lake": "Delta tables, reports and replays of the messages that a broker retained.",
     },
     "Running broker": {
-        "status": ("status", "Show whether the broker is ready and why not, with its totals and problems."),
-        "top": ("top", "Show queues, connections, consumers or addresses as a live table with sparklines."),
-        "events": ("status", "Show events of the broker as they happen."),
-        "queue": ("queue", "List, create, change, purge and delete queues; move messages."),
-        "address": ("resources", "List, create, change, pause and delete addresses."),
-        "message": ("message", "Browse, show, send, delete, expire, download and upload messages."),
-        "dead-letters": (
-            "resources",
-            "List dead letters and expired messages by origin and reason, and send them back.",
-        ),
-        "connection": ("resources", "List, show and close connections."),
-        "consumer": (
-            "resources",
-            "List consumers: whose they are, what they have not acknowledged, who is slow.",
-        ),
-        "task": (
-            "resources",
-            "List, show, follow and cancel tasks: moves, copies, retries, removals and purges of many messages.",
-        ),
-        "permission": ("resources", "Show what a user may do on an address or a queue, and by which rule."),
-        "logger": ("resources", "List loggers and change their levels while the broker runs."),
-        "reload": ("status", "Reload broker.xml, as SIGHUP does."),
-        "drain": (
-            "status",
-            "Refuse new STOMP connections and report not ready, while existing clients continue.",
-        ),
-        "undrain": ("status", "Accept connections again after a drain."),
+        "status": "Show whether the broker is ready and why not, with its totals and problems.",
+        "top": "Show queues, connections, consumers or addresses as a live table with sparklines.",
+        "events": "Show events of the broker as they happen.",
+        "queue": "List, create, change, purge and delete queues; move messages.",
+        "address": "List, create, change, pause and delete addresses.",
+        "message": "Browse, show, send, delete, expire, download and upload messages.",
+        "dead-letters": "List dead letters and expired messages by origin and reason, and send them back.",
+        "connection": "List, show and close connections.",
+        "consumer": "List consumers: whose they are, what they have not acknowledged, who is slow.",
+        "task": "List, show, follow and cancel tasks: moves, copies, retries, removals and purges of many messages.",
+        "permission": "Show what a user may do on an address or a queue, and by which rule.",
+        "logger": "List loggers and change their levels while the broker runs.",
+        "reload": "Reload broker.xml, as SIGHUP does.",
+        "drain": "Refuse new STOMP connections and report not ready, while existing clients continue.",
+        "undrain": "Accept connections again after a drain.",
     },
     "Any STOMP broker": {
-        "send": ("send", "Send messages to DEST, with the body BODY, from files, or from standard input."),
-        "subscribe": (
-            "subscribe",
-            "Print the messages of DEST as they come, until Ctrl-C, --count or --timeout.",
-        ),
-        "transfer": (
-            "transfer",
-            "Transfer the messages of the queue SOURCE to another broker, or to another queue.",
-        ),
-        "bench": ("bench", "Measure throughput and latency of a STOMP broker."),
+        "send": "Send messages to DEST, with the body BODY, from files, or from standard input.",
+        "subscribe": "Print the messages of DEST as they come, until Ctrl-C, --count or --timeout.",
+        "transfer": "Transfer the messages of the queue SOURCE to another broker, or to another queue.",
+        "bench": "Measure throughput and latency of a STOMP broker.",
     },
     "This command": {
-        "context": ("context", "Remember brokers: their URLs, users and certificates."),
-        "completion": ("context", "Print the completion script of a shell."),
+        "context": "Remember brokers: their URLs, users and certificates.",
+        "completion": "Print the completion script of a shell.",
     },
 }
 
+#: Commands in the module of another one.
+_MODULES = {
+    "events": "status",
+    "address": "resources",
+    "dead-letters": "resources",
+    "connection": "resources",
+    "consumer": "resources",
+    "task": "resources",
+    "permission": "resources",
+    "logger": "resources",
+    "reload": "status",
+    "drain": "status",
+    "undrain": "status",
+    "completion": "context",
+}
 
-_COMMANDS = {name: found for commands in COMMANDS.values() for name, found in commands.items()}
+_COMMANDS = [name for commands in COMMANDS.values() for name in commands]
 
 
 class _Main(click.Group):
@@ -100,15 +91,16 @@ class _Main(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported."""
         if cmd_name not in self.commands and cmd_name in _COMMANDS:
-            module = import_module(f"stompring.cli.{_COMMANDS[cmd_name][0]}")
-            self.add_command(getattr(module, cmd_name.replace("-", "_")), cmd_name)
+            attribute = cmd_name.replace("-", "_")
+            module = import_module(f"stompring.cli.{_MODULES.get(cmd_name, attribute)}")
+            self.add_command(getattr(module, attribute), cmd_name)
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands by section."""
         for title, commands in COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
+                formatter.write_dl([*commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -30,9 +30,7 @@ def commands_of(group):
     return [(name, command) for name, command in found if command is not None]
 
 
-@pytest.mark.parametrize(
-    ("name", "line"), [(name, line) for part in COMMANDS.values() for name, (_, line) in part.items()]
-)
+@pytest.mark.parametrize(("name", "line"), [row for part in COMMANDS.values() for row in part.items()])
 def test_line_in_the_help_is_that_of_the_command(name, line):
     help_text = dict(commands_of(main))[name].help
     assert help_text is not None
