@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -80,8 +80,7 @@ _COMMANDS = [name for commands in COMMANDS.values() for name in commands]
 class _Main(click.Group):
     """The group of all commands. A command is imported when it is called; the help of the group needs none of them.
 
-    Options before the command become options of the command, in front of its own. This is the one place where faults
-    become a message and an exit status, without a traceback.
+    This is the one place where faults become a message and an exit status, without a traceback.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -105,10 +104,7 @@ class _Main(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first word, and its words with the options that were given before it.
-
-        An unknown command gets the nearest as a suggestion.
-        """
+        """The command of the first word. An unknown one gets the nearest as a suggestion."""
         word, known = args[0], self.list_commands(ctx)
         if word not in known and not word.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
@@ -117,37 +113,7 @@ class _Main(click.Group):
             ctx.fail(
                 f"there is no command {one_line(word)!r}" + (f"; did you mean {near[0]!r}?" if near else "")
             )
-        name, first, rest = super().resolve_command(ctx, args)
-        leading = list(self._leading_options(ctx))
-        if first is None or not leading:
-            return name, first, rest
-        command, path = first, [word]
-        while isinstance(command, click.Group):
-            at = len(path) - 1
-            found = command.get_command(ctx, rest[at]) if at < len(rest) else None
-            if found:
-                path.append(rest[at])
-            elif default := getattr(command, "default_command", None):
-                found = command.get_command(ctx, default)
-            if found is None:  # a question for help, or a mistake that the group reports
-                return name, first, rest
-            command = found
-        options = {option for parameter in command.params for option in parameter.opts}
-        for option, _ in leading:
-            if option not in options and not ctx.resilient_parsing:
-                ctx.fail(f"stompring {' '.join(path)} has no option {option}")
-        at = len(path) - 1
-        rest[at:at] = [word for option, word in leading if option in options]
-        return name, first, rest
-
-    def _leading_options(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
-        """Each option that was given before the command, and its word."""
-        for parameter in self.params:
-            option, value = parameter.opts[0], ctx.params.get(parameter.name or "")
-            if value is True:
-                yield option, option
-            elif isinstance(value, str):
-                yield option, f"{option}={value}"
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

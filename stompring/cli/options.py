@@ -58,6 +58,26 @@ def provided(function: Callable[..., Any]) -> Any:
     return Provided(function)
 
 
+class _Command(click.Command):
+    """A command. Options before its name become its own, in front of the others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See `click.Command`."""
+        known = {option for parameter in self.params for option in parameter.opts}
+        root = ctx.find_root()
+        leading = []
+        for parameter in root.command.params:
+            option, value = parameter.opts[0], root.params.get(parameter.name or "")
+            if value is None or value is False:
+                continue
+            if option in known:
+                leading.append(option if value is True else f"{option}={value}")
+            elif not ctx.resilient_parsing:
+                path = ctx.command_path.removeprefix(root.command_path)
+                root.fail(f"stompring{path} has no option {option}")
+        return super().parse_args(ctx, [*leading, *args])
+
+
 def command(
     group: click.Group | None = None, name: str | None = None
 ) -> Callable[[Callable[..., None]], click.Command]:
@@ -70,7 +90,7 @@ def command(
         def called(**values: Any) -> None:
             call(values)
 
-        return (click if group is None else group).command(name, params=parameters)(called)
+        return (click if group is None else group).command(name, _Command, params=parameters)(called)
 
     return decorate
 

@@ -547,13 +547,11 @@ GROUPS = columns(
 class _ListByDefault(click.Group):
     """A group that lists without a command."""
 
-    default_command = "list"
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The words of the command."""
         asks_for_list = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         if asks_for_list and not ctx.resilient_parsing:
-            args = [self.default_command, *args]
+            args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
