@@ -29,7 +29,7 @@ from stompring.store.datadir import IDENTITY, LOCK, VERSION, check_version, is_l
 from stompring.store.files import Files
 
 from .options import JSON_FOR_TEXT, argument, command, option
-from .output import bracketed, echo_json
+from .output import bracketed, counted, echo_json
 
 
 @command()
@@ -340,7 +340,10 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
         yield f"replicated log {log.stream} at {log.url}, as broker {log.broker}"
     addresses, settings = configuration.addresses, configuration.address_settings
     queues = sum(len(address.queues) for address in addresses)
-    yield f"{_count(len(addresses), 'address')}, {_count(queues, 'queue')}, {_count(len(settings), 'address-setting')}"
+    yield (
+        f"{counted(len(addresses), 'address', str)}, {counted(queues, 'queue', str)}, "
+        f"{counted(len(settings), 'address-setting', str)}"
+    )
     if configuration.diverts:
         yield f"diverts: {', '.join(divert.name for divert in configuration.diverts)}"
     if configuration.plugins:
@@ -361,7 +364,7 @@ def _permissions(configuration: BrokerConfiguration) -> str:
     entries = configuration.security_settings
     if not entries:
         return "no security-setting: everything is denied"
-    return f"{_count(len(entries), 'security-setting')}, roles in {file}{missing}"
+    return f"{counted(len(entries), 'security-setting', str)}, roles in {file}{missing}"
 
 
 def _data(configuration: BrokerConfiguration, data: str | None) -> str:
@@ -372,8 +375,3 @@ def _data(configuration: BrokerConfiguration, data: str | None) -> str:
         " (in use by a running broker: another start is refused)" if is_in_use(configuration, data) else ""
     )
     return f"journal in {directory.journal}, pages in {directory.paging}{running}"
-
-
-def _count(number: int, what: str) -> str:
-    plural = "" if number == 1 else "es" if what.endswith("s") else "s"
-    return f"{number} {what}{plural}"

@@ -17,7 +17,7 @@ from stompring.settings.model import BrokerConfiguration, camel_case, queue_defa
 
 from . import output
 from .options import JSON_OBJECT, argument, command, option, provided
-from .output import CommandFailed, byte_progress, echo_json
+from .output import CommandFailed, byte_progress, counted, echo_json
 
 if TYPE_CHECKING:
     from stompring.store.verification import Summary
@@ -82,7 +82,7 @@ def print_data(directory: DataDirectory = the_directory, as_json: bool = JSON_OB
 
 def lines(summary: Summary) -> Iterator[str]:
     """The same as text."""
-    yield f"{summary.root}: {_count(summary.messages, 'message')}, {_count(len(summary.queues), 'queue')}"
+    yield f"{summary.root}: {counted(summary.messages, 'message', str)}, {counted(len(summary.queues), 'queue', str)}"
     if summary.running:
         yield "a broker is running: this is a snapshot"
     yield ""
@@ -162,10 +162,6 @@ def _flags(address: object) -> str:
     return "".join(
         f" {camel_case(name)}" for name in ("auto_created", "configured", "paused") if getattr(address, name)
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
@@ -343,12 +339,12 @@ def import_data(
 
 def _report(file: Path, count: int, before: int, more: dict[str, dict[str, int]]) -> None:
     for reason, number in more.get("skipped", {}).items():
-        click.echo(f"skipped {_count(number, 'message')} {reason}", err=True)
+        click.echo(f"skipped {counted(number, 'message', str)} {reason}", err=True)
     for kind, number in more.get("javaBodies", {}).items():
         click.echo(
-            f"{_count(number, 'message')} of type {kind}: the body is in Artemis's own format, as STOMP clients of "
-            "Artemis receive it",
+            f"{counted(number, 'message', str)} of type {kind}: the body is in Artemis's own format, as STOMP clients "
+            "of Artemis receive it",
             err=True,
         )
     earlier = f", {before} of them by an earlier, interrupted import" if before else ""
-    click.echo(f"imported {_count(count, 'message')} of {file}{earlier}")
+    click.echo(f"imported {counted(count, 'message', str)} of {file}{earlier}")

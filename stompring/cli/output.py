@@ -224,9 +224,10 @@ def count_text(value: float) -> str:
     return f"{int(value):,}"
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 message``, ``12,345 messages``."""
-    return f"{count_text(number)} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, show: Callable[[int], str] = count_text) -> str:
+    """``1 message``, ``12,345 messages``, ``2 addresses``."""
+    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{show(number)} {noun}{plural}"
 
 
 def rate_text(value: float) -> str:
