@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import os
@@ -43,6 +42,7 @@ from .output import (
     count_text,
     counted,
     echo_json,
+    encoded,
     every,
     fields,
     human_text,
@@ -272,10 +272,7 @@ def send(
         raise click.UsageError("no body: give BODY, --file FILE, or standard input; '' is an empty body")
     else:
         raw = sys.stdin.buffer.read()
-    try:
-        text, encoding = raw.decode(), "text"
-    except UnicodeDecodeError:
-        text, encoding = base64.b64encode(raw).decode(), "base64"
+    text, encoding = encoded(raw)
     target, _, queue = address.partition("::")
     request = {
         "address": target or queue,

@@ -15,6 +15,7 @@ characters are shown as escapes.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -61,6 +62,14 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """As `printable`, with escapes in place of tab and line feed too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def encoded(body: bytes) -> tuple[str, str]:
+    """A body for JSON, and its encoding: text, or base64 if it is not UTF-8."""
+    try:
+        return body.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
 
 
 def indented(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -31,7 +30,17 @@ from .endpoint import (
     stomp_broker,
 )
 from .options import argument, command, header_pair, option
-from .output import FAILED, INTERRUPTED, CommandFailed, JsonObject, indented, is_terminal, one_line, printable
+from .output import (
+    FAILED,
+    INTERRUPTED,
+    CommandFailed,
+    JsonObject,
+    encoded,
+    indented,
+    is_terminal,
+    one_line,
+    printable,
+)
 
 #: Seconds of one wait for messages.
 WAIT = 0.5
@@ -152,28 +161,20 @@ class Message:
 
     def as_json(self) -> JsonObject:
         """As ``stompring send --json-lines`` reads it."""
-        try:
-            body, encoding = self.body.decode(), "text"
-        except UnicodeDecodeError:
-            body, encoding = base64.b64encode(self.body).decode(), "base64"
+        body, encoding = encoded(self.body)
         return {"number": self.number, "headers": self.headers, "encoding": encoding, "body": body}
 
 
 Show = Callable[[Message], None]
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
 def _print_json(message: Message) -> None:
-    _print(json.dumps(message.as_json()))
+    click.echo(json.dumps(message.as_json()))
 
 
 def _print_raw(message: Message) -> None:
     if is_terminal():
-        _print(body_text(message.body, reformat=False))
+        click.echo(body_text(message.body, reformat=False))
     else:
         sys.stdout.buffer.write(message.body + b"\n")
         sys.stdout.buffer.flush()
@@ -197,7 +198,7 @@ def _print_pretty(message: Message) -> None:
         for name, value in headers.items()
         if name not in _SHOWN_ELSEWHERE and _DEFAULTS.get(name) != value
     )
-    _print("\n".join([*lines, body_text(message.body), ""]))
+    click.echo("\n".join([*lines, body_text(message.body), ""]))
 
 
 def _styled(text: str, **style: Any) -> str:
