@@ -293,7 +293,6 @@ def _unit_lines(instance: Instance) -> Iterator[str]:
     """The shipped unit with the paths of the instance."""
     directory, user = instance.directory, instance.service_user
     place = str(directory).replace("%", "%%")
-    quoted = '"' + place.replace("\\", "\\\\").replace('"', '\\"') + '"'
     config, data = _unit_word(str(directory / "etc" / "broker.xml")), _unit_word(str(directory / "data"))
     command = " ".join(map(_unit_word, _command()))
     yield f"# The instance {instance.name} as a systemd service in a sandbox (docs/security.md)."
@@ -324,7 +323,7 @@ def _unit_lines(instance: Instance) -> Iterator[str]:
         elif replaced[name] is not None:
             yield f"{name}={replaced[name]}"
         if line.startswith("ProtectSystem="):
-            yield f"ReadWritePaths={quoted}"
+            yield f"ReadWritePaths={_quoted(place)}"
 
 
 def _command() -> list[str]:
@@ -335,8 +334,8 @@ def _command() -> list[str]:
 def _unit_word(text: str) -> str:
     """A word of a command line in a unit (systemd.service, "COMMAND LINES"): % and $ are special."""
     doubled = text.replace("%", "%%").replace("$", "$$")
-    return (
-        doubled
-        if re.fullmatch(r"[\w@%+=:,./$-]+", text)
-        else '"' + doubled.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    )
+    return doubled if re.fullmatch(r"[\w@%+=:,./$-]+", text) else _quoted(doubled)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
