@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from .output import DURATION, FiniteRange, Values
+from .output import DURATION, FiniteRange, Parsed, Values
 
 
 class Declared(NamedTuple):
@@ -122,10 +122,10 @@ def _parameter(name: str, annotation: str, declared: Declared) -> click.Paramete
     several, optional = annotation.startswith("tuple["), annotation.endswith(" | None")
     kind = annotation.removeprefix("tuple[").removesuffix(", ...]").removesuffix(" | None")
     flags = [text for text in declared.texts if text.startswith("-")] or [f"--{name.replace('_', '-')}"]
-    *metavar, text = ["", *(text for text in declared.texts if not text.startswith("-"))][-2:]
+    metavar, text = ["", "", *(text for text in declared.texts if not text.startswith("-"))][-2:]
     settings = dict(declared.settings)
     if check := settings.pop("check", None):
-        settings["callback"] = _checking(check)
+        settings["type"] = _checked(check)
     if declared.kind is click.Argument:
         settings.setdefault("required", not optional)
         return click.Argument(
@@ -134,7 +134,6 @@ def _parameter(name: str, annotation: str, declared: Declared) -> click.Paramete
             nargs=-1 if several else 1,
             **_typed(kind, text or name.upper(), settings),
         )
-    shown = metavar[0] if metavar else ""
     given = settings.get("default") is not None
     settings = {
         "show_default": given,
@@ -143,19 +142,15 @@ def _parameter(name: str, annotation: str, declared: Declared) -> click.Paramete
         "required": not (optional or several or given or kind == "bool"),
         **settings,
     }
-    return click.Option(flags, metavar=shown or None, help=text, **_typed(kind, shown, settings))
+    return click.Option(flags, metavar=metavar or None, help=text, **_typed(kind, metavar, settings))
 
 
-def _checking(check: Callable[[Any], None]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        try:
-            for each in value if isinstance(value, tuple) else () if value is None else (value,):
-                check(each)
-        except ValueError as fault:
-            raise click.BadParameter(str(fault)) from None
-        return value
+def _checked(check: Callable[[str], None]) -> Parsed:
+    def parse(text: str) -> str:
+        check(text)
+        return text
 
-    return callback
+    return Parsed("text", parse)
 
 
 def _typed(kind: str, metavar: str, settings: dict[str, Any]) -> dict[str, Any]:
