@@ -46,8 +46,6 @@ from .output import (
 #: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
 STAMP = struct.Struct("<qQ")
 
-ACKS = ("auto", "client", "client-individual")
-
 #: Destinations of which each consumer receives every message.
 TOPICS = ("/topic/", "topic/")
 
@@ -123,18 +121,17 @@ class Counts:
         return self.messages / max(self.end - self.begin, 1e-9) if self.messages else 0.0
 
 
-def _list(parse: Callable[[str], Any]) -> Parsed:
-    """Several values, separated by commas."""
-    return Parsed("list", lambda text: tuple(dict.fromkeys(parse(part.strip()) for part in text.split(","))))
+def _list(parse: Callable[[str], Any], values: str = "", pattern: str = ".*") -> Parsed:
+    """Several values, separated by commas. ``values`` says which there are, ``pattern`` is that of each."""
 
+    def values_of(text: str) -> tuple[Any, ...]:
+        parts = list(map(str.strip, text.split(",")))
+        for part in parts:
+            if not re.fullmatch(pattern, part, re.DOTALL):
+                raise ValueError(f"must be {values}, separated by commas, not {part!r}")
+        return tuple(dict.fromkeys(map(parse, parts)))
 
-def _number(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-            raise ValueError(f"must be numbers from {least} on, separated by commas, not {text!r}")
-        return int(text)
-
-    return parse
+    return Parsed("list", values_of)
 
 
 def parse_size(text: str) -> int:
@@ -148,17 +145,11 @@ def parse_size(text: str) -> int:
     return size
 
 
-def _word(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"must be {', '.join(words)}, separated by commas, not {text!r}")
-        return text
-
-    return parse
-
-
-COUNTS, WINDOWS, SIZES = _list(_number(0)), _list(_number(1)), _list(parse_size)
-MODES, ANSWERS = _list(_word(*ACKS)), _list(_word("no", "yes"))
+COUNTS = _list(int, "numbers from 0 on", "[0-9]{1,9}")
+WINDOWS = _list(int, "numbers from 1 on", "(?=.*[1-9])[0-9]{1,9}")
+SIZES = _list(parse_size)
+MODES = _list(str, "auto, client, client-individual", "auto|client|client-individual")
+ANSWERS = _list(str, "no, yes", "no|yes")
 
 Numbers = tuple[int, ...]
 Words = tuple[str, ...]
