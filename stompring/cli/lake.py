@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from . import output
 from .options import JSON_OBJECT, bad_value, command, option, provided
 from .output import JsonObject, Progress, aligned, echo_json, warn
 
@@ -178,7 +179,7 @@ def lake_at(location: str) -> Lake:
     from stompring.pipeline.lake.lake import Lake
     from stompring.pipeline.storage import resolve_location
 
-    with bad_value("--lake", ValueError):
+    with bad_value("--lake"):
         return Lake(resolve_location(location))
 
 
@@ -277,11 +278,11 @@ def period_options(
     address: tuple[str, ...] = PATTERN,
 ) -> Period:
     """The period that the options mean. Raises `click.BadParameter`."""
-    from stompring.pipeline.options import OptionError, read_time
+    from stompring.pipeline.options import read_time
 
-    with bad_value("--since", OptionError):
+    with bad_value("--since"):
         begin = read_time("since", since)
-    with bad_value("--until", OptionError):
+    with bad_value("--until"):
         end = read_time("until", until)
     if begin is not None and end is not None and begin >= end:
         raise click.BadParameter("must be later than --since", param_hint="--until")
@@ -318,7 +319,7 @@ class AsAt:
 
         if self.version is not None and self.as_of is not None:
             raise click.UsageError("--version and --as-of cannot be combined")
-        with bad_value("--version" if self.as_of is None else "--as-of", OptionError, VersionNotFound):
+        with bad_value("--version" if self.as_of is None else "--as-of", (OptionError, VersionNotFound)):
             return lake.versions(self.version, read_time("as-of", self.as_of))
 
 
@@ -429,16 +430,16 @@ def ingest(
     from stompring.pipeline.options import OptionError
     from stompring.pipeline.storage import resolve_location
 
-    with bad_value("--data", ValueError):
+    with bad_value("--data"):
         place = resolve_location(data)
-    with bad_value("--retention", ValueError):
+    with bad_value("--retention"):
         files = DataFiles(place, None if retention is None else resolve_location(retention))
     try:
         files.require()
     except OptionError as reason:
         option = "--data" if reason.option == "path" else f"--{reason.option}"
         raise click.BadParameter(reason.text, param_hint=option) from None
-    with bad_value("--as", ValueError):
+    with bad_value("--as"):
         check_name(name)
     target = lake_at(lake)
     spark.settings()  # what is needed and cannot be had is told before anything is written
@@ -719,11 +720,8 @@ def restore(
         if versions is None:
             raise click.UsageError("--version N or --as-of TIME is required")
         found.restore(versions)
-    if as_json:
-        echo_json({"versions": versions})
-        return
-    for name, each in versions.items():
-        click.echo(f"{name}: restored to version {each}")
+    lines = (f"{name}: restored to version {each}" for name, each in versions.items())
+    output.report(as_json, {"versions": versions}, *lines)
 
 
 @dataclass(frozen=True)
@@ -1068,7 +1066,7 @@ def replay(
 
     if to is None and not dry_run:
         raise click.UsageError("--to HOST:PORT is required: the target broker")
-    with bad_value("--to", ValueError):
+    with bad_value("--to"):
         host, port, tls = ("", 0, False) if to is None else parse_address(to)
     if ca_file and not tls:
         raise click.UsageError("--ca-file requires TLS: --to ssl://HOST:PORT")
@@ -1089,12 +1087,11 @@ def replay(
             _show_plan(work, as_json)
             return
         if work.complete is not None:
-            if as_json:
-                echo_json({"sent": 0, "earlier": work.complete, "seconds": 0.0})
-            else:
-                click.echo(
-                    f"replay is already complete: {work.complete:,} messages sent; --name NAME sends them again"
-                )
+            output.report(
+                as_json,
+                {"sent": 0, "earlier": work.complete, "seconds": 0.0},
+                f"replay is already complete: {work.complete:,} messages sent; --name NAME sends them again",
+            )
             return
         if work.resumed:
             warn(f"resuming after {work.sent():,} messages already sent")
@@ -1115,12 +1112,11 @@ def replay(
                 rate,
             )
     seconds = time.monotonic() - began
-    if as_json:
-        echo_json({"sent": sent, "earlier": before, "seconds": round(seconds, 3)})
-        return
     earlier = f", {before:,} before" if before else ""
-    click.echo(
-        f"sent {sent:,} messages in {seconds:.1f} s ({sent / max(seconds, 1e-3):,.0f} messages/s){earlier}"
+    output.report(
+        as_json,
+        {"sent": sent, "earlier": before, "seconds": round(seconds, 3)},
+        f"sent {sent:,} messages in {seconds:.1f} s ({sent / max(seconds, 1e-3):,.0f} messages/s){earlier}",
     )
 
 

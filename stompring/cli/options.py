@@ -189,7 +189,7 @@ ROUTING_TYPES = ("ANYCAST", "MULTICAST")
 
 
 @contextmanager
-def bad_value(name: str, *kinds: type[Exception]) -> Iterator[None]:
+def bad_value(name: str, kinds: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
     """Raise these exceptions as `click.BadParameter` of an option."""
     try:
         yield
