@@ -54,7 +54,7 @@ from .check_config import (
     read_security_files,
 )
 from .options import JSON, command, option
-from .output import FAILED, bytes_text, counted, echo_json, is_terminal, one_line, reachable
+from .output import FAILED, bytes_text, counted, echo_json, one_line, reachable
 from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -125,9 +125,9 @@ def doctor(
         echo_json({"findings": list(map(asdict, findings)), **counts}, ascii=True)
     else:
         for each in findings:
-            label = each.level.ljust(7)
-            if is_terminal():
-                label = click.style(label, fg={OK: "green", WARNING: "yellow", ERROR: "red"}[each.level])
+            label = click.style(
+                each.level.ljust(7), fg={OK: "green", WARNING: "yellow", ERROR: "red"}[each.level]
+            )
             click.echo(f"{label}  {each.check.ljust(13)}  {one_line(each.text)}")
             if each.action is not None:
                 click.echo(f"{' ' * 24}{one_line(each.action)}")

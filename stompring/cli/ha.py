@@ -32,7 +32,6 @@ from .output import (
     count_text,
     done,
     echo_json,
-    is_terminal,
     one_line,
     print_rows,
     progress,
@@ -383,7 +382,7 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
     if as_json:
         echo_json(view.as_json())
         return
-    if clear and is_terminal():
+    if clear:
         click.clear()
     problems = view.problems
     state = click.style(

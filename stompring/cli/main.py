@@ -85,7 +85,7 @@ class _Main(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the help."""
-        return [*_COMMANDS, *(name for name in self.commands if name not in _COMMANDS)]
+        return list(dict.fromkeys([*_COMMANDS, *self.commands]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported."""

@@ -245,8 +245,16 @@ def _chunks(file: Path, idle: Idle) -> Iterator[bytes]:
 
 #: Headers of a received message that a SEND must not have: the broker writes them, or they belong to its delivery.
 NOT_SENT = {
-    *("ack", "content-length", "destination", "expires", "message-id", "receipt", "redelivered"),
-    *("subscription", "timestamp", "transaction"),
+    "ack",
+    "content-length",
+    "destination",
+    "expires",
+    "message-id",
+    "receipt",
+    "redelivered",
+    "subscription",
+    "timestamp",
+    "transaction",
 }
 
 

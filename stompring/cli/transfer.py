@@ -46,9 +46,17 @@ DUPLICATE_ID = b"_AMQ_DUPL_ID"
 #: routing at the source, and those of a schedule, which is over when the message comes.
 NOT_FORWARDED = {
     *(name.encode() for name in NOT_SENT if name != "expires"),
-    *(b"JMSXDeliveryCount", b"JMSXRcvTimestamp", b"destination-type", b"_AMQ_ROUTING_TYPE", DUPLICATE_ID),
-    *(b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT"),
-    *(b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"),
+    b"JMSXDeliveryCount",
+    b"JMSXRcvTimestamp",
+    b"destination-type",
+    b"_AMQ_ROUTING_TYPE",
+    DUPLICATE_ID,
+    b"AMQ_SCHEDULED_CRON",
+    b"AMQ_SCHEDULED_DELAY",
+    b"AMQ_SCHEDULED_PERIOD",
+    b"AMQ_SCHEDULED_REPEAT",
+    b"AMQ_SCHEDULED_TIME",
+    b"_AMQ_SCHED_DELIVERY",
 }
 
 #: Destinations in ``reply-to`` that belong to a connection with the source. A target would make one for ours.
