@@ -76,12 +76,12 @@ class _Commands(click.Group):
 
 def _error_text(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
-    from stompring.errors import PipelineError, StoreError
+    from stompring.errors import PipelineError
     from stompring.pipeline import session, workers
     from stompring.pipeline.lake.delta import is_delta_error
     from stompring.store.datadir import Busy
 
-    if isinstance(fault, (PipelineError, Busy, StoreError, OSError)):
+    if isinstance(fault, (PipelineError, Busy, OSError)):
         return str(fault)
     if is_delta_error(fault):
         return f"cannot read or write a table of the lake: {fault}"
@@ -129,17 +129,14 @@ def warm(remove: bool = option("Delete the archive instead of creating it.")) ->
       stompring lake warm
       stompring lake warm --remove
     """
-    from stompring.pipeline.session import ArchiveError, ClassArchive, find_java
+    from stompring.pipeline.session import ClassArchive, find_java
 
     with tempfile.TemporaryDirectory(prefix="stompring-java-") as directory:
         archive = ClassArchive(find_java(Path(directory)))
         if remove:
             click.echo(f"removed {archive.path}" if archive.remove() else "no archive to remove")
             return
-        try:
-            size = archive.create()
-        except ArchiveError as reason:
-            raise click.ClickException(str(reason)) from None
+        size = archive.create()
     click.echo(f"created {archive.path}, {size / 1e6:,.0f} MB")
 
 
@@ -750,8 +747,7 @@ class ViewColumns:
 
         headers = []
         for each in self.header:
-            key, colon, type_ = each.rpartition(":")
-            key, type_ = (key, type_) if colon else (each, "string")
+            key, _, type_ = (each if ":" in each else f"{each}:string").rpartition(":")
             if not key or type_ not in HEADER_TYPES:
                 raise click.BadParameter(
                     f"must be NAME or NAME:TYPE with one of {', '.join(HEADER_TYPES)}, not {each!r}",
