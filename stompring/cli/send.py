@@ -34,6 +34,9 @@ from .output import INTERRUPTED, CommandFailed, Interrupted, RateLine, warn
 #: Headers that the command sets itself.
 RESERVED = ("destination", "receipt", "content-length", "transaction")
 
+#: Standard input as a file.
+STDIN = Path("-")
+
 #: Bytes of one read of an input.
 CHUNK = 1 << 16
 
@@ -114,14 +117,14 @@ def send(
         raise click.UsageError("BODY is one message: --lines and --json-lines read --file or standard input")
     if repeat is not None and period is None:
         raise click.UsageError("--repeat needs --period, the time between two deliveries")
-    from_stdin = body is None and (not files or Path("-") in files)
+    from_stdin = body is None and (not files or STDIN in files)
     if count > 1 and from_stdin and (lines or json_lines):
         raise click.UsageError("--count cannot repeat the lines of standard input: use --file")
     fixed = [("destination", destination)]
     fixed += [("persistent", "true")] if persistent else []
     fixed += message_headers(priority, delay, period, repeat, cron).items()
     fixed += [header_pair(text, RESERVED) for text in headers]
-    source = _Source(body, files or (Path("-"),), lines, json_lines, count)
+    source = _Source(body, files or (STDIN,), lines, json_lines, count)
     source.check()
     interrupts = Interrupts()
     with interrupts.handled(), connected(endpoint, interrupts) as connection:
@@ -153,7 +156,7 @@ class _Source:
     def check(self) -> None:
         """Report unreadable files before anything is sent. Raises `CommandFailed`."""
         for file in self.files if self.body is None else ():
-            if str(file) == "-":
+            if file == STDIN:
                 if sys.stdin.isatty():
                     warn("reading from the terminal; Ctrl-D ends the input")
             elif file.is_dir() or not os.access(file, os.R_OK):
@@ -189,14 +192,14 @@ class _Source:
             yield items * min(repeats, self.count - sent)
 
     def _content(self, file: Path, idle: Idle) -> bytes:
-        if str(file) != "-":
+        if file != STDIN:
             return b"".join(_chunks(file, idle))
         if self._stdin is None:
             self._stdin = b"".join(_chunks(file, idle))
         return self._stdin
 
     def _of_lines(self, file: Path, idle: Idle) -> Iterator[list[Item]]:
-        name, number, part = "standard input" if str(file) == "-" else str(file), 0, b""
+        name, number, part = "standard input" if file == STDIN else str(file), 0, b""
         for chunk in _chunks(file, idle):
             *complete, part = (part + chunk).split(b"\n")
             if len(part) > MAX_BODY:
@@ -226,7 +229,7 @@ class _Source:
 
 def _chunks(file: Path, idle: Idle) -> Iterator[bytes]:
     """The content of a file, a pipe or standard input, as it comes. Raises `CommandFailed`."""
-    stdin = str(file) == "-"
+    stdin = file == STDIN
     try:
         stream = open(sys.stdin.fileno() if stdin else file, "rb", buffering=0, closefd=not stdin)
     except OSError as fault:
