@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pathlib import Path
 from types import FrameType
@@ -347,15 +347,13 @@ class Remote:
             return self._connection
         server = self.server
         parts = urlsplit(server)
-        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT)
+        kind: Callable[..., HTTPConnection] = HTTPConnection
         if parts.scheme == "https":
             try:
-                trusted = ssl.create_default_context(cafile=self.ca)
+                kind = partial(HTTPSConnection, context=ssl.create_default_context(cafile=self.ca))
             except OSError as fault:
                 raise CommandFailed(f"--ca {self.ca}: {fault.strerror or fault}") from None
-            connection = HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT, context=trusted
-            )
+        connection = kind(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT)
         try:
             connection.connect()
         except (OSError, ValueError, HTTPException) as fault:
