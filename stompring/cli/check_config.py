@@ -55,8 +55,8 @@ def check_config(
     """
     documents = []
     for file in files:
-        found: dict[str, list[Any]]
-        found = {name: [] for name in ("faults", "warnings", "ignored", "summary", "certificates")}
+        found: dict[str, Any]
+        found = dict.fromkeys(("faults", "warnings", "ignored", "summary", "certificates"), ())
         try:
             found |= _examine(file, data, strict)
         except ConfigurationError as error:

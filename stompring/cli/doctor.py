@@ -18,10 +18,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -87,8 +86,7 @@ _IN_MEMORY = {"tmpfs", "ramfs"}
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One line. ``action`` is what to do about a warning or an error."""
 
     check: str
@@ -122,7 +120,7 @@ def doctor(
     findings = list(examine(config, data))
     counts = {level: sum(each.level == level for each in findings) for level in (OK, WARNING, ERROR)}
     if as_json:
-        echo_json({"findings": list(map(asdict, findings)), **counts}, ascii=True)
+        echo_json({"findings": [each._asdict() for each in findings], **counts}, ascii=True)
     else:
         for each in findings:
             label = click.style(
