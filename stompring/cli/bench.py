@@ -372,14 +372,17 @@ def _produce(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -
             connection.close()
 
 
+@dataclass
 class Producer:
     """Sends until the count or the time is over, in batches that are written at once."""
 
-    def __init__(self, connection: Connection, plan: Plan, case: Case, run: int) -> None:
-        self._connection = connection
-        self._plan = plan
-        self._case = case
-        self._run = run
+    connection: Connection
+    plan: Plan
+    case: Case
+    number: int  # of the run
+
+    def __post_init__(self) -> None:
+        plan, case = self.plan, self.case
         self._fields = [("destination", plan.destination), *plan.headers]
         if case.persistent:
             self._fields.append(("persistent", "true"))
@@ -395,7 +398,7 @@ class Producer:
 
     def run(self, begin: float) -> Counts:
         """Warm up, measure, and wait for the last receipts."""
-        plan = self._plan
+        plan = self.plan
         if plan.warmup:
             self._send_until(begin, None)
         time.sleep(max(0.0, begin - time.monotonic()))
@@ -403,22 +406,22 @@ class Producer:
         self._times = array("q")
         started = time.monotonic()
         self._send_until(started + plan.duration if plan.count is None else math.inf, plan.count)
-        self._connection.await_receipts()
+        self.connection.await_receipts()
         self._settle()
         ended = time.monotonic()
         busy = (time.process_time() - cpu) / max(ended - started, 1e-9)
         # a receipt at the very end: the broker has everything when the consumers learn the number
-        self._connection.ask("SEND", self._fields, STAMP.pack(time.monotonic_ns(), 0) + bytes(8))
+        self.connection.ask("SEND", self._fields, STAMP.pack(time.monotonic_ns(), 0) + bytes(8))
         return Counts(self._sent - warm, self._sent, started, ended, busy, rounded(self._times))
 
     def _send_until(self, end: float, count: int | None) -> None:
         """Send until a time or a number of messages: at the rate of the plan, or as fast as possible."""
-        rate, due = self._plan.rate, time.monotonic()
+        rate, due = self.plan.rate, time.monotonic()
         left = sys.maxsize if count is None else count
         while left > 0 and due < end:
             now = time.monotonic()
             if due > now:
-                self._connection.receive(due - now)
+                self.connection.receive(due - now)
                 self._settle()
                 continue
             several = self._batch if rate is None else min(1 + int((now - due) * rate), MOST_AT_ONCE)
@@ -428,9 +431,9 @@ class Producer:
             due = time.monotonic() if rate is None else due + several / rate
 
     def _send(self, number: int) -> None:
-        connection, every = self._connection, self._case.receipts
+        connection, every = self.connection, self.case.receipts
         now = time.monotonic_ns()
-        stamped = self._before + STAMP.pack(now, self._run) + self._after
+        stamped = self._before + STAMP.pack(now, self.number) + self._after
         if not every:
             self._sent += number
             connection.send(stamped * number)
@@ -447,12 +450,12 @@ class Producer:
                 self._unconfirmed.append((self._sent, now))
         connection.send(b"".join(parts))
         self._settle()
-        while self._unconfirmed and self._sent - self._confirmed >= self._case.window:
+        while self._unconfirmed and self._sent - self._confirmed >= self.case.window:
             connection.await_receipts(len(self._unconfirmed) - 1)
             self._settle()
 
     def _settle(self) -> None:
-        arrived = len(self._unconfirmed) - self._connection.unconfirmed
+        arrived = len(self._unconfirmed) - self.connection.unconfirmed
         if arrived > 0:
             now = time.monotonic_ns()
             for number, requested in self._unconfirmed[:arrived]:
