@@ -519,9 +519,9 @@ def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: boo
 
 
 def _settle(connection: Connection, mode: str, messages: Sequence[tuple[Any, bytes]]) -> None:
-    if mode == "client" and messages:
+    if mode == "client":
         connection.send(ack(messages[-1][0]))
-    elif mode == "client-individual" and messages:
+    elif mode == "client-individual":
         connection.send(b"".join([ack(head) for head, _ in messages]))
 
 

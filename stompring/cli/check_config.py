@@ -360,10 +360,10 @@ def _listener(scheme: str, acceptor: StompAcceptor | HttpAcceptor) -> str:
 def _permissions(configuration: BrokerConfiguration) -> str:
     file = configuration.roles_file
     assert file is not None
-    missing = " (missing: create it with 'stompring user grant')" if _is_missing(file) else ""
     entries = configuration.security_settings
     if not entries:
         return "no security-setting: everything is denied"
+    missing = " (missing: create it with 'stompring user grant')" if _is_missing(file) else ""
     return f"{counted(len(entries), 'security-setting', str)}, roles in {file}{missing}"
 
 

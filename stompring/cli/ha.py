@@ -446,7 +446,7 @@ def promote(
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:
         after = connect(log).last
-        active = _active(look(log, settings, connected=True))
+        active = _active(log, settings)
         if broker == active:
             done(f"{broker} is active already")
             return
@@ -469,8 +469,9 @@ def promote(
     )
 
 
-def _active(view: LogView) -> str:
+def _active(log: ReplicatedLog, settings: ReplicatedLogSettings) -> str:
     """The name of the active broker. Raises `CommandFailed`."""
+    view = look(log, settings, connected=True)
     if view.unsafe is not None:
         raise CommandFailed(view.unsafe)
     if view.active is None or not view.alive:
@@ -509,7 +510,7 @@ def leave(broker: str | None, config: str | None = CONFIG) -> None:
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:
         connect(log)
-        name = _active(look(log, settings, connected=True)) if broker is None else broker
+        name = _active(log, settings) if broker is None else broker
         if not log.request("leave", broker or ""):
             raise CommandFailed(f"{name} did not receive the request: no broker of that name follows the log")
     done(f"{name} stops")

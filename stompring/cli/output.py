@@ -286,7 +286,7 @@ def plain_text(value: Any, comma: str = ",") -> str:
 
 def human_text(value: Any) -> str:
     """A value for people."""
-    if value is None or value == "" or value == []:
+    if value in (None, "", []):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -297,7 +297,7 @@ def human_text(value: Any) -> str:
 
 def limit_text(value: Any) -> str:
     """A number of which -1 means none."""
-    return "-" if value is None or value == -1 else human_text(value)
+    return "-" if value in (None, -1) else human_text(value)
 
 
 # ---- tables

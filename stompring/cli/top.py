@@ -256,8 +256,9 @@ class Screen:
             no_wrap=True,
             overflow="crop",
         )
-        blank = Text("\n" * max(0, height_left - len(reading.rows) - 1))
-        return Group(*lines, Text(""), table, *([blank] if len(reading.rows) < height_left else []), foot)
+        missing = height_left - len(reading.rows)
+        blank = [Text("\n" * (missing - 1))] if missing > 0 else []
+        return Group(*lines, Text(""), table, *blank, foot)
 
 
 _SPARKS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
