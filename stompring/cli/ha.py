@@ -10,10 +10,24 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
+from stompring.replication.log import (
+    BEATS,
+    Beat,
+    LogEntry,
+    LogFull,
+    LogMissing,
+    LogStatus,
+    LogUnavailable,
+    Operation,
+    ReplicatedLog,
+    UnsafeLog,
+    decode_beat,
+    this_process,
+)
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
@@ -38,10 +52,7 @@ from .output import (
     warn,
 )
 
-if TYPE_CHECKING:
-    from stompring.replication.log import Beat, LogEntry, LogStatus, ReplicatedLog
-
-# Imported in the functions: the log, which makes the help slow.
+# Imported in the functions: the engines, which make the help slow.
 
 #: Seconds in which an active broker appends at least one entry, with a margin for the engine: it beats every 0.5 s.
 BEAT_WAIT = 3.0
@@ -88,8 +99,6 @@ def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLo
 @contextmanager
 def reported() -> Iterator[None]:
     """Faults of the engine as faults of the command."""
-    from stompring.replication.log import LogFull, LogUnavailable, UnsafeLog
-
     try:
         yield
     except UnsafeLog as fault:
@@ -109,8 +118,6 @@ def opened(settings: ReplicatedLogSettings) -> closing[ReplicatedLog]:
 
 def connect(log: ReplicatedLog) -> LogStatus:
     """Connect, with patience for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
-    from stompring.replication.log import LogUnavailable
-
     end = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
@@ -195,8 +202,6 @@ def init(
 
 def _refuse_existing(settings: ReplicatedLogSettings) -> None:
     """Raise `CommandFailed` if the log exists."""
-    from stompring.replication.log import LogMissing, UnsafeLog
-
     with opened(settings) as log:
         try:
             connect(log)
@@ -209,7 +214,6 @@ def _refuse_existing(settings: ReplicatedLogSettings) -> None:
 
 def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
     from stompring.replication import engines
-    from stompring.replication.log import this_process
     from stompring.store.datadir import DataLock
 
     beat = replace(this_process(settings.broker), reason="stopped")
@@ -313,8 +317,6 @@ FULL_SHARE = 0.9
 
 def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool = False) -> LogView:
     """The state of a log. Raises `LogUnavailable`, and `UnsafeLog` where there is no log."""
-    from stompring.replication.log import BEATS, LogMissing, LogUnavailable, Operation, UnsafeLog, decode_beat
-
     try:
         status = log.status() if connected else connect(log)
     except LogMissing:
@@ -441,8 +443,6 @@ def promote(
       stompring ha promote
       stompring ha promote orders@node2 --timeout 1m
     """
-    from stompring.replication.log import Operation, decode_beat
-
     _, settings = read_settings(config)
     with reported(), opened(settings) as log:
         after = connect(log).last
@@ -481,8 +481,6 @@ def _active(log: ReplicatedLog, settings: ReplicatedLogSettings) -> str:
 
 def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntry]:
     """The entries behind a sequence as they come, for so many seconds."""
-    from stompring.replication.log import LogUnavailable
-
     end = time.monotonic() + timeout
     while (left := end - time.monotonic()) > 0:
         try:
