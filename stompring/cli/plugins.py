@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from stompring.settings.model import FullPolicy
+from stompring.settings.model import BrokerConfiguration, FullPolicy, PluginConfiguration
 from stompring.settings.value_types import plugin_name
 
 from . import output
@@ -25,7 +25,6 @@ from .output import JsonObject, echo_json
 if TYPE_CHECKING:
     from stompring.policy.api import Parameter
     from stompring.policy.load import Entry
-    from stompring.settings.model import BrokerConfiguration, PluginConfiguration
 
 
 class Use(NamedTuple):
