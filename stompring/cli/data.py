@@ -17,7 +17,7 @@ from stompring.settings.model import BrokerConfiguration, camel_case, queue_defa
 
 from . import output
 from .options import JSON_OBJECT, argument, command, option, provided
-from .output import CommandFailed, byte_progress, counted, echo_json
+from .output import CommandFailed, byte_progress, counted, echo_json, warn
 
 if TYPE_CHECKING:
     from stompring.store.verification import Summary
@@ -199,7 +199,7 @@ def verify(directory: DataDirectory = the_directory, as_json: bool = JSON_OBJECT
         for finding in found.findings:
             click.echo(str(finding))
         for note in (*found.notes, found.summary()):
-            click.echo(note, err=True)
+            warn(note)
     if found.findings:
         raise SystemExit(1)
 
@@ -252,7 +252,7 @@ def export_data(
         )
     else:
         for finding in findings:
-            click.echo(finding, err=True)
+            warn(finding)
         running = " of a running broker" if snapshot.running else ""
         click.echo(
             f"exported {counts['message']} messages, {counts['queue']} queues, {counts['address']} "
@@ -339,12 +339,11 @@ def import_data(
 
 def _report(file: Path, count: int, before: int, more: dict[str, dict[str, int]]) -> None:
     for reason, number in more.get("skipped", {}).items():
-        click.echo(f"skipped {counted(number, 'message', str)} {reason}", err=True)
+        warn(f"skipped {counted(number, 'message', str)} {reason}")
     for kind, number in more.get("javaBodies", {}).items():
-        click.echo(
+        warn(
             f"{counted(number, 'message', str)} of type {kind}: the body is in Artemis's own format, as STOMP clients "
-            "of Artemis receive it",
-            err=True,
+            "of Artemis receive it"
         )
     earlier = f", {before} of them by an earlier, interrupted import" if before else ""
     click.echo(f"imported {counted(count, 'message', str)} of {file}{earlier}")

@@ -822,7 +822,7 @@ def view(
         click.echo(f"  {column}  {type_}")
     for column, origin, _ in definition.columns():
         if column != origin.removeprefix("header ").removeprefix("/"):
-            click.echo(f"column {column} is {origin}: that name is in use", err=True)
+            warn(f"column {column} is {origin}: that name is in use")
     if materialize:
         rows, bad = made.counts()
         click.echo(f"{name}: {rows:,} rows, {bad:,} of them not decoded (column _bad)")
@@ -836,7 +836,7 @@ def _infer(lake: Lake, addresses: tuple[str, ...]) -> list[JsonObject]:
         seen.add(body)
     fields, notes = seen.fields()
     for note in notes:
-        click.echo(f"mixed types: {note}", err=True)
+        warn(f"mixed types: {note}")
     if seen.bad:
         warn(f"{seen.bad:,} of {seen.bodies:,} bodies are not JSON objects")
     return fields

@@ -20,7 +20,7 @@ from stompring.settings.value_types import plugin_name
 
 from . import output
 from .options import JSON_FOR_TEXT, argument, command, option
-from .output import JsonObject, echo_json
+from .output import JsonObject, echo_json, warn
 
 if TYPE_CHECKING:
     from stompring.policy.api import Parameter
@@ -95,10 +95,9 @@ def list_plugins(
     """
     listing = _listing(config, parameters)
     if listing.plugins is None:
-        click.echo(
+        warn(
             f"no {output.DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
-            "name a broker.xml with --config FILE",
-            err=True,
+            "name a broker.xml with --config FILE"
         )
     if as_json:
         echo_json(fields(listing), ascii=True)

@@ -139,7 +139,7 @@ def send(
         text = sender.summary_text(destination)
         if code:
             raise Interrupted(f"interrupted: {text}")
-        click.echo(text, err=True)
+        warn(text)
 
 
 @dataclass

@@ -40,6 +40,7 @@ from .output import (
     is_terminal,
     one_line,
     printable,
+    warn,
 )
 
 #: Seconds of one wait for messages.
@@ -141,7 +142,7 @@ def subscribe(
     with interrupts.handled(), connected(endpoint, interrupts) as connection:
         code = subscriber.run(connection, fields, names if unsubscribe else [])
     if output:
-        click.echo(f"wrote {subscriber.received:,} messages to {output}", err=True)
+        warn(f"wrote {subscriber.received:,} messages to {output}")
     if code == INTERRUPTED:
         raise SystemExit(INTERRUPTED)
     if code:

@@ -31,7 +31,7 @@ from .endpoint import (
     resolve,
 )
 from .options import argument, command, header_pair, option, provided
-from .output import INTERRUPTED, Interrupted, RateLine, counted
+from .output import INTERRUPTED, Interrupted, RateLine, counted, warn
 from .send import INTERRUPT_GRACE, NOT_SENT, RESERVED
 
 #: Seconds of one wait: for messages while none are in flight, and for receipts before the source is read again.
@@ -159,7 +159,7 @@ def transfer(
     if code:
         raise Interrupted(f"interrupted: {text}; all others stay at the source")
     if not quiet:
-        click.echo(text + work.progress.rate(work.transferred), err=True)
+        warn(text + work.progress.rate(work.transferred))
 
 
 def _header(text: str) -> Pair:

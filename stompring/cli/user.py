@@ -27,7 +27,7 @@ from stompring.settings.broker_xml import read_broker_xml
 
 from . import output
 from .options import JSON, argument, command, option, provided
-from .output import NOT_FOUND, CommandFailed, JsonObject, columns, echo_json, print_table, report
+from .output import NOT_FOUND, CommandFailed, JsonObject, columns, echo_json, print_table, report, warn
 from .remote import ApiError, Remote, ServerOptions, server_options
 
 
@@ -127,10 +127,9 @@ class FileAccounts:
         for name, its in granted.items():
             click.echo("\t".join(filter(None, (name, ", ".join(its)))))
         for name in filter(known.needs_rehash, known.names()):
-            click.echo(
+            warn(
                 f"password hash of {name!r} has outdated parameters; renew it with: "
-                f"stompring user add --replace {name}",
-                err=True,
+                f"stompring user add --replace {name}"
             )
 
 
@@ -366,9 +365,7 @@ def _files(config: str | None, users: str | None, roles: str | None) -> FileAcco
             configuration.file,
         )
     if not configuration.security_enabled:
-        click.echo(
-            f"security is disabled in {configuration.file}: the broker does not use these users yet", err=True
-        )
+        warn(f"security is disabled in {configuration.file}: the broker does not use these users yet")
     named = roles or configuration.roles_file or Path(configuration.users_file).with_name("roles.properties")
     return FileAccounts(Path(configuration.users_file), Path(named))
 
