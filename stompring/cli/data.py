@@ -228,7 +228,7 @@ def export_data(
     from stompring.store.inspection import DirectoryContents, Snapshot
 
     if file.exists() and not replace:
-        raise click.ClickException(f"{file} exists; use --replace to overwrite it")
+        raise CommandFailed(f"{file} exists; use --replace to overwrite it")
     findings: list[str] = []
 
     def found(damaged: Path, position: int, text: str) -> None:
@@ -238,7 +238,7 @@ def export_data(
         with Snapshot(directory) as snapshot, byte_progress("exporting", snapshot.bytes) as step:
             counts = export(DirectoryContents(snapshot, found, step), file, int(time.time() * 1000), found)
     except OSError as fault:
-        raise click.ClickException(f"cannot write {fault.filename or file}: {fault.strerror}") from None
+        raise CommandFailed(f"cannot write {fault.filename or file}: {fault.strerror}") from None
     if as_json:
         echo_json(
             {
@@ -320,7 +320,7 @@ def import_data(
             elif meant.persistence_enabled:
                 receiver = OfflineImport(directory, meant, again=again)
             else:
-                raise click.ClickException(
+                raise CommandFailed(
                     f"{meant.file}: persistence-enabled is false: the broker has no data directory to import into"
                 )
             with closing(receiver):
@@ -334,7 +334,7 @@ def import_data(
                     _report(file, count, before, more)
                 receiver.finish()
     except (InvalidExport, *FAILURES, CommandFailed) as fault:
-        raise click.ClickException(str(fault)) from None
+        raise CommandFailed(str(fault)) from None
 
 
 def _report(file: Path, count: int, before: int, more: dict[str, dict[str, int]]) -> None:

@@ -98,7 +98,7 @@ def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[
                             receiver.queue(entry)
                         case _:
                             receiver.declare(entry)
-                except click.ClickException as fault:
+                except CommandFailed as fault:
                     raise file.wrong(fault.message) from None
                 except Refused as reason:
                     kind = "address" if isinstance(entry, PortableAddress) else "queue"
@@ -122,18 +122,18 @@ def transfer(file: ExportFile, receiver: OfflineImport | OnlineImport) -> tuple[
 
 
 def check_address(queue: PortableQueue | DeclaredQueue, address: str) -> None:
-    """Raise `click.ClickException` if a queue of the broker has another address than in a file."""
+    """Raise `CommandFailed` if a queue of the broker has another address than in a file."""
     if address != queue.address:
-        raise click.ClickException(
+        raise CommandFailed(
             f"queue {queue.name} is bound to address {address} in the broker, not to {queue.address}"
         )
 
 
 def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> None:
-    """Whether a queue of the broker can take the messages of one in a file. Raises `click.ClickException`."""
+    """Whether a queue of the broker can take the messages of one in a file. Raises `CommandFailed`."""
     check_address(queue, address)
     if routing_type != queue.routing_type:
-        raise click.ClickException(
+        raise CommandFailed(
             f"queue {queue.name}: routing-type is {routing_type} in the broker and {queue.routing_type} in the file"
         )
 
@@ -250,9 +250,7 @@ class OfflineImport:
         if note.get("import") != marker:
             return 0
         if note.get("complete") and not self._again:
-            raise click.ClickException(
-                "this file was already imported completely; use --again to import it again"
-            )
+            raise CommandFailed("this file was already imported completely; use --again to import it again")
         return int(note.get("done", 0))
 
     def address(self, address: PortableAddress) -> None:
@@ -270,7 +268,7 @@ class OfflineImport:
         directory.update_address(live, live.routing_types | address.routing_types)
 
     def queue(self, queue: PortableQueue) -> None:
-        """Make a queue, or give one that is there the same attributes. Raises `Refused`, `click.ClickException`."""
+        """Make a queue, or give one that is there the same attributes. Raises `Refused`, `CommandFailed`."""
         live = self._queue(queue, attributes_of(queue.attributes))
         configured = queue.as_configured
         live.as_configured = None if configured is None else attributes_of(configured)
@@ -294,7 +292,7 @@ class OfflineImport:
             for name in IMMUTABLE:
                 if name in changes:
                     there = getattr(live.attributes, name)
-                    raise click.ClickException(
+                    raise CommandFailed(
                         f"queue {queue.name}: {name.replace('_', '-')} is {there} in the broker and {changes[name]} "
                         "in the file, and cannot be changed while the queue exists"
                     )
@@ -309,7 +307,7 @@ class OfflineImport:
     def declare(self, queue: DeclaredQueue) -> None:
         """Make a queue as broker.xml describes it, or with defaults; one that is there stays as it is.
 
-        Raises `Refused`, `click.ClickException`.
+        Raises `Refused`, `CommandFailed`.
         """
         directory = self._broker.directory
         live = directory.queues.get(queue.name)
@@ -327,7 +325,7 @@ class OfflineImport:
         """A message to come with the next `commit`."""
         for place in message.places:
             if place.queue not in self._broker.directory.queues:
-                raise click.ClickException(
+                raise CommandFailed(
                     f"message {message.number} is in queue {place.queue}, which the file does not define before it"
                 )
         self._batch.append(message)
@@ -410,7 +408,7 @@ class OfflineImport:
         self._reactor.turn()
         while not safe:
             if self._storage.failing:
-                raise click.ClickException(f"{self._storage.failing}; earlier messages are safe")
+                raise CommandFailed(f"{self._storage.failing}; earlier messages are safe")
             time.sleep(0.001)
             self._reactor.turn()
 
@@ -474,16 +472,14 @@ class OnlineImport:
         self._open.close()
 
     def _ask(self, method: str, *path: str, body: Values | None = None, **query: object) -> Any:
-        """The answer of the management API. Raises `click.ClickException` with the broker's own words."""
+        """The answer of the management API. Raises `CommandFailed` with the broker's own words."""
         try:
             return self._remote.call(method, path, body, query)
         except ApiError as fault:
-            raise click.ClickException(
-                f"broker rejected {method} {'/'.join(path)}: {fault.message}"
-            ) from None
+            raise CommandFailed(f"broker rejected {method} {'/'.join(path)}: {fault.message}") from None
         except CommandFailed as fault:  # its hint is about options of other commands
             reason = fault.message.partition(";")[0]
-            raise click.ClickException(f"cannot connect to the management API: {reason}") from None
+            raise CommandFailed(f"cannot connect to the management API: {reason}") from None
 
     def begin(self, marker: str) -> int:
         """How many messages of this file have come already: what the queue ``marker`` says, which is made here."""
@@ -492,7 +488,7 @@ class OnlineImport:
         deadline = time.monotonic() + EARLIER_IMPORT_TIMEOUT
         while self._ask("GET", "connections", clientID=marker)["count"]:
             if time.monotonic() > deadline:
-                raise click.ClickException("another import of this file is in progress")
+                raise CommandFailed("another import of this file is in progress")
             time.sleep(0.1)
         self._stomp = self._open.enter_context(Connection(replace(self._endpoint, client_id=marker)))
         # those that were there before
@@ -628,7 +624,7 @@ def online_import(
 ) -> OnlineImport:
     """An import into a running broker. ``configuration`` names the acceptors that the options do not.
 
-    Raises `click.UsageError`, `click.ClickException`.
+    Raises `click.UsageError`, `CommandFailed`.
     """
     stomp = stomp or _first(
         (each for each in configuration.stomp_acceptors if not each.websocket.only), "", "ssl://"
@@ -636,7 +632,7 @@ def online_import(
     http = http or _first(configuration.http_acceptors, "http://", "https://")
     if stomp is None or http is None:
         option = "--stomp HOST:PORT" if stomp is None else "--http URL"
-        raise click.ClickException(f"a broker is running on the data directory: specify {option}")
+        raise CommandFailed(f"a broker is running on the data directory: specify {option}")
     password = None
     if password_stdin:
         if user is None:
@@ -653,7 +649,7 @@ def online_import(
     try:
         trusting(ca_file)
     except OSError as fault:
-        raise click.ClickException(f"--ca-file {ca_file}: {fault}") from None
+        raise CommandFailed(f"--ca-file {ca_file}: {fault}") from None
     endpoint = Endpoint(host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=ca_file)
     return OnlineImport(
         Remote(parse_server(http), Login(user, Context(), password=password), ca_file), endpoint

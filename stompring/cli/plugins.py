@@ -20,7 +20,7 @@ from stompring.settings.value_types import plugin_name
 
 from . import output
 from .options import JSON_FOR_TEXT, argument, command, option
-from .output import JsonObject, echo_json, warn
+from .output import CommandFailed, JsonObject, echo_json, warn
 
 if TYPE_CHECKING:
     from stompring.policy.api import Parameter
@@ -292,7 +292,7 @@ def new(
         distribution = f"stompring-{name.replace('_', '-')}"
         tested = target = Path(folder or ".") / distribution
         if os.path.lexists(target):
-            raise click.ClickException(f"{target} exists already")
+            raise CommandFailed(f"{target} exists already")
         # pip takes a bare name for that of a package in its index
         install = f"python -m pip install {target if target.is_absolute() else f'./{target}'}"
     else:
@@ -339,13 +339,13 @@ def _plugin_folder(config: str | None) -> Path:
 def _refuse_known_module(module: str, target: Path) -> None:
     """Refuse the name of an importable module: the test could not import the policy."""
     if module in sys.stdlib_module_names:
-        raise click.ClickException(f"{module} is a module of the standard library; choose another name")
+        raise CommandFailed(f"{module} is a module of the standard library; choose another name")
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):
         return
     if spec and spec.origin is not None and Path(spec.origin).parent != target.absolute():
-        raise click.ClickException(f"a module {module} exists already, at {spec.origin}; choose another name")
+        raise CommandFailed(f"a module {module} exists already, at {spec.origin}; choose another name")
 
 
 def _texts(name: str, module: str, distribution: str | None) -> dict[Path, str]:
@@ -390,7 +390,7 @@ def _write(target: Path, texts: Mapping[Path, str], quiet: bool) -> None:
     try:
         for path in texts:
             if os.path.lexists(target / path):
-                raise click.ClickException(f"{target / path} exists already and is not overwritten")
+                raise CommandFailed(f"{target / path} exists already and is not overwritten")
         for path, text in texts.items():
             file = target / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -399,4 +399,4 @@ def _write(target: Path, texts: Mapping[Path, str], quiet: bool) -> None:
             if not quiet:
                 click.echo(f"wrote {file}")
     except OSError as error:
-        raise click.ClickException(f"{error.filename} cannot be written: {error.strerror or error}") from None
+        raise CommandFailed(f"{error.filename} cannot be written: {error.strerror or error}") from None
