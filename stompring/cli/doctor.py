@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import importlib.metadata
 import os
 import pwd
 import re
@@ -18,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -42,7 +42,6 @@ from stompring.settings.model import (
 )
 from stompring.store.datadir import is_locked
 
-from . import output
 from .check_config import (
     acceptors,
     check_data,
@@ -53,7 +52,16 @@ from .check_config import (
     read_security_files,
 )
 from .options import JSON, command, option
-from .output import FAILED, bytes_text, counted, echo_json, one_line, reachable
+from .output import (
+    DEFAULT,
+    FAILED,
+    bytes_text,
+    counted,
+    echo_json,
+    existing,
+    one_line,
+    reachable,
+)
 from .run import state_directory
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -101,7 +109,7 @@ Findings = Iterator[Finding]
 @command()
 def doctor(
     config: str | None = option(
-        "FILE", f"The broker.xml to check.  [default: {output.DEFAULT}, else the packaged configuration]"
+        "FILE", f"The broker.xml to check.  [default: {DEFAULT}, else the packaged configuration]"
     ),
     data: str | None = option("DIR", "Data directory, as for stompring run."),
     as_json: bool = JSON,
@@ -137,10 +145,10 @@ def doctor(
 def examine(config: str | None, data: str | None) -> Findings:
     """All findings, in their order."""
     yield from software()
-    if config is None and not Path(output.DEFAULT).exists():
+    if config is None and not Path(DEFAULT).exists():
         file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())
     else:
-        file = output.existing(config)
+        file = existing(config)
     try:
         configuration = read_broker_xml(file)
     except ConfigurationError as fault:
@@ -170,11 +178,11 @@ def examine(config: str | None, data: str | None) -> Findings:
 
 def software() -> Findings:
     """Python, stompring, its libraries and its extras."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("python", OK, f"Python {version} ({sys.executable}), stompring {__version__} ({build()})")
+    release = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", OK, f"Python {release} ({sys.executable}), stompring {__version__} ({build()})")
     try:
-        requirements = importlib.metadata.requires("stompring") or []
-    except importlib.metadata.PackageNotFoundError:
+        requirements = requires("stompring") or []
+    except PackageNotFoundError:
         yield Finding("libraries", WARNING, "stompring is not installed: no list of its libraries")
         return
     needed: defaultdict[str, list[str]] = defaultdict(list)  # by extra, "" for none
@@ -217,8 +225,8 @@ def reactor() -> Findings:
 
 def _version(name: str) -> str | None:
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return version(name)
+    except PackageNotFoundError:
         return None
 
 
@@ -470,26 +478,26 @@ def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Find
     disks: dict[int, Path] = {}
     for directory in (directories.journal, directories.paging, directories.retention):
         if directory:
-            existing = next(each for each in (directory, *directory.parents) if each.is_dir())
-            disks.setdefault(existing.stat().st_dev, existing)
-    for existing in disks.values():
-        yield from _space(configuration, existing)
-        kind = filesystem(existing)
+            present = next(each for each in (directory, *directory.parents) if each.is_dir())
+            disks.setdefault(present.stat().st_dev, present)
+    for present in disks.values():
+        yield from _space(configuration, present)
+        kind = filesystem(present)
         if kind in _IN_MEMORY:
             yield Finding(
                 "disk",
                 WARNING,
-                f"{existing} is in memory ({kind}): durable messages are lost when the machine restarts",
+                f"{present} is in memory ({kind}): durable messages are lost when the machine restarts",
                 "move the data directory to a disk: --data DIR",
             )
         elif kind in _REMOTE:
             yield Finding(
                 "disk",
                 WARNING,
-                f"{existing} is on a network file system ({kind})",
+                f"{present} is on a network file system ({kind})",
                 "use a local disk: locks and syncs are unreliable there",
             )
-        yield from speed(existing, sync_times)
+        yield from speed(present, sync_times)
 
 
 def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
