@@ -32,6 +32,7 @@ from .output import (
     print_fields,
     print_table,
     report,
+    without_none,
 )
 
 
@@ -64,7 +65,7 @@ class Context(NamedTuple):
 
     def given(self) -> dict[str, str]:
         """What is set."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        return without_none(self._asdict())
 
 
 def directory() -> Path:

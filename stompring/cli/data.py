@@ -15,9 +15,17 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, camel_case, queue_defaults
 
-from . import output
 from .options import JSON_OBJECT, argument, command, option, provided
-from .output import CommandFailed, byte_progress, counted, echo_json, warn
+from .output import (
+    DEFAULT,
+    CommandFailed,
+    aligned,
+    byte_progress,
+    counted,
+    echo_json,
+    existing,
+    warn,
+)
 
 if TYPE_CHECKING:
     from stompring.store.verification import Summary
@@ -38,7 +46,7 @@ def data() -> None:
     """
 
 
-CONFIG = option("FILE", f"The broker.xml with the data directories.  [default: {output.DEFAULT}]")
+CONFIG = option("FILE", f"The broker.xml with the data directories.  [default: {DEFAULT}]")
 DATA = option("DIR", "The data directory, as for 'stompring run'.")
 
 
@@ -46,7 +54,7 @@ def configuration(config: str | None, data: str | None) -> BrokerConfiguration:
     """The configuration that is meant; an empty one where a data directory is named and no broker.xml."""
     if config is None and data is not None:
         return BrokerConfiguration()
-    return read_broker_xml(output.existing(config))
+    return read_broker_xml(existing(config))
 
 
 @provided
@@ -169,7 +177,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[s
     if not rows:
         return
     texts = [[str(cell) for cell in row] for row in rows]
-    yield from output.aligned([heads, *texts], [isinstance(cell, int) for cell in rows[0]])
+    yield from aligned([heads, *texts], [isinstance(cell, int) for cell in rows[0]])
     yield ""
 
 

@@ -33,9 +33,9 @@ from stompring.settings.machine import DataDirectory, data_directory
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 from stompring.settings.value_types import byte_size
 
-from . import output
 from .options import JSON, command, option
 from .output import (
+    DEFAULT,
     FAILED,
     UNREACHABLE,
     CommandFailed,
@@ -46,6 +46,7 @@ from .output import (
     count_text,
     done,
     echo_json,
+    existing,
     one_line,
     print_rows,
     progress,
@@ -81,12 +82,12 @@ def ha() -> None:
     """
 
 
-CONFIG = option("FILE", f"The broker.xml.  [default: {output.DEFAULT}]")
+CONFIG = option("FILE", f"The broker.xml.  [default: {DEFAULT}]")
 
 
 def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLogSettings]:
     """The configuration and its replicated log. Raises `ConfigurationError`, `CommandFailed` without a log."""
-    file = output.existing(config)
+    file = existing(config)
     configuration = read_broker_xml(file)
     settings = configuration.replicated_log
     if settings is None:

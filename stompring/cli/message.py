@@ -55,9 +55,10 @@ from .output import (
     progress,
     time_text,
     warn,
+    without_none,
 )
 from .queue import DETACH, QUEUE, TARGET, Selection, bulk
-from .remote import Remote, running, without_none
+from .remote import Remote, running
 
 #: Bytes of a body in a list on a terminal, and of one message.
 PREVIEW, WHOLE = 200, 1024 * 1024

@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 JsonObject = dict[str, Any]
 Values = Mapping[str, Any]
 
+
+def without_none(fields: Values) -> JsonObject:
+    """The fields that are given."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 # C0 but tab and line feed, DEL, C1, line separators, marks that turn the direction of text, tags, and what is not text
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"

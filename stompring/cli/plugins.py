@@ -18,9 +18,16 @@ import click
 from stompring.settings.model import BrokerConfiguration, FullPolicy, PluginConfiguration
 from stompring.settings.value_types import plugin_name
 
-from . import output
 from .options import JSON_FOR_TEXT, argument, command, option
-from .output import CommandFailed, JsonObject, echo_json, warn
+from .output import (
+    DEFAULT,
+    CommandFailed,
+    JsonObject,
+    aligned,
+    echo_json,
+    existing,
+    warn,
+)
 
 if TYPE_CHECKING:
     from stompring.policy.api import Parameter
@@ -75,7 +82,7 @@ def plugins() -> None:
 @command(plugins, "list")
 def list_plugins(
     config: str | None = option(
-        "FILE", f"The broker.xml beside which plugins are looked for.  [default: {output.DEFAULT}]"
+        "FILE", f"The broker.xml beside which plugins are looked for.  [default: {DEFAULT}]"
     ),
     parameters: bool = option(
         "Load the policies that broker.xml names, as a broker does, and show their parameters."
@@ -96,7 +103,7 @@ def list_plugins(
     listing = _listing(config, parameters)
     if listing.plugins is None:
         warn(
-            f"no {output.DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
+            f"no {DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
             "name a broker.xml with --config FILE"
         )
     if as_json:
@@ -111,7 +118,7 @@ def _listing(config: str | None, parameters: bool) -> Listing:
     from stompring.policy.load import PluginSources, catalogue, load_details
     from stompring.settings.broker_xml import read_broker_xml
 
-    file = config if config is not None else output.DEFAULT
+    file = config if config is not None else DEFAULT
     plugins, uses = None, {}
     if config is not None or Path(file).exists():
         configuration = read_broker_xml(file)
@@ -172,7 +179,7 @@ def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
         yield f"  error: {entry.fault}"
     if entry.parameters is not None:
         rows = [(one.key, one.takes, one.shown_default, one.help) for one in entry.parameters.values()]
-        yield from (f"    {line}" for line in output.aligned(rows))
+        yield from (f"    {line}" for line in aligned(rows))
     if entry.shadowed_by:
         yield f"  not used: {entry.shadowed_by.origin} has the same name and comes first"
         return
@@ -270,7 +277,7 @@ def new(
         "Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
     ),
     config: str | None = option(
-        "FILE", f"The broker.xml beside which the directory plugins is.  [default: {output.DEFAULT}]"
+        "FILE", f"The broker.xml beside which the directory plugins is.  [default: {DEFAULT}]"
     ),
     package: bool = option("Create a project that pip can install, in place of a single module."),
     as_json: bool = JSON_FOR_TEXT,
@@ -329,9 +336,9 @@ def _plugin_folder(config: str | None) -> Path:
     """The first existing plugin directory; the one beside broker.xml if there is none."""
     from stompring.policy.load import PLUGIN_DIRECTORY, PluginSources
 
-    file = output.existing(config)
-    existing = PluginSources(file).folders
-    folder = existing[0] if existing else Path(file).parent / PLUGIN_DIRECTORY
+    file = existing(config)
+    folders = PluginSources(file).folders
+    folder = folders[0] if folders else Path(file).parent / PLUGIN_DIRECTORY
     # as a relative path where possible
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from stompring.settings import model as setting_options
-from stompring.settings.model import Option, QueueConfiguration
+from stompring.settings.model import CHANGEABLE, CREATE_ONLY, Option, QueueConfiguration, options_of
 from stompring.settings.value_types import VALUE_TYPES
 
 from .options import ROUTING_TYPES, argument, command, option, provided
@@ -25,6 +24,7 @@ from .output import (
     human_text,
     limit_text,
     plain_text,
+    without_none,
 )
 from .remote import (
     ADDRESS_NAMES,
@@ -35,7 +35,6 @@ from .remote import (
     for_each,
     list_options,
     running,
-    without_none,
 )
 
 COLUMNS = columns(
@@ -218,7 +217,7 @@ def attribute_options(*kinds: str) -> Any:
     def attributes(**given: Any) -> JsonObject:
         return {name: None if value == "" else value for name, value in without_none(given).items()}
 
-    rows = [row for row in setting_options.options_of(QueueConfiguration) if row.http in kinds]
+    rows = [row for row in options_of(QueueConfiguration) if row.http in kinds]
     attributes.__signature__ = inspect.Signature(list(map(_attribute, rows)))  # type: ignore[attr-defined]
     return provided(attributes)
 
@@ -231,7 +230,7 @@ def create(
     ),
     routing_type: str | None = option("Routing type.  [default: that of the address]", choices=ROUTING_TYPES),
     paused: bool = option("Create it paused."),
-    attributes: JsonObject = attribute_options(setting_options.CREATE_ONLY, setting_options.CHANGEABLE),
+    attributes: JsonObject = attribute_options(CREATE_ONLY, CHANGEABLE),
     remote: Remote = running,
 ) -> None:
     """Create a queue, and its address if it does not exist. Options that are not given come from address-settings.
@@ -250,7 +249,7 @@ def create(
 @command(queue)
 def update(
     name: str = QUEUE,
-    attributes: JsonObject = attribute_options(setting_options.CHANGEABLE),
+    attributes: JsonObject = attribute_options(CHANGEABLE),
     remote: Remote = running,
 ) -> None:
     """Change attributes of a queue: all of them or none. An empty text removes a filter or an owner.

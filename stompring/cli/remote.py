@@ -56,6 +56,7 @@ from .output import (
     progress,
     report,
     warn,
+    without_none,
 )
 
 #: Fetches the list at a path of the API and prints it. Further texts are conditions as of ``--where``.
@@ -552,11 +553,6 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
         yield heed
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-def without_none(fields: Values) -> JsonObject:
-    """The fields that are given."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 # ---- options

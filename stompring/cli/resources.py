@@ -33,6 +33,7 @@ from .output import (
     plain_text,
     print_fields,
     time_text,
+    without_none,
 )
 from .queue import CONSUMERS, SETTINGS
 from .remote import (
@@ -44,7 +45,6 @@ from .remote import (
     list_command,
     list_options,
     running,
-    without_none,
 )
 
 ADDRESS_COLUMNS = columns(

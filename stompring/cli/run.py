@@ -8,8 +8,8 @@ from pathlib import Path
 from stompring.server.reactor import REACTORS, STOMPRING, use_reactor
 from stompring.settings.machine import shipped_file
 
-from . import output
 from .options import command, option
+from .output import DEFAULT, existing
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 
@@ -17,7 +17,7 @@ LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 @command()
 def run(
     config: str | None = option(
-        "FILE", f"The broker.xml to run with.  [default: {output.DEFAULT}, else the packaged configuration]"
+        "FILE", f"The broker.xml to run with.  [default: {DEFAULT}, else the packaged configuration]"
     ),
     data: str | None = option(
         "DIR",
@@ -71,12 +71,12 @@ def run(
     from stompring.server import service
 
     notice: dict[str, str] = {}
-    if config is not None or Path(output.DEFAULT).exists():
-        file = output.existing(config)
+    if config is not None or Path(DEFAULT).exists():
+        file = existing(config)
     else:
         file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())
         notice["notice"] = (
-            f"no --config and no {output.DEFAULT} in {Path.cwd()}: using the packaged configuration {file} "
+            f"no --config and no {DEFAULT} in {Path.cwd()}: using the packaged configuration {file} "
             f"with the data directory {data}"
         )
     raise SystemExit(

@@ -32,13 +32,13 @@ from .output import (
     duration_text,
     fitted_table,
     is_terminal,
+    one_line,
     print_table,
     rate_text,
     sparkline,
     symbols_of,
     to_json,
 )
-from .output import one_line as printable
 from .remote import Remote, running
 
 if TYPE_CHECKING:
@@ -208,11 +208,11 @@ class Screen:
         reading, broker = self.reading, self.reading.broker
         name = f"{broker['name']} {broker['version']}"
         head = Text.assemble(
-            (printable(name), "bold"),
-            f"  {printable(str(self.remote.server))}  up {duration_text(broker['uptime'])}  ",
+            (one_line(name), "bold"),
+            f"  {one_line(str(self.remote.server))}  up {duration_text(broker['uptime'])}  ",
             ("ready", "green") if reading.ready else ("NOT READY", "bold red"),
             ("  paused", "yellow") if self.paused else "",
-            (f"  {printable(self.fault)}", "bold red") if self.fault else "",
+            (f"  {one_line(self.fault)}", "bold red") if self.fault else "",
             no_wrap=True,
             overflow="ellipsis",
         )
@@ -227,7 +227,7 @@ class Screen:
         lines = [head, Text("  ".join(totals), no_wrap=True, overflow="ellipsis")]
         problems = [str(each["text"]) for each in broker["problems"]]
         text = "; ".join(problems[:3]) + (f"; {len(problems) - 3} more" if len(problems) > 3 else "")
-        lines.append(Text(printable(text), style="yellow", no_wrap=True, overflow="ellipsis"))
+        lines.append(Text(one_line(text), style="yellow", no_wrap=True, overflow="ellipsis"))
         points = max(10, min(HEAD_POINTS, width - 30))
         for title, series, style, show in _SPARKS:
             values = list(reading.history[series])

@@ -25,9 +25,19 @@ from stompring.security.accounts import (
 )
 from stompring.settings.broker_xml import read_broker_xml
 
-from . import output
 from .options import JSON, argument, command, option, provided
-from .output import NOT_FOUND, CommandFailed, JsonObject, columns, echo_json, print_table, report, warn
+from .output import (
+    DEFAULT,
+    NOT_FOUND,
+    CommandFailed,
+    JsonObject,
+    columns,
+    echo_json,
+    existing,
+    print_table,
+    report,
+    warn,
+)
 from .remote import ApiError, Remote, ServerOptions, server_options
 
 
@@ -217,7 +227,7 @@ def _check_member(name: str) -> None:
 @provided
 def the_accounts(
     config: str | None = option(
-        "FILE", f"The broker.xml that names the users file and the roles file.  [default: {output.DEFAULT}]"
+        "FILE", f"The broker.xml that names the users file and the roles file.  [default: {DEFAULT}]"
     ),
     users: str | None = option("FILE", "The users file itself, in place of --config."),
     roles: str | None = option("FILE", "The roles file itself."),
@@ -357,7 +367,7 @@ def _files(config: str | None, users: str | None, roles: str | None) -> FileAcco
         raise click.UsageError("--config and --users are mutually exclusive")
     if users is not None:
         return FileAccounts(Path(users), None if roles is None else Path(roles))
-    configuration = read_broker_xml(output.existing(config))
+    configuration = read_broker_xml(existing(config))
     if configuration.users_file is None:
         raise ConfigurationError(
             "security is disabled and there is no <users-file>: set <security-enabled> to true, "
