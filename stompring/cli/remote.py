@@ -401,9 +401,8 @@ class Remote:
         return CommandFailed(f"connection to {self.server} lost: {why}", UNREACHABLE)
 
     def _error(self, answer: HTTPResponse, method: str, where: str) -> CommandFailed:
-        text = self._read(answer)
         try:
-            problem = json.loads(text)
+            problem = json.loads(self._read(answer))
             detail = str(problem["detail"]).replace("force=true", "--force")  # the option of commands
         except (ValueError, KeyError, TypeError, RecursionError):
             return self._wrong_server(answer)
