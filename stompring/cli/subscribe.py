@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -193,18 +192,14 @@ def _print_pretty(message: Message) -> None:
         "redelivered" if headers.get("redelivered") == "true" else None,
     ]
     title = f"#{message.number} {headers.get('destination', '')}"
-    lines = [f"{_styled(title, bold=True)}  {one_line('  '.join(filter(None, facts)))}"]
+    lines = [f"{click.style(one_line(title), bold=True)}  {one_line('  '.join(filter(None, facts)))}"]
     lines += (
-        f"{_styled(name, fg='cyan')}: {one_line(value)}"
+        f"{click.style(one_line(name), fg='cyan')}: {one_line(value)}"
         for name, value in headers.items()
         if name not in _SHOWN_ELSEWHERE and _DEFAULTS.get(name) != value
     )
-    click.echo("\n".join([*lines, body_text(message.body), ""]))
-
-
-def _styled(text: str, **style: Any) -> str:
-    coloured = is_terminal() and "NO_COLOR" not in os.environ
-    return click.style(one_line(text), **style) if coloured else one_line(text)
+    colour = False if "NO_COLOR" in os.environ else None  # None: on a terminal
+    click.echo("\n".join([*lines, body_text(message.body), ""]), color=colour)
 
 
 def _time(milliseconds: int) -> str:
