@@ -307,8 +307,7 @@ class Transfer:
                 f"message {name} has returned: {self._plan.target} at {target.endpoint.address} leads to the source"
             )
         identifier = ids.of(head, body)
-        if self._first is None:
-            self._first = identifier
+        self._first = self._first or identifier
         receipt = target.next_receipt()
         headers = [
             (b"destination", self._plan.target.encode()),

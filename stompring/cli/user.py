@@ -238,7 +238,7 @@ def the_accounts(
     given = (broker.server, broker.context) != (None, None)
     if local and given:
         raise click.UsageError("--server and --context exclude --config, --users and --roles")
-    environment = bool(os.environ.get("STOMPRING_SERVER") or os.environ.get("STOMPRING_CONTEXT"))
+    environment = os.environ.get("STOMPRING_SERVER") or os.environ.get("STOMPRING_CONTEXT")
     if not given and (local or not environment):
         yield _files(config, users, roles)
         return
