@@ -32,7 +32,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stompring.pipeline.arrays import INT, LONG, as_strings, indices, integers, offsets_of, strings
+from stompring.pipeline.arrays import INT, LONG, as_strings, integers, integers_of, offsets_of, strings
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.workers import reports_errors
 from stompring.stomp.frames import header_line
@@ -100,7 +100,7 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
 def pieces_of(batch: Any) -> Iterator[Any]:
     """Slices of a batch whose bodies have about `PIECE_BYTES`."""
     while len(batch):
-        ends = np.cumsum(_sizes(batch.column("body").slice(0, 1 << 16)))
+        ends = np.cumsum(integers_of(_sizes(batch.column("body").slice(0, 1 << 16)), np.int32))
         count = max(1, int(np.searchsorted(ends, PIECE_BYTES)))
         yield batch.slice(0, count)
         batch = batch.slice(count)
@@ -153,7 +153,7 @@ class SendEncoder:
         parts.append(self._identifier(columns.get("dedup_id"), first, len(batch)))
         if "headers" in columns:
             parts.append(self._headers(columns["headers"], columns))
-        parts += [*lines, b"content-length:", digits(integers(_sizes(body), LONG)), b"\n\n", body, b"\0\n"]
+        parts += [*lines, b"content-length:", digits(_sizes(body)), b"\n\n", body, b"\0\n"]
         return _concatenated(*[part for part in parts if part is not None], nulls="replace")
 
     # ---- parts
@@ -164,7 +164,7 @@ class SendEncoder:
         if column is None:
             return constant
         if column.null_count and constant is None:
-            row = first + int(np.flatnonzero(_bits(column.is_null()))[0])
+            row = first + pc.index(column.is_null(), True).as_py()
             raise ValueError(f"column destination: is null in row {row}, and option destination is not given")
         line = header_lines(b"destination", _escaped(_as_binary(column), "destination"))
         return line if constant is None else _coalesce(line, constant)
@@ -189,15 +189,13 @@ class SendEncoder:
         names, values = (_as_binary(each.slice(low, count)) for each in (column.keys, column.items))
         omitted = self._omitted | {"priority", "expires"} & columns.keys()
         known = strings([name.encode() for name in sorted(omitted)])
-        keep = ~_bits(pc.is_in(as_strings(names), value_set=known)) & _bits(values.is_valid())
+        keep = pc.and_not(values.is_valid(), pc.is_in(as_strings(names), value_set=known))
         lines = _concatenated(
             _escaped(names, "headers"), b":", _escaped(values, "headers"), b"\n", nulls="replace"
         )
-        offsets = offsets - low
-        if not keep.all():
-            lines = lines.take(indices(np.flatnonzero(keep)))
-            offsets = np.append(0, np.cumsum(keep))[offsets]
-        return pc.binary_join(pa.ListArray.from_arrays(integers(offsets, INT), lines), _constant(b""))
+        if keep.false_count:
+            lines = pc.if_else(keep, lines, _constant(b""))
+        return pc.binary_join(pa.ListArray.from_arrays(integers(offsets - low, INT), lines), _constant(b""))
 
 
 # ---- columns
@@ -254,10 +252,7 @@ def _milliseconds(column: Any) -> Any:
 
 def _sizes(body: Any) -> Any:
     """Bytes of each value, 0 for null."""
-    sizes = np.diff(offsets_of(_as_binary(body))).astype(np.int64)
-    if body.null_count:
-        sizes[_bits(body.is_null())] = 0
-    return sizes
+    return pc.fill_null(pc.binary_length(_as_binary(body)), integers(np.zeros(1), INT)[0])
 
 
 # ---- buffers
@@ -269,12 +264,6 @@ def data_of(values: Any) -> Any:
     if buffer is None:
         return pa.py_buffer(b"")
     return buffer.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-
-
-def _bits(flags: Any) -> Any:
-    """Booleans of Arrow as those of numpy."""
-    bits = np.unpackbits(np.frombuffer(flags.buffers()[1], np.uint8), bitorder="little")
-    return bits[flags.offset :][: len(flags)].astype(bool)
 
 
 #: Bytes of record batches that are kept in memory; more than these are kept in a file.
