@@ -204,6 +204,11 @@ def indices(values: Any) -> Any:
     return integers(values, LONG)
 
 
+def rows_where(wanted: Any, batch: Any) -> Any:
+    """The rows of a record batch that are wanted."""
+    return batch if np.all(wanted) else batch.filter(booleans(wanted))
+
+
 def slices(data: Any, starts: Any, stops: Any, pick: Any) -> Any:
     """Pieces of ``data`` (a buffer of Arrow) as binary values: ``pick`` says which ones, also more than once.
 

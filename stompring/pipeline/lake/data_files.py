@@ -27,6 +27,7 @@ from stompring.pipeline.arrays import (
     distinct,
     indices,
     integers_of,
+    rows_where,
     strings,
 )
 from stompring.pipeline.files import DataFiles, Range, table_batches
@@ -97,7 +98,7 @@ class TableWriter:
         addresses = batch.column("address").dictionary_encode(null_encoding="encode")
         buckets = self._buckets_of(addresses.dictionary.to_pylist(), integers_of(addresses.indices, np.int32))
         for code, which in by_group(days * self._buckets + buckets):
-            self.add_group(code, batch if which.all() else batch.take(indices(np.flatnonzero(which))))
+            self.add_group(code, rows_where(which, batch))
 
     def add_group(self, code: int, rows: Any) -> None:
         """Rows of one file, by what `groups` gave for them."""
@@ -273,20 +274,22 @@ class BatchJob(NamedTuple):
 
 @dataclass
 class TaskOutput:
-    """What a task tells: files by table, rows by table, and what could not be read."""
+    """What a task tells: files by table, and what could not be read."""
 
     files: dict[str, list[NewFile]] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
     faults: list[tuple[str, int, str]] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)  # names of the files with copies, in the job's folder
     read: int = 0
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows each table has in the files."""
+        return {name: sum(file.rows for file in files) for name, files in self.files.items() if files}
 
     def add(self, other: TaskOutput) -> None:
         """What another one has done too."""
         for name, files in other.files.items():
             self.files.setdefault(name, []).extend(files)
-        for name, rows in other.rows.items():
-            self.rows[name] = self.rows.get(name, 0) + rows
         self.copied += other.copied
         self.read += other.read
         self.faults += other.faults
@@ -328,13 +331,9 @@ class _Task:
                 records, FULL_SCANS[table], part.groups, self.files.page_messages
             ):
                 part.add_group(code, batch)
-                self.count(table, batch)
         if "samples" not in tables and ("messages" in self.parts or "events" in self.parts):  # both need them
             self.copies += [batch for _, batch in table_batches(records, _COPIES)]
         self.done.faults += [(one.name, fault.at, fault.reason) for fault in records.faults]
-
-    def count(self, table: str, rows: Any) -> None:
-        self.done.rows[table] = self.done.rows.get(table, 0) + rows.num_rows
 
     def close(self) -> TaskOutput:
         self.done.files = {name: part.close() for name, part in self.parts.items()}
@@ -359,7 +358,6 @@ def write_copies(job: BatchJob, batches: Iterable[Any]) -> Iterator[Any]:
                 for name, new in (("messages", rows), ("events", _added(rows))):
                     if name in task.parts:
                         task.parts[name].add(new)
-                        task.count(name, new)
         done = strings([json.dumps(asdict(task.close())).encode()])
         yield pa.RecordBatch.from_arrays([done], ["done"])
 

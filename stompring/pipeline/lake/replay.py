@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from stompring.pipeline.arrays import LONG, indices, integers, integers_of, strings
+from stompring.pipeline.arrays import LONG, indices, integers, integers_of, rows_where, strings
 from stompring.pipeline.stomp.connection import Connection
 from stompring.pipeline.stomp.options import SinkOptions
 from stompring.pipeline.stomp.sink import SendEncoder, data_of, digits, header_lines, pieces_of
@@ -180,7 +180,7 @@ def _new_rows(batches: Iterator[Any], last: int) -> Iterator[Any]:
         new = (found > last) & (np.diff(found, prepend=last) > 0)
         if new.any():
             last = int(found[-1])
-            yield batch if new.all() else batch.take(indices(np.flatnonzero(new)))
+            yield rows_where(new, batch)
 
 
 @dataclass

@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from stompring.errors import PipelineError
-from stompring.pipeline.arrays import indices
+from stompring.pipeline.arrays import rows_where
 from stompring.selector import InvalidSelector, compile_selector
 
 log = logging.getLogger(__name__)
@@ -89,11 +87,6 @@ def _selected(selector: str, batches: Iterator[Any]) -> Iterator[Any]:
         rows = rows_where([matches(SelectableRow(row)) for row in batch.to_pylist()], batch)
         if rows.num_rows:
             yield rows
-
-
-def rows_where(wanted: Sequence[bool], batch: Any) -> Any:
-    """The rows of a batch that are wanted."""
-    return batch if all(wanted) else batch.take(indices(np.flatnonzero(wanted)))
 
 
 class SelectableRow:

@@ -35,7 +35,7 @@ from deltalake import Schema
 from deltalake.transaction import Transaction
 
 from stompring.errors import PipelineError
-from stompring.pipeline.arrays import TABLES
+from stompring.pipeline.arrays import TABLES, rows_where
 from stompring.pipeline.options import TableScan
 from stompring.pipeline.storage import Folder
 from stompring.selector import InvalidSelector, compile_selector
@@ -43,7 +43,7 @@ from stompring.store.datadir import ingesting
 
 from .data_files import BROKER, FileWriter, NewFile, sync_files
 from .delta import LakeTable, Table, arrow_schema, ddl_name
-from .selection import SelectableRow, address_condition, rows_where
+from .selection import SelectableRow, address_condition
 
 Type = Any
 
