@@ -265,9 +265,10 @@ class DataFiles:
     def identity(self) -> bytes | None:
         """The identity of the data directory as it is now, None where it has none.
 
-        Where the file is lost the newest segment tells it, as it does to the broker. Raises `StoreError` where the
-        retained files are those of another directory.
+        Where the file is lost the newest segment tells it, as it does to the broker. Raises what `require` raises, and
+        `StoreError` where the retained files are those of another directory.
         """
+        self.require()
         known = []
         for root in (self.root, self.retention):
             with suppress(FileNotFoundError):

@@ -122,23 +122,17 @@ class TableScan(NamedTuple):
         return (self.since is None or greatest >= self.since) and (self.until is None or least < self.until)
 
 
-class StreamOptions(NamedTuple):
-    """What is asked of a stream. None: no limit."""
-
-    latest: bool = False  # begin with what comes, not with what is there
-    fail: bool = True  # where files were deleted before they were read
-    bytes: int | None = None
-    files: int | None = None
-    rows: int | None = None
-
-
 class Options(NamedTuple):
-    """All options, understood."""
+    """All options, understood; of a stream those from ``latest`` on."""
 
     root: str
     wanted: TableScan
     retention: str | None = None  # where it is not below ``root``
-    streaming: StreamOptions = StreamOptions()
+    latest: bool = False  # begin with what comes, not with what is there
+    fail: bool = True  # where files were deleted before they were read
+    max_bytes: int | None = None  # None: no limit
+    max_files: int | None = None
+    max_rows: int | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str], batch: bool = False) -> Options:
@@ -178,7 +172,7 @@ class Options(NamedTuple):
             for what in ("Bytes", "Files", "Rows")
         )
         fail = options.flag("failOnDataLoss", True)
-        return cls(root, wanted, retention, StreamOptions(starting == "latest", fail, *most))
+        return cls(root, wanted, retention, starting == "latest", fail, *most)
 
 
 def items(text: str) -> list[str]:

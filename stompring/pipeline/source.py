@@ -102,9 +102,8 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query begins that has no checkpoint yet."""
         files = self._files
-        files.require()
         self._identity = files.identity()
-        if self._options.streaming.latest:
+        if self._options.latest:
             return self._offset(end_positions(files, self._endings, {}))
         begin = start_positions(files, self._endings)
         first, wanted = begin.get("journal", START).number, self._options.wanted
@@ -116,12 +115,12 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of those that the options name, for Spark takes no more than one."""
-        limits = self._options.streaming
-        if limits.bytes is not None:
-            return ReadMaxBytes(limits.bytes)
-        if limits.files is not None:
-            return ReadMaxFiles(limits.files)
-        return ReadAllAvailable() if limits.rows is None else ReadMaxRows(limits.rows)
+        options = self._options
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.max_files is not None:
+            return ReadMaxFiles(options.max_files)
+        return ReadAllAvailable() if options.max_rows is None else ReadMaxRows(options.max_rows)
 
     @reports_errors
     def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
@@ -130,14 +129,14 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Messages of which copies alone are left are older than the first file of the journal. They are all in the first
         batch, and so is what pages have of that time.
         """
-        limits, since, files = self._options.streaming, self._since(start), self._files
+        options, since, files = self._options, self._since(start), self._files
         most, least = Limit(), 0
         if not isinstance(limit, ReadAllAvailable):
-            most = Limit(limits.bytes, limits.files, limits.rows)
+            most = Limit(options.max_bytes, options.max_files, options.max_rows)
         copied = since.get(COPIED_KEY)
         if copied is not None and not copied.number:
             least = files.header(journal_name(since["journal"].number)).created + 1
-        table = self._options.wanted.table
+        table = options.wanted.table
         self._seen = end_positions(files, self._endings, since, most, self._until, table=table, least=least)
         if copied is not None:
             self._seen[COPIED_KEY] = copied._replace(number=1)
@@ -203,7 +202,6 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _since(self, offset: Mapping[str, str]) -> dict[str, Position]:
         """The positions of an offset, if they are of this directory. Raises `DirectoryReplaced`."""
         files = self._files
-        files.require()
         self._identity = files.identity()
         was, now = offset.get(IDENTITY_KEY), self._identity and self._identity.hex()
         if was is not None and was != now:
@@ -216,7 +214,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _lost(self, what: str) -> None:
         root = self._options.root
-        if self._options.streaming.fail:
+        if self._options.fail:
             raise DataLoss(
                 f"{root}: {what} deleted before it was read: let the broker retain files for longer "
                 "(journal-retention-directory), or set option failOnDataLoss to false to continue without it"
@@ -268,7 +266,6 @@ class StompringReader(DataSourceReader):
     def partitions(self) -> Sequence[Partition]:
         """The files there are now; one task without any where there are none."""
         files = DataFiles(self._options.root, self._options.retention)
-        files.require()
         identity, wanted = files.identity(), self._options.wanted
         every = files.every(ENDINGS[wanted.table])
         ranges = ((Range(one.name), one.size) for one in every if files.may_contain(one.name, wanted))

@@ -320,15 +320,13 @@ class ContinuousIngest:
 
     def _maintain(self) -> None:
         """Upkeep that fails is left for the next time: it holds up no batch."""
-        done = self.upkeep.done
-        compacted, vacuumed = done.compacted.copy(), done.vacuumed.copy()
         try:
             self.upkeep.run_due()
         except Exception as fault:  # delta-rs has exceptions of many kinds, and none of them matters here
             log.warning("maintenance of %s failed: %s; retrying after the next batch", self.work.lake, fault)
+        done = self.upkeep.done
         for name, table in self.work.lake.tables.items():
-            made, gone = done.compacted - compacted, done.vacuumed - vacuumed
-            self.metrics.upkeep(name, made[name], gone[name], len(table.files()))
+            self.metrics.upkeep(name, done.compacted[name], done.vacuumed[name], len(table.files()))
 
     def _after(self, fault: Exception) -> float:
         """Seconds until the next attempt. Raises where there is none."""

@@ -346,12 +346,8 @@ class Lake:
             with suppress(FileExistsError):  # another process has made it meanwhile
                 self.state.create(_LAKE_FILE, _document(uuid4().hex, {}))
 
-    def require(self) -> None:
-        """Raises `LakeNotFound` where there is none, and where it is of another version."""
-        self._about()
-
-    def _about(self) -> dict[str, Any]:
-        """What ``lake.json`` says. Raises `LakeNotFound`."""
+    def require(self) -> dict[str, Any]:
+        """What ``lake.json`` says. Raises `LakeNotFound` where there is none, and where it is of another version."""
         location = f"{self.state}/{_LAKE_FILE}"
         try:
             about = self.state.load(_LAKE_FILE)
@@ -377,11 +373,11 @@ class Lake:
     @cached_property
     def id(self) -> str:
         """What names it to the broker."""
-        return str(self._about()["id"])
+        return str(self.require()["id"])
 
     def brokers(self) -> dict[str, Broker]:
         """The brokers that were ingested into it, by their names. Raises `LakeNotFound`."""
-        about = self._about()
+        about = self.require()
         try:
             return {name: Broker.loaded(name, entry) for name, entry in sorted(about["brokers"].items())}
         except (KeyError, TypeError, AttributeError) as fault:
@@ -416,7 +412,6 @@ class Lake:
         for another one than the lake knows under this name.
         """
         self.complete_restore()
-        files.require()
         identity, brokers = files.identity(), self.brokers()
         known = brokers.get(name)
         broker = identified_broker(
@@ -603,7 +598,7 @@ VACUUM_INTERVAL = 3600.0
 
 @dataclass
 class MaintenanceCounts:
-    """What upkeep has done so far, by table: files that were put together, and files that were deleted."""
+    """What upkeep has done, by table: files that were put together, and files that were deleted."""
 
     compacted: Counter[str] = field(default_factory=Counter)
     vacuumed: Counter[str] = field(default_factory=Counter)
@@ -617,11 +612,12 @@ class Maintenance:
     small_files: int | None  # more of them in one partition of a table are put together
     hours: int | None  # for which a file must have been of no use
     now: Callable[[], float] = time.monotonic
-    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)
+    done: MaintenanceCounts = field(default_factory=MaintenanceCounts)  # the last time
     _looked: float | None = None
 
     def run_due(self) -> None:
         """Do what is due. Raises `OSError` and what delta-rs raises: nothing is half done then."""
+        self.done = MaintenanceCounts()
         if self.small_files is not None:
             for table in self.lake.tables.values():
                 for date in days_to_compact(table, self.small_files):
