@@ -131,6 +131,9 @@ U4 = np.dtype("<u4")
 #: A number for each row, from the times of rows (epoch ms), the numbers of their addresses and the names of these.
 Grouping = Callable[[Any, Any, Mapping[int, str]], Any]
 
+#: Record batches, and before each the number of its group.
+Batches = Iterator[tuple[int, Any]]
+
 
 def one_group(times: Any, addresses: Any, names: Mapping[int, str]) -> Any:
     """Put all rows into group 0."""

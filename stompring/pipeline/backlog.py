@@ -135,6 +135,13 @@ class FileSlice:
         return learned.latest[first:] if len(learned.at) else np.zeros(1, np.int64)
 
 
+#: What is new in each folder.
+Folders = Sequence[Sequence[FileSlice]]
+
+#: A file that a batch has, and up to where.
+Part = tuple[FileSlice, Position]
+
+
 def slices_before(folder: Sequence[FileSlice], time: int) -> Iterator[FileSlice]:
     """Of what is new in one folder the files that are before a time, and the one that it is in the middle of."""
     for piece in folder:
@@ -143,9 +150,7 @@ def slices_before(folder: Sequence[FileSlice], time: int) -> Iterator[FileSlice]
             return
 
 
-def plan_batch(
-    folders: Sequence[Sequence[FileSlice]], limit: Limit, least: int
-) -> list[tuple[FileSlice, Position]]:
+def plan_batch(folders: Folders, limit: Limit, least: int) -> list[Part]:
     """What a batch has of the folders: pieces, and up to where.
 
     All that is before ``least`` (epoch ms) is in it, whatever the limit.
@@ -172,10 +177,10 @@ def _by_greatest(folder: Sequence[FileSlice]) -> Iterator[tuple[int, FileSlice]]
 class _BatchEnd:
     """The time at which a batch ends that does not take everything."""
 
-    folders: Sequence[Sequence[FileSlice]]
+    folders: Folders
     limit: Limit
 
-    def selected(self, least: int) -> list[tuple[FileSlice, Position]]:
+    def selected(self, least: int) -> list[Part]:
         """See `plan_batch`."""
         time = self._by_pieces()
         if (time is not None or least) and (found := list(self._before(max(time or 0, least)))):
@@ -217,9 +222,7 @@ class _BatchEnd:
         index = bisect_right(ordered, False, key=lambda time: not self._allows(time))
         return int(ordered[min(max(index - 1, first), len(ordered) - 1)])
 
-    def _some(
-        self, found: list[tuple[FileSlice, Position]], time: int
-    ) -> Iterator[tuple[FileSlice, Position]]:
+    def _some(self, found: list[Part], time: int) -> Iterator[Part]:
         """The first one, and others while the limit allows."""
         total = Amount()
         for index, (piece, end) in enumerate(found):
@@ -247,7 +250,7 @@ class _BatchEnd:
                 total = total.plus(piece.amount(self.limit), piece.share(time))
         return self.limit.allows(total)
 
-    def _before(self, time: int) -> Iterator[tuple[FileSlice, Position]]:
+    def _before(self, time: int) -> Iterator[Part]:
         for folder in self.folders:
             for piece in folder:
                 end = piece.until(time)

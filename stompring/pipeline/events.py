@@ -33,6 +33,7 @@ from stompring.store.record import (
 from .arrays import (
     INT,
     LONG,
+    Batches,
     Grouping,
     arrow_schema,
     by_group,
@@ -48,7 +49,7 @@ from .arrays import (
 )
 from .messages import TERMINATOR, Messages, wanted_rows
 from .options import LAST_NUMBER, TableScan
-from .records import Records
+from .records import Names, Records
 
 #: What can happen, in the order of their codes here; the first four are the ``reason`` of SETTLED and PAGE_SETTLED.
 EVENT_NAMES = (
@@ -60,6 +61,9 @@ DELIVERY, REDELIVERED, SCHEDULED, ADDED, MOVED, DEAD_LETTERED = range(4, len(EVE
 
 #: Rows of a batch.
 ROWS = 1 << 16
+
+#: A number of each row, by the names in `_FIELDS`.
+Rows = dict[str, Any]
 
 #: The messages of a page (`messages.PageMessages`), None where the page is gone.
 PageResolver = Callable[[int], Any]
@@ -88,7 +92,7 @@ _DIGITS = re.compile(r"[0-9]{1,18}")
 
 def event_batches(
     records: Records, wanted: TableScan, group: Grouping, resolve: PageResolver | None
-) -> Iterator[tuple[int, Any]]:
+) -> Batches:
     """Record batches with the columns that are wanted, of the events that are, in the order of their records.
 
     Each has events of one group, and before it stands the number of that group. Rows are selected by group before
@@ -146,13 +150,13 @@ def event_times(records: Records) -> list[tuple[Any, Any]]:
 # ---- the rows of each kind
 
 
-def _rows_of_kind(**given: Any) -> dict[str, Any]:
+def _rows_of_kind(**given: Any) -> Rows:
     """Rows; what is not given is -1, not known."""
     count = len(given["at"])
     return {name: np.broadcast_to(np.asarray(given.get(name, -1), np.int64), count) for name in _FIELDS}
 
 
-def _settled(records: Records, kind: Kind) -> Iterator[dict[str, Any]]:
+def _settled(records: Records, kind: Kind) -> Iterator[Rows]:
     """The events of SETTLED or DELIVERED, whose records have the numbers of messages."""
     begins, numbers, fixed = _items(records, kind, _NUMBER)
     rows = {**_fields(begins, fixed), "message_id": _signed(numbers)}
@@ -162,7 +166,7 @@ def _settled(records: Records, kind: Kind) -> Iterator[dict[str, Any]]:
         yield _settled_rows(fixed["reason"], fixed, rows)
 
 
-def _states(records: Records, kind: Kind) -> Iterator[dict[str, Any]]:
+def _states(records: Records, kind: Kind) -> Iterator[Rows]:
     """The events of STATE or PAGE_STATE, in the order in which one record has them."""
     begins, _, fixed = records.structs(kind)
     common = _fields(begins, fixed)
@@ -175,17 +179,17 @@ def _states(records: Records, kind: Kind) -> Iterator[dict[str, Any]]:
     yield _event_rows(waits, event=SCHEDULED, due=due, **common, **counts)
 
 
-def _settled_rows(reason: Any, fixed: Any, rows: dict[str, Any]) -> dict[str, Any]:
+def _settled_rows(reason: Any, fixed: Any, rows: Rows) -> Rows:
     """The rows with the event that the ``reason`` of their records names."""
     return _rows_of_kind(event=np.minimum(reason, len(EVENT_NAMES)), consumer=fixed["consumer"], **rows)
 
 
-def _event_rows(selected: Any, *, event: int, **given: Any) -> dict[str, Any]:
+def _event_rows(selected: Any, *, event: int, **given: Any) -> Rows:
     """The rows that are chosen, of which everything is given."""
     return _rows_of_kind(event=event, **{name: values[selected] for name, values in given.items()})
 
 
-def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
+def _page_settled(records: Records) -> Iterator[Rows]:
     begins, runs, fixed = _items(records, Kind.PAGE_SETTLED, _RUN)
     counts = runs["count"].astype(np.int64)
     if counts.sum() > len(records.data) * 64:
@@ -199,7 +203,7 @@ def _page_settled(records: Records) -> Iterator[dict[str, Any]]:
     yield _settled_rows(reason & ~np.uint8(WENT_OUT), fixed, rows)
 
 
-def _added(messages: Messages) -> Iterator[dict[str, Any]]:
+def _added(messages: Messages) -> Iterator[Rows]:
     """Messages that entered queues; not those that the broker has written once more."""
     selected = messages.only(messages.fixed["flags"] & COPY == 0)
     fixed, which = selected.fixed, selected.rows()
@@ -223,7 +227,7 @@ def _added(messages: Messages) -> Iterator[dict[str, Any]]:
         yield _event_rows(taken, event=ACKNOWLEDGED, consumer=outcomes["consumer"], **common)
 
 
-def _origins(messages: Messages, names: dict[int, dict[int, str]]) -> Iterator[dict[str, Any]]:
+def _origins(messages: Messages, names: Names) -> Iterator[Rows]:
     """What went to a dead-letter or expiry address: told by the copy's headers, of the queue that it came from."""
     data, rows, at = messages.records.data, [], 0
     known = {text: number for number, text in names[QUEUE].items()}
@@ -280,7 +284,7 @@ def _items(records: Records, kind: Kind, item: Any) -> tuple[Any, Any, Any]:
     return begins[which], items, rows_at(fixed, which)
 
 
-def _fields(begins: Any, fixed: Any) -> dict[str, Any]:
+def _fields(begins: Any, fixed: Any) -> Rows:
     """Return the columns of rows that come from the fixed part of their records."""
     names = {name: name for name in ("queue", "address", "page", "index")} | {"message_id": "number"}
     same = {name: _signed(fixed[own]) for name, own in names.items() if own in fixed.dtype.names}
@@ -298,7 +302,7 @@ def _due(values: Any) -> Any:
 # ---- what rows do not tell themselves
 
 
-def _fill_addresses(rows: dict[str, Any], records: Records) -> None:
+def _fill_addresses(rows: Rows, records: Records) -> None:
     """The address of a queue, where the record names the queue alone."""
     missing = rows["address"] == -1
     if not missing.any():
@@ -309,7 +313,7 @@ def _fill_addresses(rows: dict[str, Any], records: Records) -> None:
     rows["address"][missing] = known[which]
 
 
-def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, Any]:
+def _resolve_messages(rows: Rows, resolve: PageResolver) -> Rows:
     """The rows with the numbers of messages that are known by their page and their place there.
 
     What a record tells of a run of places is about all messages there: those that are not retained are left out.
@@ -328,7 +332,7 @@ def _resolve_messages(rows: dict[str, Any], resolve: PageResolver) -> dict[str, 
     return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 
 
-def _column(name: str, values: Any, names: dict[int, dict[int, str]]) -> Any:
+def _column(name: str, values: Any, names: Names) -> Any:
     if name == "event":
         every = strings([*map(str.encode, EVENT_NAMES), None])
         return every.take(integers(np.minimum(values, len(EVENT_NAMES)), LONG))

@@ -36,6 +36,7 @@ from .arrays import (
     ALL_ENDINGS,
     COUNTERS,
     LONG,
+    Batches,
     Grouping,
     arrow_schema,
     by_group,
@@ -57,7 +58,7 @@ from .storage import Entry, Folder
 ROW_FIELDS = layout(SAMPLE_ROW, "queue", "address", *COUNTERS)
 
 
-def sample_batches(records: Records, wanted: TableScan, group: Grouping) -> Iterator[tuple[int, Any]]:
+def sample_batches(records: Records, wanted: TableScan, group: Grouping) -> Batches:
     """Yield the number of each group, and a record batch of its rows with the wanted columns."""
     begins, ends, fixed = records.structs(Kind.SAMPLE)
     at, counts = begins + SAMPLE.size, fixed["rows"].astype(np.int64)
@@ -128,7 +129,7 @@ log = logging.getLogger(__name__)
 
 def table_batches(
     records: Records, wanted: TableScan, group: Grouping = one_group, resolve: PageResolver | None = None
-) -> Iterator[tuple[int, Any]]:
+) -> Batches:
     """Record batches of one table, from the records of a file, and before each the number of its group."""
     if wanted.table == "events":
         return event_batches(records, wanted, group, resolve)

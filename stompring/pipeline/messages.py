@@ -37,6 +37,7 @@ from .arrays import (
     INT,
     LONG,
     U4,
+    Batches,
     Grouping,
     arrow_schema,
     as_strings,
@@ -152,9 +153,7 @@ TERMINATOR = 2
 ROWS, BYTES, SPAN = 1 << 16, 32 << 20, 1 << 30
 
 
-def message_batches(
-    records: Records, wanted: TableScan, group: Grouping = one_group
-) -> Iterator[tuple[int, Any]]:
+def message_batches(records: Records, wanted: TableScan, group: Grouping = one_group) -> Batches:
     """Record batches with the columns that are wanted, of the messages that are.
 
     Each has messages of one group, and before it stands the number of that group. Messages are selected by group before

@@ -69,6 +69,10 @@ FIELDS = {
 }
 
 
+#: Names of addresses, queues and consumers by their numbers.
+Names = dict[int, dict[int, str]]
+
+
 class Records:
     """The payloads of a file's bytes, those within transactions too, in the order in which they stand there.
 
@@ -90,7 +94,7 @@ class Records:
         self.begins, self.ends = bounds[:, 0], bounds[:, 1]
         self.frames: Any = self.begins  # of the file's own records, of which some are transactions
         self.kinds: Any = self.bytes[self.begins]
-        self.names: dict[int, dict[int, str]] = {what: {} for what in (ADDRESS, QUEUE, CONSUMER)}
+        self.names: Names = {what: {} for what in (ADDRESS, QUEUE, CONSUMER)}
         self.non_durable: list[int] = []
         self._unwrap_transactions()
         self._unwrap_scoped()

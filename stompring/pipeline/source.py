@@ -9,7 +9,7 @@ batch that is repeated after a crash is the same as before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -123,7 +123,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if options.max_rows is None else ReadMaxRows(options.max_rows)
 
     @reports_errors
-    def latestOffset(self, start: Mapping[str, str], limit: ReadLimit) -> Offset:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Where the next batch ends. A limit that Spark gives is one of the options', and all of those go with it.
 
         Messages of which copies alone are left are older than the first file of the journal. They are all in the first
@@ -155,7 +155,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until = end_positions(self._files, self._endings, {})
 
     @reports_errors
-    def partitions(self, start: Mapping[str, str], end: Mapping[str, str]) -> Sequence[Partition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[Partition]:
         """The tasks of a batch. Raises `DataLoss`."""
         since, until = positions_of(start), self._since(end)
         files, wanted = self._files, self._options.wanted
@@ -199,7 +199,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         offset = dump_positions(positions)
         return offset if self._identity is None else {**offset, IDENTITY_KEY: self._identity.hex()}
 
-    def _since(self, offset: Mapping[str, str]) -> dict[str, Position]:
+    def _since(self, offset: Offset) -> dict[str, Position]:
         """The positions of an offset, if they are of this directory. Raises `DirectoryReplaced`."""
         files = self._files
         self._identity = files.identity()
@@ -222,7 +222,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         log.warning("%s: %s deleted before it was read", root, what)
 
 
-def positions_of(offset: Mapping[str, str]) -> dict[str, Position]:
+def positions_of(offset: Offset) -> dict[str, Position]:
     """The positions alone."""
     return load_positions({folder: text for folder, text in offset.items() if folder != IDENTITY_KEY})
 

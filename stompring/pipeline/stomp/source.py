@@ -83,18 +83,22 @@ class SpoolError(PipelineError):
     """The spool is in use, is damaged, or is not the one that a checkpoint speaks of."""
 
 
+#: An offset of Spark.
+Offset = dict[str, int]
+
+
 class Position(NamedTuple):
     """A place between two records: the number of a segment, and bytes from its beginning."""
 
     segment: int
     offset: int
 
-    def to_json(self) -> dict[str, int]:
-        """An offset of Spark."""
+    def to_json(self) -> Offset:
+        """As Spark keeps it."""
         return {"segment": self.segment, "position": self.offset}
 
     @classmethod
-    def of(cls, offset: dict[str, Any]) -> Position:
+    def of(cls, offset: Offset) -> Position:
         """From an offset of Spark."""
         return cls(int(offset["segment"]), int(offset["position"]))
 
@@ -536,7 +540,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- in the process that plans
 
     @reports_errors
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         """Of a new query: all that is in the spool, and what comes."""
         spool, _ = self._opened()
         return spool.head.to_json()
@@ -549,7 +553,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     @reports_errors
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Where the next batch ends. Raises what ended the receiving."""
         (spool, receiver), begin = self._opened(), Position.of(start)
         spool.check(begin)
@@ -562,7 +566,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spool.after(begin, end, rows, size).to_json()
 
     @reports_errors
-    def reportLatestOffset(self) -> dict[str, int] | None:
+    def reportLatestOffset(self) -> Offset | None:
         """For the progress of the query."""
         return None if self._open is None else self._open[0].tail.to_json()
 
@@ -575,7 +579,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = spool.tail
 
     @reports_errors
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch; none where it is empty."""
         spool, _ = self._opened()
         pieces = spool.pieces(Position.of(start), Position.of(end))
@@ -583,7 +587,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(list(task)) for task in tasks]
 
     @reports_errors
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """What is before this is not asked for again."""
         (spool, receiver), done = self._opened(), Position.of(end)
         receiver.mark_read(done)  # first: it counts from there
