@@ -368,12 +368,10 @@ class Folder:
 
     @cached_property
     def _found(self) -> tuple[Any, str]:
-        if self.local is not None:
-            return fs.LocalFileSystem(), self.where
         if self._config is not None:
             return self._config.for_arrow(), self.where.partition("://")[2]
-        system, path = fs.FileSystem.from_uri(self.where)
-        return system, path
+        found: tuple[Any, str] = fs.FileSystem.from_uri(self.where)
+        return found
 
     @property
     def system(self) -> Any:
@@ -444,14 +442,14 @@ class Folder:
         if self.objects is not None:
             self.objects.put(name, data)
             return
-        target = self.path(name)
         self.make_directory(name.rpartition("/")[0])
         if self.local is None:
-            with self.system.open_output_stream(target) as remote:  # it appears whole, when it is closed
+            with self.system.open_output_stream(
+                self.path(name)
+            ) as remote:  # it appears whole, when it is closed
                 remote.write(data)
             return
-        os.replace(_write_temporary(target, data), target)
-        sync_path(Path(target).parent)
+        replace_file(self.local / name, data)
 
     def create(self, name: str, data: bytes) -> None:
         """The same for a new file: of two processes that make it at once one does. Raises `FileExistsError`.
@@ -471,20 +469,18 @@ class Folder:
                 raise other
             self.write(name, data)
             return
-        target = self.path(name)
+        target = self.local / name
         self.make_directory(name.rpartition("/")[0])
-        draft = _write_temporary(target, data)
-        try:
-            os.link(draft, target)
-        except FileExistsError:
-            raise other from None
-        except OSError:  # there are no links
-            if os.path.exists(target):
+        with _draft_of(target, data) as draft:
+            try:
+                os.link(draft, target)
+            except FileExistsError:
                 raise other from None
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
-        sync_path(Path(target).parent)
+            except OSError:  # there are no links
+                if target.exists():
+                    raise other from None
+                os.replace(draft, target)
+        sync_path(target.parent)
 
     def make_directory(self, name: str = "") -> None:
         """One, with those above it; object stores need none."""
@@ -511,14 +507,25 @@ class Folder:
             sync_path(self.local / name)
 
 
-def _write_temporary(target: str, data: bytes) -> Path:
-    """A file beside another one, with what that is going to have."""
-    draft = Path(f"{target}.{uuid4().hex}.new")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return draft
+def replace_file(target: Path, data: bytes) -> None:
+    """Write a whole file, in place of what there was. It is safe from a power cut when this returns."""
+    with _draft_of(target, data) as draft:
+        os.replace(draft, target)
+    sync_path(target.parent)
+
+
+@contextmanager
+def _draft_of(target: Path, data: bytes) -> Iterator[Path]:
+    """A file beside another one, with what that is going to have. It does not stay."""
+    draft = target.with_name(f"{target.name}.{uuid4().hex}.new")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def sync_path(path: Path) -> None:

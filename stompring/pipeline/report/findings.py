@@ -26,13 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import compress
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pyspark.sql import functions as F
+
+from stompring.settings.model import frozen
 
 from .plots import MAX_LINES
 from .queries import (
@@ -41,6 +43,7 @@ from .queries import (
     STEPPED_EVENTS,
     UNNAMED_BROKER,
     ConsumerCount,
+    Counts,
     Durations,
     EventCounts,
     Grid,
@@ -50,6 +53,7 @@ from .queries import (
     QueueTraffic,
     SampleTimes,
     Series,
+    Steps,
     TimesInQueue,
     Traffic,
     aggregated,
@@ -317,7 +321,7 @@ def address_advice(demand: MemoryDemand, unpaged: float) -> AddressAdvice:
 START_TOLERANCE = 0.02
 
 
-@dataclass(frozen=True)
+@frozen
 class Comparison:
     """The period before: from ``begin`` to ``end`` (µs).
 
@@ -392,7 +396,7 @@ STEPS, HOURS, SHORT_STEPS = 240, 169, 73
 SINGLE_PLOTS, ADVISED_QUEUES = 6, 24
 
 
-@dataclass(frozen=True)
+@frozen
 class ReportRequest:
     """What was asked for. ``keep`` and ``unpaged`` are per cent, more than 0 and at most 100. Without ``brokers`` it
     is all of them; ``compare``: with the period before.
@@ -411,7 +415,7 @@ class ReportRequest:
                 raise ValueError(f"{name} must be per cent, more than 0 and at most 100")
 
 
-@dataclass(frozen=True)
+@frozen
 class Sent:
     """Messages of one queue in the period, by the user who sent them ("" for nobody)."""
 
@@ -429,11 +433,11 @@ class Others(NamedTuple):
     added: Any = None
     replaced: Any = None
     consumers: Any = None
-    latency: Mapping[int, Durations] | None = None
-    evicted: Mapping[int, Durations] | None = None
+    latency: Steps | None = None
+    evicted: Steps | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Findings:
     """All of it, by the name of the queue. ``hours`` is the grid of percentiles, ``grid`` that of the rest."""
 
@@ -448,10 +452,10 @@ class Findings:
     totals: Mapping[str, Any]
     series: Mapping[str, Series]
     latencies: Mapping[str, Durations]
-    latency_steps: Mapping[str, Mapping[int, Durations]]
+    latency_steps: Mapping[str, Steps]
     evicted: Mapping[str, Durations]
-    evicted_steps: Mapping[str, Mapping[int, Durations]]
-    counts: Mapping[str, Mapping[str, int]]
+    evicted_steps: Mapping[str, Steps]
+    counts: Counts
     deliveries: Mapping[str, int]
     hot_steps: Mapping[str, Mapping[str, Any]]  # by kind of event, then by queue
     hottest: Sequence[HotMessage]
@@ -608,7 +612,7 @@ WEIGHTS: Mapping[str, Callable[[QueueTraffic], float]] = {
 CONSUMER_EVENTS = frozenset(("acknowledged", "delivered", "redelivered"))
 
 
-def has_consumer(queue: QueueTraffic, counts: Mapping[str, Mapping[str, int]]) -> bool:
+def has_consumer(queue: QueueTraffic, counts: Counts) -> bool:
     """Whether anybody read the queue in the period: a sample has a consumer, or a counter or event tells it."""
     return bool(queue.consumers or queue.acknowledged or counts.get(queue.queue, {}).keys() & CONSUMER_EVENTS)
 
@@ -623,9 +627,7 @@ def slowest(ages: Mapping[Name, Durations]) -> list[Name]:
     return greatest(ages, lambda name: ages[name].percentiles[2])
 
 
-def headline(
-    sent: Sequence[Sent], traffic: Sequence[QueueTraffic], counts: Mapping[str, Mapping[str, int]]
-) -> dict[str, int]:
+def headline(sent: Sequence[Sent], traffic: Sequence[QueueTraffic], counts: Counts) -> dict[str, int]:
     """The figures of the headline by name."""
     return {
         "in": sum(one.added for one in traffic),

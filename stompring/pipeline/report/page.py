@@ -14,7 +14,6 @@ import base64
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -24,6 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import markupsafe
+
+from stompring.pipeline.storage import replace_file
 
 from .findings import (
     ADVISED_QUEUES,
@@ -72,6 +73,7 @@ from .queries import (
     Lake,
     Period,
     QueueTraffic,
+    Steps,
     percentile_line,
 )
 
@@ -174,9 +176,9 @@ def durations_plot(
     found: Findings,
     name: str,
     title: str,
-    steps: Mapping[str, Mapping[int, Durations]],
-    rest: Mapping[int, Durations] | None,
-    others: int,
+    every: Mapping[str, Durations],
+    steps: Mapping[str, Steps],
+    rest: Steps | None,
     index: int,
 ) -> Plot:
     """One of `PERCENTILES` of some queues, and of the others together."""
@@ -184,7 +186,7 @@ def durations_plot(
     lines = queue_lines(
         [(queue, percentile_line(each, count, index)) for queue, each in steps.items()],
         None if rest is None else percentile_line(rest, count, index),
-        others,
+        len(every) - len(steps),
     )
     return over_time(name, title, found.hours, lines, SECONDS)
 
@@ -385,7 +387,7 @@ def _latency_plots(found: Findings) -> Iterator[Plot]:
     }
     rest = found.remainder.latency
     title = "p99 of each queue" if rest is None else "p99 of queues"
-    yield durations_plot(found, "p99", title, steps, rest, len(found.latencies) - len(steps), 2)
+    yield durations_plot(found, "p99", title, found.latencies, steps, rest, 2)
     for index, (queue, each) in enumerate([*steps.items()][:SINGLE_PLOTS]):
         lines = [
             Line(name, percentile_line(each, found.hours.count, at))
@@ -432,15 +434,14 @@ def evictions(found: Findings) -> Section:
     unread = {one.queue for one in found.unread}
     plots = queues_plot(found, "evicted", "replaced", "Messages replaced by rings", PER_STEP)
     if found.evicted:
-        steps, others = found.evicted_steps, len(found.evicted) - len(found.evicted_steps)
         plots.append(
             durations_plot(
                 found,
                 "evicted-age",
                 "Median age of replaced messages",
-                steps,
+                found.evicted,
+                found.evicted_steps,
                 found.remainder.evicted,
-                others,
                 0,
             )
         )
@@ -966,7 +967,21 @@ Sentence = tuple[Any, ...]
 
 def sentences(found: Findings) -> Iterator[Sentence]:
     """The biggest findings."""
-    yield from _coverage_sentence(found)
+    known = found.coverage
+    if known is None:
+        yield (
+            "coverage",
+            "There are no samples of this period: the number of messages that are not in the lake is unknown.",
+        )
+    elif known.missing:
+        yield (
+            "coverage",
+            "{} of the messages that entered queues are not in the lake ({:,} of {:,}), because they were not "
+            "retained: times, redeliveries and dead letters cover the others.",
+            share_text(known.share),
+            known.missing,
+            known.came,
+        )
     for deepest in greatest_queues(found.traffic, WEIGHTS["depth"])[:1]:
         yield (
             "depth",
@@ -994,10 +1009,34 @@ def sentences(found: Findings) -> Iterator[Sentence]:
             span_text(ages.percentiles[2]),
             span_text(ages.percentiles[0]),
         )
-    yield from _unread(found)
-    yield from _growing(found)
+    unread = found.unread
+    if unread:
+        yield (
+            "unread",
+            "{} had no consumer in the period; {} received most messages, {:,}.",
+            _number_of(unread, "queue"),
+            name_markup(unread[0].queue),
+            unread[0].added,
+        )
+    rates = [(one.rate_in - one.rate_out, one.queue) for one in found.traffic if one.depth]
+    growing = [each for each in rates if each[0] > 0]
+    if growing:
+        rate, queue = max(growing)
+        yield (
+            "drain",
+            "{} grew at the end of the period; most of all {}, by {}.",
+            _number_of(growing, "queue"),
+            name_markup(queue),
+            rate_text(rate),
+        )
     yield from _rings(found)
-    yield from _hot(found)
+    for event, text in (
+        ("redelivered", "{:,} redeliveries; most in {}, {:,}."),
+        ("dead-lettered", "{:,} messages went to a dead-letter address; most from {}, {:,}."),
+    ):
+        counts = {queue: kinds[event] for queue, kinds in found.counts.items() if kinds.get(event)}
+        for first in greatest(counts, counts.__getitem__)[:1]:
+            yield ("hot-spots", text, sum(counts.values()), name_markup(first), counts[first])
     if found.addresses:
         one = max(found.addresses, key=lambda one: one.paging)
         yield (
@@ -1031,52 +1070,8 @@ def comparison_note(found: Findings) -> str:
     return f"There is no comparison with the previous period, {period}: {why}."
 
 
-def _coverage_sentence(found: Findings) -> Iterator[Sentence]:
-    known = found.coverage
-    if known is None:
-        yield (
-            "coverage",
-            "There are no samples of this period: the number of messages that are not in the lake is unknown.",
-        )
-    elif known.missing:
-        yield (
-            "coverage",
-            "{} of the messages that entered queues are not in the lake ({:,} of {:,}), because they were not "
-            "retained: times, redeliveries and dead letters cover the others.",
-            share_text(known.share),
-            known.missing,
-            known.came,
-        )
-
-
 def _number_of(some: Sequence[object], noun: str) -> str:
     return f"One {noun}" if len(some) == 1 else f"{len(some)} {noun}s"
-
-
-def _unread(found: Findings) -> Iterator[Sentence]:
-    unread = found.unread
-    if unread:
-        yield (
-            "unread",
-            "{} had no consumer in the period; {} received most messages, {:,}.",
-            _number_of(unread, "queue"),
-            name_markup(unread[0].queue),
-            unread[0].added,
-        )
-
-
-def _growing(found: Findings) -> Iterator[Sentence]:
-    growing = [(one.rate_in - one.rate_out, one.queue) for one in found.traffic if one.depth]
-    growing = [each for each in growing if each[0] > 0]
-    if growing:
-        rate, queue = max(growing)
-        yield (
-            "drain",
-            "{} grew at the end of the period; most of all {}, by {}.",
-            _number_of(growing, "queue"),
-            name_markup(queue),
-            rate_text(rate),
-        )
 
 
 def _rings(found: Findings) -> Iterator[Sentence]:
@@ -1103,16 +1098,6 @@ def _rings(found: Findings) -> Iterator[Sentence]:
             percent_text(found.request.keep),
             name_markup(one.ring.queue),
         )
-
-
-def _hot(found: Findings) -> Iterator[Sentence]:
-    for event, text in (
-        ("redelivered", "{:,} redeliveries; most in {}, {:,}."),
-        ("dead-lettered", "{:,} messages went to a dead-letter address; most from {}, {:,}."),
-    ):
-        counts = {queue: kinds[event] for queue, kinds in found.counts.items() if kinds.get(event)}
-        for first in greatest(counts, counts.__getitem__)[:1]:
-            yield ("hot-spots", text, sum(counts.values()), name_markup(first), counts[first])
 
 
 #: Kinds of plots: pictures, plots that answer to a pointer, or both.
@@ -1207,17 +1192,5 @@ def write_report(
     request = ReportRequest(period or Period(), tuple(addresses), keep, unpaged, tuple(brokers), compare)
     found = gather(tables, request, progress)
     progress("page")
-    _replace(out, page(found, request, datetime.now(UTC), plots))
+    replace_file(out, page(found, request, datetime.now(UTC), plots).encode())
     return found is not None
-
-
-def _replace(out: Path, text: str) -> None:
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, out)
-    finally:
-        draft.unlink(missing_ok=True)

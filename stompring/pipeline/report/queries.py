@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, reduce
 from operator import or_
@@ -32,6 +31,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from stompring.settings.match import Pattern
+from stompring.settings.model import frozen
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -62,7 +62,7 @@ def as_datetime(time: int) -> datetime:
     return EPOCH + timedelta(microseconds=time)
 
 
-@dataclass(frozen=True)
+@frozen
 class Period:
     """``since`` <= the time of what is reported < ``until``; None: from the first, to the last that there is.
 
@@ -87,7 +87,7 @@ class Period:
         return None if self.until is None else microseconds(self.until)
 
 
-@dataclass(frozen=True)
+@frozen
 class Grid:
     """``count`` steps of ``step`` µs, the first of which begins at ``start``."""
 
@@ -146,7 +146,11 @@ def sums(*names: str) -> list[str]:
     return [f"sum({name}) AS {name}" for name in names]
 
 
-def numpy_columns(frame: Any) -> dict[str, Any]:
+#: Arrays of numpy by the names of columns.
+Columns = dict[str, Any]
+
+
+def numpy_columns(frame: Any) -> Columns:
     """Its columns by name: arrays of numpy, texts as arrays of objects. Nulls of numbers are 0."""
     table = frame.toArrow()
     found = {}
@@ -305,7 +309,7 @@ SAMPLE_VALIDITY = 2 * HOUR
 TAIL_PARTS = 10
 
 
-@dataclass(frozen=True)
+@frozen
 class QueueTraffic:
     """One queue over the whole period. ``size`` is the most bytes in memory, ``average`` those of a message."""
 
@@ -438,7 +442,7 @@ class Traffic:
                 queue[name] = queue[name] / one.tail_seconds if one and one.tail_seconds else math.nan
         return [QueueTraffic(**queue) for queue in found]
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self) -> Columns:
         """What went in and out of all queues in each step, by the name of the counter."""
         found = numpy_columns(aggregated(self.cached.where("step >= 0"), ["step"], *sums(*COUNTERS)))
         return {name: self._grid.filled(found["step"], found[name]) for name in COUNTERS}
@@ -455,13 +459,13 @@ class Traffic:
         """The sum of one of the `Series` over all queues but those ``shown``, step by step."""
         return self._line(name, self._rows(~F.col("queue").isin(list(shown))), slice(None))
 
-    def _rows(self, selected: Any, *more: Any) -> dict[str, Any]:
+    def _rows(self, selected: Any, *more: Any) -> Columns:
         # A number for each queue does: names take room, and there may be many.
         queue = F.xxhash64("queue").alias("queue")
         numbers = ("step", "time", "last", "most", "added", "replaced", "consumers", "last_consumers")
         return numpy_columns(self.cached.where(selected).select(queue, *more, *numbers))
 
-    def _line(self, name: str, found: dict[str, Any], rows: Any) -> Any:
+    def _line(self, name: str, found: Columns, rows: Any) -> Any:
         """One of the `Series` of the queues that some rows are of, all of them together."""
         some = {column: values[rows] for column, values in found.items()}
         if name in ("added", "replaced"):
@@ -472,7 +476,7 @@ class Traffic:
         return forward_filled(some, self._grid)
 
 
-def forward_filled(rows: dict[str, Any], grid: Grid) -> Any:
+def forward_filled(rows: Columns, grid: Grid) -> Any:
     """The greatest depth in each step, the sum of all queues, from the steps in which each was sampled.
 
     ``rows`` has their numbers in ``queue``, their ``step`` (-1: before the grid), the ``time`` of the last sample in
@@ -534,7 +538,7 @@ HOTTEST_MESSAGES = 15
 LISTED_CONSUMERS = 100
 
 
-@dataclass(frozen=True)
+@frozen
 class ConsumerCount:
     """How many messages one consumer acknowledged in one queue."""
 
@@ -550,6 +554,10 @@ class HotMessage(NamedTuple):
     message_id: int
     redelivered: int
     deliveries: int
+
+
+#: Events by queue and kind.
+Counts = Mapping[str, Mapping[str, int]]
 
 
 class EventCounts:
@@ -613,7 +621,7 @@ class EventCounts:
         total, acknowledged = found.agg(F.count("*"), F.sum("count")).first()
         return [ConsumerCount(*row) for row in rows], total, acknowledged or 0
 
-    def steps(self, event: str) -> dict[str, Any]:
+    def steps(self, event: str) -> Columns:
         """Events of one of the kinds in `STEPPED_EVENTS` in each step, by queue."""
         found = numpy_columns(self.cached.where(F.col("event") == event).select("queue", "step", "count"))
         return {
@@ -640,13 +648,17 @@ END_EVENTS = ("acknowledged", "replaced")
 PIECE = 500_000
 
 
-@dataclass(frozen=True)
+@frozen
 class Durations:
     """Of messages of one queue that ended in one way: how many, seconds by `PERCENTILES`, and the longest."""
 
     count: int
     percentiles: Sequence[float]
     longest: float
+
+
+#: Of each step in which there are some.
+Steps = Mapping[int, Durations]
 
 
 class TimesInQueue:
@@ -701,13 +713,13 @@ class TimesInQueue:
         found = self._found(f"event = '{event}'", "number")
         return {self._names[number]: _durations(found, rows) for number, rows in groups(found["number"])}
 
-    def steps(self, event: str, queues: Iterable[str]) -> dict[str, dict[int, Durations]]:
+    def steps(self, event: str, queues: Iterable[str]) -> dict[str, Steps]:
         """By queue and step, of some queues; steps in which there is none are not there."""
         selected = F.col("number").isin([self._names.index(queue) for queue in queues])
         found = self._found((F.col("event") == event) & selected, "number", "step")
         return {self._names[number]: _steps(found, rows) for number, rows in groups(found["number"])}
 
-    def remainder(self, event: str, shown: Iterable[str]) -> dict[int, Durations]:
+    def remainder(self, event: str, shown: Iterable[str]) -> Steps:
         """By step: of all queues but those ``shown`` together."""
         selected = ~F.col("number").isin([self._names.index(queue) for queue in shown])
         found = self._found((F.col("event") == event) & selected, "step")
@@ -718,16 +730,16 @@ class TimesInQueue:
         found = self._found("taker IS NOT NULL", "taker")
         return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
 
-    def _found(self, selected: Any, *by: str) -> dict[str, Any]:
+    def _found(self, selected: Any, *by: str) -> Columns:
         bins = self.cached.where(selected)
         return numpy_columns(aggregated(bins, (*by, "bin"), *sums("count"), "max(longest) AS longest"))
 
 
-def _steps(found: dict[str, Any], rows: Any) -> dict[int, Durations]:
+def _steps(found: Columns, rows: Any) -> Steps:
     return {step: _durations(found, rows[within]) for step, within in groups(found["step"][rows])}
 
 
-def _durations(found: dict[str, Any], rows: Any) -> Durations:
+def _durations(found: Columns, rows: Any) -> Durations:
     counts = found["count"][rows]
     longest = float(found["longest"][rows].max()) / SECOND
     # The middle of a bin may be more than all that is in it.
@@ -735,7 +747,7 @@ def _durations(found: dict[str, Any], rows: Any) -> Durations:
     return Durations(int(counts.sum()), within, longest)
 
 
-def percentile_line(steps: Mapping[int, Durations], count: int, index: int) -> Any:
+def percentile_line(steps: Steps, count: int, index: int) -> Any:
     """One of `PERCENTILES` in each step, NaN where there is none."""
     values = np.full(count, np.nan)
     for step, ages in steps.items():

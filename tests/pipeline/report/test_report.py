@@ -3,6 +3,7 @@
 # ruff: noqa: E402 - modules are imported where their libraries are installed
 
 import math
+import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -18,7 +19,6 @@ from pyarrow import parquet
 from pyspark.sql import functions as F
 
 from stompring.pipeline.report import Lake, findings, write_report
-from stompring.pipeline.report import page as page_module
 from stompring.pipeline.report.findings import ReportRequest, gather
 from stompring.pipeline.report.page import HEADLINE, page, page_sections
 from stompring.pipeline.report.plots import MAX_LINES
@@ -360,7 +360,7 @@ def test_a_file_is_written_whole_or_not_at_all(lake, tmp_path, monkeypatch):
     assert "The lake has no data for this selection" in out.read_text(encoding="utf-8")
     assert stages[0] == "reading the period" and stages[-1] == "page"
     before = out.read_bytes()
-    monkeypatch.setattr(page_module.os, "replace", lambda *names: (_ for _ in ()).throw(OSError("disk")))
+    monkeypatch.setattr(os, "replace", lambda *names: (_ for _ in ()).throw(OSError("disk")))
     with pytest.raises(OSError, match="disk"):
         write_report(lake, out, none)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
