@@ -46,6 +46,9 @@ from .workers import worker_python
 
 log = logging.getLogger(__name__)
 
+#: Settings of Spark, or variables of the environment, by their names.
+Settings = Mapping[str, str]
+
 #: The SDK that each Hadoop is built with, and the parts of it that the connector needs. For others it is the bundle.
 SDKS = {"3.5.0": "2.35.4"}
 PARTS = ("s3-transfer-manager", "sts", "apache-client")
@@ -70,7 +73,7 @@ class ConnectorNotFound(PipelineError):
     """The connector is not there and cannot be fetched; the text says what to do."""
 
 
-def settings(given: Mapping[str, str]) -> dict[str, str]:
+def settings(given: Settings) -> dict[str, str]:
     """What a session needs for ``s3a:`` beside the settings that a user has given. Raises `ConnectorNotFound`,
     `JavaNotFound`.
 
@@ -81,7 +84,7 @@ def settings(given: Mapping[str, str]) -> dict[str, str]:
     if any(given.get(name) for name in JAR_SETTINGS) or list((home / "jars").glob("hadoop-aws-*.jar")):
         return {}
     if not fetched_jars():
-        _fetch(home, hadoop_version(home), given)
+        _fetch(home, given)
     return {"spark.jars": ",".join(map(str, fetched_jars()))}
 
 
@@ -119,8 +122,9 @@ def packages(hadoop: str) -> list[str]:
     return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *parts]
 
 
-def _fetch(home: Path, hadoop: str, given: Mapping[str, str]) -> None:
+def _fetch(home: Path, given: Settings) -> None:
     """Let Spark fetch the jars, all of them or none. Raises `ConnectorNotFound`."""
+    hadoop = hadoop_version(home)
     directory, names = _directory(hadoop), packages(hadoop)
     excluded = [name for name in EXCLUDED if hadoop in SDKS or not name.startswith("software.")]
     otherwise = (
@@ -189,16 +193,15 @@ class ArchiveError(PipelineError):
     """An archive could not be made; the text says why."""
 
 
-def cache_directory(environment: Mapping[str, str] | None = None) -> Path | None:
+def cache_directory(environment: Settings = os.environ) -> Path | None:
     """Where archives are: by `VARIABLE`, else ``stompring`` in ``XDG_CACHE_HOME``. None where they are off."""
-    environment = os.environ if environment is None else environment
     given = environment.get(VARIABLE)
     if given == DISABLED:
         return None
     return Path(given) if given else _user_cache(environment)
 
 
-def _user_cache(environment: Mapping[str, str]) -> Path | None:
+def _user_cache(environment: Settings) -> Path | None:
     """``stompring`` in the user's directory for what can be made again; None where there is no such directory.
 
     As the XDG specification has it, an empty value and a relative path do not count.
@@ -237,19 +240,20 @@ class ClassArchive:
 
     def exists(self) -> bool:
         """Whether there is one that is whole, ours, and written by nobody else."""
-        path = self.path
-        return path is not None and all(_is_sound(each) for each in self._layers(path))
+        return bool(self._layers) and all(map(_is_sound, self._layers))
 
     def options(self) -> tuple[str, ...]:
         """Arguments for Java: to use the archive where there is one. Java ignores one that does not fit."""
-        path = self.path
-        if path is None or not self.exists():
+        if not self.exists():
             return ()
-        return (f"-XX:SharedArchiveFile={':'.join(map(str, self._layers(path)))}", *_QUIET)
+        return (f"-XX:SharedArchiveFile={':'.join(map(str, self._layers))}", *_QUIET)
 
-    def _layers(self, path: Path) -> tuple[Path, ...]:
-        """The archive; below it one of Java's own classes, where this Java came without."""
-        return (path,) if self._has_base else (path.with_suffix(".base.jsa"), path)
+    @property
+    def _layers(self) -> tuple[Path, ...]:
+        """The archive, where it may be; below it one of Java's own classes, where this Java came without."""
+        if self.path is None:
+            return ()
+        return (self.path,) if self._has_base else (self.path.with_suffix(".base.jsa"), self.path)
 
     @cached_property
     def _has_base(self) -> bool:
@@ -277,24 +281,25 @@ class ClassArchive:
         time is an `ArchiveError`.
         """
         path = self.path
-        if path is None or self._directory is None:
+        if path is None:
             raise ArchiveError(f"{VARIABLE} disables archives, or names a path that Java does not accept")
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(self._directory):
-            for left in self._directory.glob("new-*"):  # of a process that was killed
+        directory = path.parent
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _locked(directory):
+            for left in directory.glob("new-*"):  # of a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
-            with tempfile.TemporaryDirectory(prefix="new-", dir=self._directory) as work:
+            with tempfile.TemporaryDirectory(prefix="new-", dir=directory) as work:
                 try:
                     made = self._make(Path(work))
                 except ArchiveError as reason:
                     path.with_suffix(".failed").write_text(f"{reason}\n", encoding="utf-8")
                     raise
-                for new, layer in zip(made, self._layers(path), strict=True):
+                for new, layer in zip(made, self._layers, strict=True):
                     _install(new, layer)
             path.with_suffix(".failed").unlink(missing_ok=True)
             _write(path.with_suffix(".json"), {"java": str(self._runtime), "spark": str(self._spark)})
             self._remove_others(path)
-        return sum(layer.stat().st_size for layer in self._layers(path))
+        return sum(layer.stat().st_size for layer in self._layers)
 
     def _make(self, work: Path) -> list[Path]:
         """The layers, made in a directory of their own."""
@@ -491,12 +496,11 @@ class JavaNotFound(PipelineError):
     """There is none; the text says what to install."""
 
 
-def find_java(directory: Path, environment: Mapping[str, str] | None = None) -> Path:
+def find_java(directory: Path, environment: Settings = os.environ) -> Path:
     """What ``JAVA_HOME`` should be. Raises `JavaNotFound`.
 
     ``directory`` takes the launcher that the wheel's Java needs; where it is not needed nothing is written.
     """
-    environment = os.environ if environment is None else environment
     rejected = []
     home, found = environment.get("JAVA_HOME"), shutil.which("java", path=environment.get("PATH", ""))
     for java in map(Path, filter(None, (home and f"{home}/bin/java", found))):
@@ -542,7 +546,7 @@ def _reported_version(java: Path) -> str:
 
 
 #: What a session has unless it is told otherwise. One that `spark-submit` starts has what that was given.
-SETTINGS: Mapping[str, str] = {
+SETTINGS: Settings = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -560,7 +564,7 @@ SETTINGS: Mapping[str, str] = {
 LOOKUP_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 #: For one machine: nobody else is to be listened to, and its files are looked up sooner than tasks start.
-LOCAL: Mapping[str, str] = {
+LOCAL: Settings = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     LOOKUP_THRESHOLD: "10000",
@@ -592,7 +596,7 @@ _LAUNCHER_OPTIONS = f"{JAVA_OPTIONS} {SHORT_OPTIONS}"
 def spark_session(
     master: str | None = None,
     *,
-    settings: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
     java_options: str = JAVA_OPTIONS,
     formats: bool = True,
     archive: bool = True,
@@ -684,9 +688,8 @@ def as_utc(frame: Any) -> Any:
     times = {field.name for field in frame.schema if isinstance(field.dataType, TimestampType)}
     if not times or len(set(frame.columns)) < len(frame.columns):
         return frame
-    names = [(name, col("`" + name.replace("`", "``") + "`")) for name in frame.columns]
-    return frame.select(
-        *(column.cast("timestamp_ntz").alias(name) if name in times else column for name, column in names)
+    return frame.withColumns(
+        {name: col("`" + name.replace("`", "``") + "`").cast("timestamp_ntz") for name in times}
     )
 
 
