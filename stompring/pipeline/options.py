@@ -22,6 +22,8 @@ STREAM_OPTIONS = (
 )
 ALL_OPTIONS = (*COMMON_OPTIONS, *STREAM_OPTIONS)
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 #: Above the number of any message.
 LAST_NUMBER = 2**63 - 1
 
@@ -127,12 +129,12 @@ class Options(NamedTuple):
 
     root: str
     wanted: TableScan
-    retention: str | None = None  # where it is not below ``root``
-    latest: bool = False  # begin with what comes, not with what is there
-    fail: bool = True  # where files were deleted before they were read
-    max_bytes: int | None = None  # None: no limit
-    max_files: int | None = None
-    max_rows: int | None = None
+    retention: str | None  # where it is not below ``root``
+    latest: bool  # begin with what comes, not with what is there
+    fail: bool  # where files were deleted before they were read
+    max_bytes: int | None  # None: no limit
+    max_files: int | None
+    max_rows: int | None
 
     @classmethod
     def of(cls, given: Mapping[str, str], batch: bool = False) -> Options:
@@ -209,6 +211,9 @@ def read_time(name: str, text: str | None) -> int | None:
         raise OptionError(
             name, f"must be a time as 2026-07-01T12:00:00Z, or milliseconds since the epoch, not {text!r}"
         ) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return microseconds(time) // 1000
+
+
+def microseconds(time: datetime) -> int:
+    """Since the epoch; a time without a zone is UTC."""
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, reduce
 from operator import or_
 from typing import Any, NamedTuple
@@ -30,11 +30,10 @@ import numpy as np
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from stompring.pipeline.options import EPOCH, microseconds
 from stompring.settings.match import Pattern
 from stompring.settings.model import frozen
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 
@@ -50,11 +49,6 @@ READABLE_STEPS = tuple(
     )
     for count in counts
 )
-
-
-def microseconds(time: datetime) -> int:
-    """Since the epoch; a time without a zone is UTC."""
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 
 def as_datetime(time: int) -> datetime:
@@ -715,20 +709,21 @@ class TimesInQueue:
 
     def steps(self, event: str, queues: Iterable[str]) -> dict[str, Steps]:
         """By queue and step, of some queues; steps in which there is none are not there."""
-        selected = F.col("number").isin([self._names.index(queue) for queue in queues])
-        found = self._found((F.col("event") == event) & selected, "number", "step")
+        found = self._found(self._numbered(queues) & (F.col("event") == event), "number", "step")
         return {self._names[number]: _steps(found, rows) for number, rows in groups(found["number"])}
 
     def remainder(self, event: str, shown: Iterable[str]) -> Steps:
         """By step: of all queues but those ``shown`` together."""
-        selected = ~F.col("number").isin([self._names.index(queue) for queue in shown])
-        found = self._found((F.col("event") == event) & selected, "step")
+        found = self._found(~self._numbered(shown) & (F.col("event") == event), "step")
         return _steps(found, np.arange(len(found["bin"])))
 
     def consumers(self) -> dict[tuple[str, str], Durations]:
         """Of what consumers acknowledged, by queue and consumer."""
         found = self._found("taker IS NOT NULL", "taker")
         return {self._consumers[taker]: _durations(found, rows) for taker, rows in groups(found["taker"])}
+
+    def _numbered(self, queues: Iterable[str]) -> Any:
+        return F.col("number").isin([*map(self._names.index, queues)])
 
     def _found(self, selected: Any, *by: str) -> Columns:
         bins = self.cached.where(selected)
