@@ -222,6 +222,15 @@ def rates(found: Findings) -> Section:
     """Rates in and out."""
     busy = greatest_queues(found.traffic, lambda one: one.added + one.out)
     seconds, lasted = step_durations(found), max((found.end - found.begin) / 1e6, 1.0)
+    total = found.totals
+    values = {
+        "in": total["added"],
+        "acknowledged": total["acknowledged"],
+        "expired or killed": total["expired"] + total["killed"],
+        "replaced by rings": total["replaced"],
+    }
+    lines = [Line(label, each / seconds) for label, each in values.items()]
+    shown = [line for at, line in enumerate(lines) if at < 2 or np.nansum(line.values) > 0]
     return Section(
         "rates",
         "Rates in and out",
@@ -232,7 +241,7 @@ def rates(found: Findings) -> Section:
             "counters, are taken into account. A message in several queues counts in each.",
         ],
         [
-            *_totals_plot(found, seconds),
+            over_time("rates", "All queues, in and out", found.grid, shown, Axis(PER_SECOND)),
             *queues_plot(found, "into", "added", "Into queues", PER_SECOND, seconds),
         ]
         if busy
@@ -252,19 +261,6 @@ def rates(found: Findings) -> Section:
 
 
 PER_SECOND, PER_STEP = "messages/s", "messages a step"
-
-
-def _totals_plot(found: Findings, seconds: Any) -> list[Plot]:
-    total = found.totals
-    values = {
-        "in": total["added"],
-        "acknowledged": total["acknowledged"],
-        "expired or killed": total["expired"] + total["killed"],
-        "replaced by rings": total["replaced"],
-    }
-    lines = [Line(label, each / seconds) for label, each in values.items()]
-    shown = [line for at, line in enumerate(lines) if at < 2 or np.nansum(line.values) > 0]
-    return [over_time("rates", "All queues, in and out", found.grid, shown, Axis(PER_SECOND))]
 
 
 def queues(found: Findings) -> Section:
@@ -1029,7 +1025,29 @@ def sentences(found: Findings) -> Iterator[Sentence]:
             name_markup(queue),
             rate_text(rate),
         )
-    yield from _rings(found)
+    lost = greatest_queues(found.traffic, WEIGHTS["replaced"])
+    if lost:
+        most, evicted = lost[0], found.evicted.get(lost[0].queue)
+        yield (
+            "rings",
+            "{} replaced {:,} messages; {} replaced most, {:,}{}.",
+            _number_of(lost, "ring"),
+            sum(one.replaced for one in lost),
+            name_markup(most.queue),
+            most.replaced,
+            "" if evicted is None else f", half of which were older than {span_text(evicted.percentiles[0])}",
+        )
+        for advice in [each for each in found.rings if each.modelled][:1]:
+            yield (
+                "ring-sizes",
+                "A ring-size of {:,} instead of {:,} would have kept {} of the messages that {} replaced.",
+                advice.size,
+                advice.ring.ring_size,
+                percent_text(found.request.keep),
+                name_markup(advice.ring.queue),
+            )
+    else:
+        yield ("rings", "No ring replaced a message.")
     for event, text in (
         ("redelivered", "{:,} redeliveries; most in {}, {:,}."),
         ("dead-lettered", "{:,} messages went to a dead-letter address; most from {}, {:,}."),
@@ -1058,46 +1076,8 @@ def name_markup(name: str) -> Any:
     return markupsafe.Markup('<b><bdi title="{}">{}</bdi></b>').format(name, shortened(name))
 
 
-def comparison_note(found: Findings) -> str:
-    """With what the headline is compared, or why it is not."""
-    one = found.comparison
-    if one is None:
-        return ""
-    period = f"{date_text(one.begin)} to {date_text(one.end)}"
-    if one.figures is not None:
-        return f"Changes are relative to the previous period of the same length: {period}."
-    why = f"the lake begins at {date_text(one.first)}" if one.first else "the lake has no data of it"
-    return f"There is no comparison with the previous period, {period}: {why}."
-
-
 def _number_of(some: Sequence[object], noun: str) -> str:
     return f"One {noun}" if len(some) == 1 else f"{len(some)} {noun}s"
-
-
-def _rings(found: Findings) -> Iterator[Sentence]:
-    lost = greatest_queues(found.traffic, WEIGHTS["replaced"])
-    if not lost:
-        yield ("rings", "No ring replaced a message.")
-        return
-    first, ages = lost[0], found.evicted.get(lost[0].queue)
-    yield (
-        "rings",
-        "{} replaced {:,} messages; {} replaced most, {:,}{}.",
-        _number_of(lost, "ring"),
-        sum(one.replaced for one in lost),
-        name_markup(first.queue),
-        first.replaced,
-        "" if ages is None else f", half of which were older than {span_text(ages.percentiles[0])}",
-    )
-    for one in [one for one in found.rings if one.modelled][:1]:
-        yield (
-            "ring-sizes",
-            "A ring-size of {:,} instead of {:,} would have kept {} of the messages that {} replaced.",
-            one.size,
-            one.ring.ring_size,
-            percent_text(found.request.keep),
-            name_markup(one.ring.queue),
-        )
 
 
 #: Kinds of plots: pictures, plots that answer to a pointer, or both.
@@ -1115,24 +1095,13 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
         lstrip_blocks=True,
     )
     parts = [] if found is None else page_sections(found)
-    told: dict[str, Any] = {"period": None}
-    if found is not None:
-        told = {
-            "period": {
-                "begin": date_text(found.begin),
-                "end": date_text(found.end),
-                "length": span_text((found.end - found.begin) / 1e6),
-            },
-            "numbers": numbers(found),
-            "sentences": [
-                (anchor, markupsafe.Markup(text).format(*values))
-                for anchor, text, *values in sentences(found)
-            ],
-            "compared": comparison_note(found),
-        }
     return str(
         environment.get_template("report.html").render(
-            told,
+            found=found,
+            date=date_text,
+            span=span_text,
+            numbers=numbers,
+            sentences=sentences,
             made=made.strftime("%Y-%m-%d %H:%M"),
             asked=_request_text(request),
             sections=parts,
@@ -1144,9 +1113,21 @@ def page(found: Findings | None, request: ReportRequest, made: datetime, plots: 
 
 def page_sections(found: Findings) -> list[Section]:
     """All parts, in their order on the page."""
-    first = depth, rates, unread, drain, consumers, latency, evictions
-    then = hot_spots, queues, coverage, rings, addresses
-    return [section(found) for section in (*first, *then)]
+    made = (
+        depth,
+        rates,
+        unread,
+        drain,
+        consumers,
+        latency,
+        evictions,
+        hot_spots,
+        queues,
+        coverage,
+        rings,
+        addresses,
+    )
+    return [section(found) for section in made]
 
 
 def _request_text(request: ReportRequest) -> str:

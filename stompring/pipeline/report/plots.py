@@ -351,9 +351,10 @@ def _scaled(axes: Any, values: Sequence[Any], axis: Axis) -> str:
     if axis.percent:
         axes.set_ylim(0, 102)
         return ""
-    some = [float(np.nanmax(each)) for each in values if (each > 0).any()]
+    positive = [each[each > 0] for each in values if (each > 0).any()]
+    some = [float(each.max()) for each in positive]
     if some and (max(some) > LOG_SCALE_RATIO * min(some) or axis.text is span_text):
-        least = min(float(each[each > 0].min()) for each in values if (each > 0).any())
+        least = min(float(each.min()) for each in positive)
         if axis.text is span_text:
             axes.set_yscale("log")
             axes.set_ylim(max(least / 2, 1e-6), max(some) * 2)
