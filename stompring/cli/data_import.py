@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import sched
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +44,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE, SCHEDULED, QueueAttributes, Reference
 from stompring.errors import Refused
 from stompring.paging.paged_queue import TargetAreas
-from stompring.pipeline.stomp.connection import Connection, Endpoint, parse_address, trusting
+from stompring.pipeline.stomp.connection import Connection, Endpoint, parse_address
 from stompring.policy.hooks import Policies
 from stompring.settings import model
 from stompring.settings.machine import DataDirectory, default_global_max_size, machine_memory
@@ -647,7 +648,7 @@ def online_import(
     if not http.startswith(("http://", "https://")):
         raise click.UsageError(f"--http must be a URL such as http://localhost:8161, not {http!r}")
     try:
-        trusting(ca_file)
+        ssl.create_default_context(cafile=ca_file)
     except OSError as fault:
         raise CommandFailed(f"--ca-file {ca_file}: {fault}") from None
     endpoint = Endpoint(host, port, user=user, password=password, timeout=TIMEOUT, tls=tls, ca_file=ca_file)

@@ -69,6 +69,9 @@ FIELDS = {
 }
 
 
+#: Where a payload begins and ends.
+Span = tuple[int, int]
+
 #: Names of addresses, queues and consumers by their numbers.
 Names = dict[int, dict[int, str]]
 
@@ -90,10 +93,8 @@ class Records:
         self.faults: list[Fault] = []
         self.torn: Fault | None = None
         self.messages: tuple[Any, ...] | None = None  # what `Messages` has found, once it did
-        bounds = self._bounds()
-        self.begins, self.ends = bounds[:, 0], bounds[:, 1]
-        self.frames: Any = self.begins  # of the file's own records, of which some are transactions
-        self.kinds: Any = self.bytes[self.begins]
+        self._place(*self._bounds().T)
+        self.frames = self.begins  # of the file's own records, of which some are transactions
         self.names: Names = {what: {} for what in (ADDRESS, QUEUE, CONSUMER)}
         self.non_durable: list[int] = []
         self._unwrap_transactions()
@@ -103,7 +104,10 @@ class Records:
         self.queue_addresses: dict[int, int] = dict(bindings[["queue", "address"]].tolist())
         if start > self.first:
             inside = self.begins >= start + PREFIX.size
-            self.begins, self.ends, self.kinds = self.begins[inside], self.ends[inside], self.kinds[inside]
+            self._place(self.begins[inside], self.ends[inside])
+
+    def _place(self, begins: Any, ends: Any) -> None:
+        self.begins, self.ends, self.kinds = begins, ends, self.bytes[begins]
 
     def structs(self, kind: Kind) -> tuple[Any, Any, Any]:
         """Where payloads of a kind begin and end, and their `FIELDS`. A payload that is shorter is a fault."""
@@ -166,7 +170,7 @@ class Records:
         if (before > behind).any() or not lengths.all():
             return None
         bounds = np.stack((begins, ends), axis=1)
-        between: list[tuple[int, int]] = []
+        between: list[Span] = []
         for gap in np.flatnonzero(before < behind).tolist():  # in a page the footer tells of messages only
             between += whole_records(self.data, int(before[gap]), int(behind[gap]))
             if not between or between[-1][1] != behind[gap]:
@@ -190,7 +194,7 @@ class Records:
         selected = self.kinds == int(Kind.TRANSACTION)
         if not selected.any():
             return
-        parts: list[tuple[int, int]] = []
+        parts: list[Span] = []
         for begin, end in zip(self.begins[selected].tolist(), self.ends[selected].tolist(), strict=True):
             at = begin + TRANSACTION.size
             while at + 4 < end:
@@ -202,9 +206,7 @@ class Records:
             if at != end:
                 self.faults.append(Fault(begin, "wrong transaction length"))
         outside = np.stack((self.begins[~selected], self.ends[~selected]), axis=1)
-        bounds = _sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)])
-        self.begins, self.ends = bounds[:, 0], bounds[:, 1]
-        self.kinds = self.bytes[self.begins]
+        self._place(*_sorted_bounds([outside, np.array(parts, np.int64).reshape(-1, 2)]).T)
 
     def _unwrap_scoped(self) -> None:
         """What is for those who read is as any other record, what is for restarts alone is not there."""
@@ -216,9 +218,7 @@ class Records:
             selected & whole & (self.bytes[np.minimum(self.begins + 1, len(self.bytes) - 1)] == FOR_READERS)
         )
         visible = ~selected | ours
-        self.begins = np.where(ours, self.begins + SCOPED.size, self.begins)[visible]
-        self.ends = self.ends[visible]
-        self.kinds = self.bytes[self.begins]
+        self._place(np.where(ours, self.begins + SCOPED.size, self.begins)[visible], self.ends[visible])
 
     def _read_names(self) -> None:
         for begin, end, name in zip(*(column.tolist() for column in self.structs(Kind.NAME)), strict=True):
@@ -230,7 +230,7 @@ class Records:
                 self.non_durable.append(number)
 
 
-def whole_records(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int]]:
+def whole_records(data: bytes, at: int, stop: int) -> Iterator[Span]:
     """Where the payloads of records begin and end, from ``at`` up to ``stop`` or to the first that is not whole."""
     view = memoryview(data)
     while at + PREFIX.size < stop:

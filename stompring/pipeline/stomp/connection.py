@@ -49,11 +49,6 @@ def parse_address(text: str) -> tuple[str, int, bool]:
     return host, int(port), tls
 
 
-def trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """What certificates are checked with: those of a file, or what the system trusts. Raises `OSError`."""
-    return ssl.create_default_context(cafile=ca_file)
-
-
 def _shown(text: str) -> str:
     """Without what may be a login before the host."""
     before, sign, behind = text.rpartition("@")
@@ -220,7 +215,7 @@ class Connection:
         client, deadline, before = self._client, self._deadline(), self._client.unconfirmed
         while client.unconfirmed > most:
             self._check()
-            if self._wait(select.POLLIN, max(0.0, deadline - time.monotonic())):
+            if self._wait(select.POLLIN, deadline - time.monotonic()):
                 self._read()
             elif time.monotonic() >= deadline:
                 raise self._failed(f"sends no RECEIPT for {self.endpoint.timeout:g} s")
@@ -308,7 +303,8 @@ class Connection:
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tls:
-                opened = trusting(endpoint.ca_file).wrap_socket(opened, server_hostname=endpoint.host)
+                context = ssl.create_default_context(cafile=endpoint.ca_file)
+                opened = context.wrap_socket(opened, server_hostname=endpoint.host)
             opened.setblocking(False)
         except OSError as reason:
             opened.close()
@@ -323,7 +319,7 @@ class Connection:
         self.send(self._client.connect(host, endpoint.user, self._passcode, endpoint.client_id))
         deadline = self._deadline()
         while (connected := self._client.connected) is None:
-            if not self._wait(select.POLLIN, max(0.0, deadline - time.monotonic())):
+            if not self._wait(select.POLLIN, deadline - time.monotonic()):
                 raise self._failed(f"sends no CONNECTED for {endpoint.timeout:g} s")
             self._read()
             self._check()

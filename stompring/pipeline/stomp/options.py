@@ -133,12 +133,12 @@ class SourceOptions(NamedTuple):
     endpoint: Endpoint
     destination: str
     spool: Path
-    headers: tuple[tuple[str, str], ...] = ()  # of SUBSCRIBE
-    max_rows: int | None = None
-    max_bytes: int | None = None
-    spool_limit: int = 1 << 30
-    idle: float = 1.0
-    drain: float = 60.0
+    headers: tuple[tuple[str, str], ...]  # of SUBSCRIBE
+    max_rows: int | None
+    max_bytes: int | None
+    spool_limit: int
+    idle: float
+    drain: float
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:

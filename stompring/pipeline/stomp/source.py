@@ -58,7 +58,7 @@ from stompring.pipeline.arrays import (
 )
 from stompring.pipeline.files import task_ranges
 from stompring.pipeline.options import OptionError
-from stompring.pipeline.records import whole_records
+from stompring.pipeline.records import Span, whole_records
 from stompring.pipeline.storage import sync_path
 from stompring.pipeline.workers import error_reporting, reports_errors
 from stompring.stomp.frames import Head, header_line
@@ -274,7 +274,7 @@ def read_range(directory: Path, piece: SegmentRange) -> bytes:
     return data
 
 
-def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[tuple[int, int]]:
+def payload_spans(data: bytes, piece: SegmentRange, directory: Path) -> list[Span]:
     """Where the payloads in a piece's bytes begin and end. Raises `SpoolError` where one is damaged."""
     found = list(whole_records(data, 0, len(data)))
     at = found[-1][1] if found else 0
@@ -366,7 +366,7 @@ def read_rows(directory: Path, pieces: Iterable[SegmentRange], columns: Sequence
             yield _batch(data, spans[at : at + ROWS], columns)
 
 
-def _batch(data: bytes, spans: list[tuple[int, int]], columns: Sequence[str]) -> Any:
+def _batch(data: bytes, spans: list[Span], columns: Sequence[str]) -> Any:
     begins, buffer = np.array(spans, np.int64)[:, 0], pa.py_buffer(data)
     rows = fixed_rows(np.frombuffer(data, np.uint8), RECORD_FIELDS.itemsize, begins)
     fixed, every = rows.view(RECORD_FIELDS)[:, 0], np.arange(len(begins))
@@ -527,9 +527,9 @@ class Receiver:
 class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream.format("stomp")``. Raises `OptionError`."""
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+    def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
         self._options = SourceOptions.of(options)
-        self._columns = tuple(columns)
+        self._columns = columns
         self._open: tuple[Spool, Receiver] | None = None
         self._until: Position | None = None  # of a query that takes what is available now
 
@@ -560,9 +560,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         receiver.check()
         receiver.mark_read(begin)
         end = spool.tail if self._until is None else max(self._until, begin)
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        size = None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes
-        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else size
+        rows, size = self._options.max_rows, self._options.max_bytes
+        if isinstance(limit, ReadAllAvailable):
+            rows = size = None
         return spool.after(begin, end, rows, size).to_json()
 
     @reports_errors
@@ -583,8 +583,8 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch; none where it is empty."""
         spool, _ = self._opened()
         pieces = spool.pieces(Position.of(start), Position.of(end))
-        tasks = task_ranges((tuple(piece), piece.size) for piece in pieces)
-        return [InputPartition(list(task)) for task in tasks]
+        tasks = task_ranges((piece, piece.size) for piece in pieces)
+        return [InputPartition(task) for task in tasks]
 
     @reports_errors
     def commit(self, end: Offset) -> None:
@@ -615,9 +615,8 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one task."""
-        pieces = [SegmentRange(*piece) for piece in partition.value]
         with error_reporting():
-            yield from read_rows(self._options.spool, pieces, self._columns)
+            yield from read_rows(self._options.spool, partition.value, self._columns)
 
 
 def reader_columns(schema: StructType) -> tuple[str, ...]:
