@@ -200,7 +200,7 @@ class Messages:
     def __init__(self, records: Records) -> None:
         self.records = records
         if records.messages is None:
-            records.messages = _with_retained(records, *_whole_messages(records))
+            records.messages = _retained(records)
         self.begins, self.ends, self.fixed, self.traits, self.queues, self.outcomes = records.messages
 
     def only(self, good: Any) -> Messages:
@@ -220,22 +220,6 @@ class Messages:
         return np.repeat(np.arange(len(self.begins)), self.fixed["queues"])
 
 
-def _whole_messages(records: Records) -> tuple[Any, Any, Any, Any, Any]:
-    """Return the MESSAGE records whose parts fit: where they begin and end, their prologues, where their traits stand,
-    and their queues. Other records are faults."""
-    begins, ends, fixed = records.structs(Kind.MESSAGE)
-    sizes, heads, bodies, queues = (
-        fixed[name].astype(np.int64) for name in ("traits", "head", "body", "queues")
-    )
-    traits = begins + MESSAGE.size + 4 * queues
-    whole = (traits + sizes + heads + bodies + TERMINATOR == ends) & (sizes >= TRAITS.size)
-    lengths = records.fields(traits[whole], TRAIT_LENGTHS)
-    parts = sum(lengths[name].astype(np.int64) for name in ("destination", "user", "origin", "group"))
-    whole[whole] = (TRAITS.size + parts <= sizes[whole]) & (lengths["block"] < heads[whole])
-    begins, ends, fixed, traits, queues = records.only(whole, begins, ends, fixed, traits, queues)
-    return begins, ends, fixed, traits, records.items(begins + MESSAGE.size, queues, U4)[1]
-
-
 class PageMessages:
     """The messages of a page by their place: their ``numbers``, and which places which queues retain.
 
@@ -250,10 +234,21 @@ class PageMessages:
         self.retained = places << 32 | messages.queues.astype(np.int64)
 
 
-def _with_retained(
-    records: Records, begins: Any, ends: Any, fixed: Any, traits: Any, queues: Any
-) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Those that are retained, with those of RETAINED records, all in the order in which they stand in the file."""
+def _retained(records: Records) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Return the messages that are retained, of MESSAGE records whose parts fit and of RETAINED records, as they stand
+    in the file: where they begin and end, their prologues, where their traits stand, their queues, and the outcomes of
+    these. Other MESSAGE records are faults."""
+    begins, ends, fixed = records.structs(Kind.MESSAGE)
+    sizes, heads, bodies, queues = (
+        fixed[name].astype(np.int64) for name in ("traits", "head", "body", "queues")
+    )
+    traits = begins + MESSAGE.size + 4 * queues
+    whole = (traits + sizes + heads + bodies + TERMINATOR == ends) & (sizes >= TRAITS.size)
+    lengths = records.fields(traits[whole], TRAIT_LENGTHS)
+    parts = sum(lengths[name].astype(np.int64) for name in ("destination", "user", "origin", "group"))
+    whole[whole] = (TRAITS.size + parts <= sizes[whole]) & (lengths["block"] < heads[whole])
+    begins, ends, fixed, traits, queues = records.only(whole, begins, ends, fixed, traits, queues)
+    _, queues = records.items(begins + MESSAGE.size, queues, U4)
     entries = _retained_entries(records, fixed, traits, queues)
     if not entries.all():
         counts = np.bincount(np.repeat(np.arange(len(fixed)), fixed["queues"])[entries], minlength=len(fixed))
