@@ -293,7 +293,7 @@ def end_positions(
     *,
     table: str | None = None,
     least: int = 0,
-) -> dict[str, Position]:
+) -> Positions:
     """Where to read to, from ``since`` on: at most up to ``until``, and about as much as ``limit`` says.
 
     Where the limit lets something for later, all that is older than some time is before that place, in each folder, and
@@ -317,7 +317,7 @@ def end_positions(
     return found
 
 
-def start_positions(files: DataFiles, endings: Iterable[str]) -> dict[str, Position]:
+def start_positions(files: DataFiles, endings: Iterable[str]) -> Positions:
     """Where all that is there begins. What is deleted from then on before it is read is told as `MissingFiles`."""
     return {folder: Position(listed[0].number, 0) for folder, listed in _folders(files, endings)}
 

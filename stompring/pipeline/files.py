@@ -161,7 +161,7 @@ def read_files(
 START = Position(0, 0)
 
 #: By folder. A folder that is not there is to be read from the start.
-Positions = Mapping[str, Position]
+Positions = dict[str, Position]
 
 
 def dump_positions(positions: Positions) -> dict[str, str]:
@@ -169,7 +169,7 @@ def dump_positions(positions: Positions) -> dict[str, str]:
     return {folder: str(positions[folder]) for folder in sorted(positions)}
 
 
-def load_positions(document: Mapping[str, str]) -> dict[str, Position]:
+def load_positions(document: Mapping[str, str]) -> Positions:
     """From JSON. Raises `ValueError`."""
     found = {}
     for folder, text in document.items():

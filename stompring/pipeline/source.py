@@ -63,16 +63,17 @@ IDENTITY_KEY = "identity"
 Offset = dict[str, str]
 
 
+@dataclass
 class Partition(InputPartition):
-    """What one task reads. ``wanted`` are its rows: with ``copies`` those too that the broker has written once more.
+    """The ranges that one task reads. ``wanted`` are its rows: with ``copies`` those too that the broker has written
+    once more.
 
     ``identity`` is that of the data directory: files of another one are left out.
     """
 
-    def __init__(self, ranges: Sequence[Range], wanted: TableScan, identity: bytes | None) -> None:
-        super().__init__(tuple(ranges))
-        self.wanted = wanted
-        self.identity = identity
+    value: Sequence[Range]
+    wanted: TableScan
+    identity: bytes | None
 
     def batches(self, options: Options, gone: Callable[[str], None] | None = None) -> Iterator[Any]:
         """Record batches of the files. ``gone`` is called with those that are not there."""
@@ -86,8 +87,8 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """See the module. Spark makes it, copies it and sends it about: it opens nothing before it is asked something."""
 
     _options: Options
-    _seen: dict[str, Position] | None = None  # the last positions that Spark asked about
-    _until: dict[str, Position] | None = None  # where Trigger.AvailableNow ends
+    _seen: Positions | None = None  # the last positions that Spark asked about
+    _until: Positions | None = None  # where Trigger.AvailableNow ends
     _identity: bytes | None = None  # of the directory, as it was when Spark asked last
 
     def __post_init__(self) -> None:
@@ -136,8 +137,9 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         copied = since.get(COPIED_KEY)
         if copied is not None and not copied.number:
             least = files.header(journal_name(since["journal"].number)).created + 1
-        table = options.wanted.table
-        self._seen = end_positions(files, self._endings, since, most, self._until, table=table, least=least)
+        self._seen = end_positions(
+            files, self._endings, since, most, self._until, table=options.wanted.table, least=least
+        )
         if copied is not None:
             self._seen[COPIED_KEY] = copied._replace(number=1)
         return self._offset(self._seen)
@@ -199,7 +201,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         offset = dump_positions(positions)
         return offset if self._identity is None else {**offset, IDENTITY_KEY: self._identity.hex()}
 
-    def _since(self, offset: Offset) -> dict[str, Position]:
+    def _since(self, offset: Offset) -> Positions:
         """The positions of an offset, if they are of this directory. Raises `DirectoryReplaced`."""
         files = self._files
         self._identity = files.identity()
@@ -222,7 +224,7 @@ class StompringStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         log.warning("%s: %s deleted before it was read", root, what)
 
 
-def positions_of(offset: Offset) -> dict[str, Position]:
+def positions_of(offset: Offset) -> Positions:
     """The positions alone."""
     return load_positions({folder: text for folder, text in offset.items() if folder != IDENTITY_KEY})
 
