@@ -78,12 +78,12 @@ def _error_text(fault: Exception) -> str | None:
     """What to tell of a fault without a traceback; None where that is a mistake of ours."""
     from stompring.errors import PipelineError
     from stompring.pipeline import session, workers
-    from stompring.pipeline.lake.delta import is_delta_error
+    from stompring.pipeline.lake.delta import DeltaError
     from stompring.store.datadir import Busy
 
     if isinstance(fault, (PipelineError, Busy, OSError)):
         return str(fault)
-    if is_delta_error(fault):
+    if isinstance(fault, DeltaError):
         return f"cannot read or write a table of the lake: {fault}"
     if session.is_spark_error(fault):
         return workers.worker_message(str(fault)) or _task_error(str(fault))

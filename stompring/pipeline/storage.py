@@ -54,9 +54,8 @@ class S3Config:
     path_style: bool = False
 
     @classmethod
-    def of(cls, environment: Mapping[str, str] | None = None) -> S3Config:
+    def of(cls, given: Mapping[str, str] = os.environ) -> S3Config:
         """From the variables of AWS, and behind them its files of profiles. Raises `ObjectStoreError`."""
-        given = os.environ if environment is None else environment
         profile = _aws_profile(given)
         endpoint = _endpoint(
             given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or profile.get("endpoint_url")
@@ -206,7 +205,7 @@ class ObjectStore:
         """An object, None where there is none of this name."""
         with suppress(FileNotFoundError), self._faults(name):
             found = self._store.head(self._key(name))
-            return Entry(name, int(found["size"]), str(found["e_tag"]))
+            return Entry(name, found["size"], str(found["e_tag"]))
         return None
 
     def listed(self, name: str = "", *, deep: bool = True) -> Iterator[Entry]:
@@ -215,7 +214,7 @@ class ObjectStore:
         with self._faults(name):
             lists = self._store.list(base) if deep else [self._store.list_with_delimiter(base)["objects"]]
             for one in chain.from_iterable(lists):
-                yield Entry(str(one["path"])[len(self._prefix) :].lstrip("/"), int(one["size"]))
+                yield Entry(one["path"][len(self._prefix) :].lstrip("/"), one["size"])
 
     def read(self, name: str) -> tuple[bytes, str]:
         """An object, and the tag of its version. Raises `FileNotFoundError` too."""
@@ -437,12 +436,16 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    def save(self, name: str, document: Any) -> None:
+        """Write a file of JSON, as `write` does."""
+        self.write(name, json.dumps(document, indent=1).encode())
+
     def write(self, name: str, data: bytes) -> None:
         """A whole file, in place of what there was: never half of it, and on this machine's disks when this returns."""
         if self.objects is not None:
             self.objects.put(name, data)
             return
-        self.make_directory(name.rpartition("/")[0])
+        self.make_parent(name)
         if self.local is None:
             with self.system.open_output_stream(
                 self.path(name)
@@ -470,7 +473,7 @@ class Folder:
             self.write(name, data)
             return
         target = self.local / name
-        self.make_directory(name.rpartition("/")[0])
+        self.make_parent(name)
         with _draft_of(target, data) as draft:
             try:
                 os.link(draft, target)
@@ -482,10 +485,10 @@ class Folder:
                 os.replace(draft, target)
         sync_path(target.parent)
 
-    def make_directory(self, name: str = "") -> None:
-        """One, with those above it; object stores need none."""
+    def make_parent(self, name: str) -> None:
+        """The directory of a file, with those above it; object stores need none."""
         if self.objects is None:
-            self.system.create_dir(self.path(name))
+            self.system.create_dir(self.path(name.rpartition("/")[0]))
 
     def remove(self, name: str) -> None:
         """A file, if it is there."""

@@ -143,7 +143,7 @@ class FileWriter:
     date: str = ""
     bucket: int = 0
     statistics: Sequence[str] | None = None
-    dictionaries: Sequence[str] | None = None
+    dictionaries: Sequence[str] | bool = True
     waiting: int = 0  # bytes of rows that are not written yet
     written: int = 0  # bytes of rows that are
     _rows: int = 0
@@ -160,14 +160,14 @@ class FileWriter:
 
     @cached_property
     def _writer(self) -> Any:
-        self.folder.make_directory(self.path.rpartition("/")[0])
+        self.folder.make_parent(self.path)
         return pq.ParquetWriter(
             self.folder.path(self.path),
             self.schema,
             filesystem=self.folder.system,
             compression="zstd",  # what costs the least beside reading and decoding
             compression_level=1,
-            use_dictionary=True if self.dictionaries is None else self.dictionaries,
+            use_dictionary=self.dictionaries,
             write_statistics=True if self.statistics is None else self.statistics,
             metadata_collector=self._metadata,
             coerce_timestamps="us",
@@ -340,8 +340,8 @@ class _Task:
         if self.copies:
             table = pa.Table.from_batches(self.copies)
             folder = Folder(self.job.copies)
-            folder.make_directory()
             name = f"{uuid4().hex}.parquet"
+            folder.make_parent(name)
             pq.write_table(table, folder.path(name), filesystem=folder.system, coerce_timestamps="us")
             self.done.copied.append(name)
         return self.done

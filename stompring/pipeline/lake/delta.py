@@ -23,7 +23,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError as DeltaError
 from deltalake.schema import ArrayType, MapType, StructType
 from deltalake.transaction import AddAction, Transaction
 
@@ -248,19 +249,17 @@ class Table:
         for path in table.file_uris() if self.folder.local is not None else []:
             sync_path(Path(path))
         self.sync_log()
-        return int(result["numFilesAdded"]), int(result["numFilesRemoved"])
+        return result["numFilesAdded"], result["numFilesRemoved"]
 
     def vacuum(self, hours: int, *, dry_run: bool, keep: Sequence[int] = ()) -> list[str]:
         """Delete files that are of no use for so many hours, and those that no commit ever named. Their paths.
 
         ``keep`` are versions of which all files stay.
         """
-        keep_versions = list(keep) or None
-        return list(
-            self.open().vacuum(
-                hours, dry_run, enforce_retention_duration=False, full=True, keep_versions=keep_versions
-            )
+        found = self.open().vacuum(
+            hours, dry_run, enforce_retention_duration=False, full=True, keep_versions=list(keep) or None
         )
+        return list(found)
 
 
 class LakeTable(Table):
@@ -342,15 +341,10 @@ class LakeTable(Table):
             "rows": sum(actions.column("num_records").to_pylist()),
             "files": actions.num_rows,
             "bytes": sum(actions.column("size_bytes").to_pylist()),
-            "version": int(table.version()),
+            "version": table.version(),
             "buckets": self.buckets,
             "columns": {field.name: ddl_name(field.type) for field in table.schema().fields},
         }
-
-
-def is_delta_error(fault: Exception) -> bool:
-    """Whether delta-rs raised it: a log that cannot be read, a commit that another process made impossible."""
-    return isinstance(fault, DeltaError)
 
 
 def _committed(table: Any, writer: str) -> int:
@@ -430,12 +424,12 @@ class Commit(NamedTuple):
 
 def commits(table: LakeTable) -> dict[int, Commit]:
     """All versions that the table's log still has, by their numbers, the oldest first."""
-    found = [_commit(table.name, entry) for entry in table.open().history()]
-    return {one.version: one for one in sorted(found, key=lambda one: one.version)}
+    found = (_commit(table.name, entry) for entry in reversed(table.open().history()))
+    return {one.version: one for one in found}
 
 
 def _commit(table: str, entry: Mapping[str, Any]) -> Commit:
-    common = table, int(entry["version"]), int(entry["timestamp"])
+    common = table, entry["version"], entry["timestamp"]
     if BATCH_KEY in entry:
         end = load_positions(json.loads(entry[END_KEY]))
         batch, rows = int(entry[BATCH_KEY]), int(entry[ROWS_KEY])

@@ -28,7 +28,7 @@ from stompring.pipeline.storage import Folder
 from stompring.store.datadir import Busy, record_ingested
 
 from .data_files import BatchJob, BatchProgress, TaskOutput, ingest_ranges, write_copies
-from .delta import DEFAULT_BROKER, Broker, spark_url
+from .delta import DEFAULT_BROKER, spark_url
 from .lake import Intent, IntentLog, Lake, LakeNotFound, Maintenance
 
 log = logging.getLogger(__name__)
@@ -69,13 +69,11 @@ class Ingest:
     mark: bool = True  # tell the broker what was ingested
     name: str = DEFAULT_BROKER  # of the broker
     batch_progress: BatchProgress | None = None
-    _broker: Broker = field(init=False)
-    _intents: IntentLog = field(init=False)
-    _last_batch: int = field(init=False, default=-1)  # the number of a batch
 
     def __post_init__(self) -> None:
         self._broker = self.lake.admit(self.name, self.files)
         self._intents = IntentLog(self.lake.state_folder(self._broker))
+        self._last_batch = -1  # the number of a batch
 
     def batches(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Batch]:
         """All that is there, in batches, beginning with one that an earlier run left half done.
@@ -193,9 +191,7 @@ class Ingest:
         for line in lines:
             log.warning("%s", line)
         if lines:
-            self.lake.state_folder(self._broker).write(
-                f"losses/{intent.number:09d}.json", json.dumps(lines, indent=1).encode()
-            )
+            self.lake.state_folder(self._broker).save(f"losses/{intent.number:09d}.json", lines)
 
     def _mark(self, intent: Intent) -> None:
         directory = self.files.retention.local

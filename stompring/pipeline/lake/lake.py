@@ -228,7 +228,7 @@ class Intent(NamedTuple):
     end: Positions
 
 
-@dataclass(frozen=True)
+@dataclass
 class IntentLog:
     """Those of one lake, the last one first to be asked for."""
 
@@ -530,7 +530,7 @@ class Lake:
         done = ingested_until(self.tables["messages"], versions["messages"])
         begins = {name: dump_positions(done.get(name, {})) for name in self.brokers()}
         plan = {"version": 1, "tables": dict(versions), "positions": begins}
-        self.state.write(_RESTORE_FILE, json.dumps(plan, indent=1).encode())
+        self.state.save(_RESTORE_FILE, plan)
         self.complete_restore()
 
     def complete_restore(self) -> None:
@@ -572,8 +572,7 @@ class Lake:
     def frames(self, spark: Any, *, versions: Mapping[str, int] | None = None) -> dict[str, Any]:
         """A DataFrame for each table, as it is at this moment or was at some versions. Raises `LakeNotFound`."""
         self.require()
-        at = versions or {}
-        return {name: table.frame(spark, at.get(name)) for name, table in self.tables.items()}
+        return {name: table.frame(spark, (versions or {}).get(name)) for name, table in self.tables.items()}
 
     def register(self, spark: Any, versions: Mapping[str, int] | None = None) -> None:
         """Let SQL know the tables and views by their names."""

@@ -84,7 +84,7 @@ class Replay:
         if self.resumed:
             plan = plan._replace(version=int(document["tableVersion"]), parts=int(document["parts"]))
         else:
-            plan = plan._replace(version=int(lake.tables["messages"].open(plan.at).version()))
+            plan = plan._replace(version=lake.tables["messages"].open(plan.at).version())
         self.plan = plan
 
     def selected(self) -> Any:
@@ -119,7 +119,7 @@ class Replay:
         selected = self.selected()
         if not self.resumed:
             about = {"version": 1, "tableVersion": plan.version, "parts": plan.parts, "to": plan.to}
-            self._state.write("plan.json", json.dumps(about).encode())
+            self._state.save("plan.json", about)
         prefix = f"{self._lake.id[:12]}-{plan.id}-"
         columns = ["message_id", "timestamp", "priority", "headers", "body"]
         columns += [concat(lit(prefix), col("message_id")).alias("dedup_id")]
@@ -128,7 +128,7 @@ class Replay:
         sender = partial(_send_part, self._state, options, None if rate is None else rate / plan.parts)
         found = rows.select(*columns).mapInArrow(sender, _RESULT).collect()
         sent, skipped = sum(row.sent for row in found), sum(row.skipped for row in found)
-        self._state.write("complete.json", json.dumps({"sent": sent + skipped}).encode())
+        self._state.save("complete.json", {"sent": sent + skipped})
         return sent, skipped
 
     @property
@@ -155,8 +155,7 @@ def _send_part(
     from pyspark import TaskContext
 
     with error_reporting():
-        context = TaskContext.get()
-        part = 0 if context is None else int(context.partitionId())
+        part = TaskContext.get().partitionId()
         last, before = _checkpoint_of(state, part)
         coming, count = _new_rows(batches, last), before
         first = next(coming, None)
@@ -242,6 +241,5 @@ class _PartSender:
             sent - self._checkpoint >= CHECKPOINT_MESSAGES or now - self._checkpoint_at >= CHECKPOINT_SECONDS
         )
         if due or not most:
-            document = json.dumps({"message": message, "sent": sent})
-            self.state.write(f"part-{self.part}.json", document.encode())
+            self.state.save(f"part-{self.part}.json", {"message": message, "sent": sent})
             self._checkpoint, self._checkpoint_at = sent, now

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from operator import ge, lt
 from typing import Any, NamedTuple
 
 from stompring.errors import PipelineError
@@ -35,10 +36,10 @@ class MessageSelection(NamedTuple):
         """The rows of a DataFrame that are meant. Raises `InvalidCondition`."""
         from pyspark.sql.functions import col, lit
 
-        for limit, sign in ((self.since, "__ge__"), (self.until, "__lt__")):
+        for limit, compare in ((self.since, ge), (self.until, lt)):
             if limit is not None:
                 moment = lit(datetime.fromtimestamp(limit / 1000, UTC))
-                messages = messages.where(getattr(col("timestamp"), sign)(moment))
+                messages = messages.where(compare(col("timestamp"), moment))
         if self.addresses:
             messages = messages.where(address_condition(self.addresses))
         return messages if self.where is None else _where(messages, self.where)

@@ -47,6 +47,9 @@ from .selection import SelectableRow, address_condition
 
 Type = Any
 
+#: Of a struct: the name, the type, and whether the value may be missing or null.
+Fields = list[dict[str, Any]]
+
 DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)?")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -211,7 +214,7 @@ class InvalidSchema(PipelineError):
 # ---- JSON Schema
 
 
-def from_json_schema(text: bytes) -> list[dict[str, Any]]:
+def from_json_schema(text: bytes) -> Fields:
     """Fields of a JSON Schema whose values are objects. Raises `InvalidSchema`."""
     try:
         document = json.loads(text)
@@ -401,7 +404,7 @@ class Inference:
         else:
             self.bad += 1
 
-    def fields(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def fields(self) -> tuple[Fields, list[str]]:
         """The fields, and where values of different types made them wider. Raises `InvalidSchema`."""
         notes: list[str] = []
         type_ = self._root.type("", notes)
@@ -506,7 +509,7 @@ def _kind(value: Any) -> str:
 # ---- Avro
 
 
-def from_avro(text: bytes) -> list[dict[str, Any]]:
+def from_avro(text: bytes) -> Fields:
     """Fields of an Avro schema of a record. Raises `InvalidSchema`."""
     from fastavro.schema import expand_schema
 
@@ -832,7 +835,7 @@ class View(Table):
         """Add the rows of messages that came since. Raises `Busy` where another process does so."""
         messages = self._views.messages
         with self._locked():
-            version = int(messages.open().version())
+            version = messages.open().version()
             if not self.exists():
                 self._create(self.definition.schema())
             table = self.open()
@@ -903,10 +906,10 @@ class View(Table):
     def counts(self) -> tuple[int, int]:
         """Rows of its table, and those that did not fit."""
         rows = self.dataset()
-        return int(rows.count_rows()), int(rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid()))
+        return rows.count_rows(), rows.count_rows(filter=ds.field(BAD_COLUMN, "reason").is_valid())
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Stream:
     """The rows of a view as a stream of Arrow. Each scan computes them."""
 
@@ -966,10 +969,9 @@ class Views:
             raise ViewError(f"view {definition.name} already exists: delete it with --drop")
         view = View(self, definition)
         self.lake.remove_all(f"{_FOLDER}/{definition.name}")  # of a drop that was killed
-        document = {"version": _VERSION, "view": definition._asdict()}
         if definition.materialized:
             view.refresh()
-        self.folder.write(f"{definition.name}.json", json.dumps(document, indent=1).encode())
+        self.folder.save(f"{definition.name}.json", {"version": _VERSION, "view": definition._asdict()})
         return view
 
     def drop(self, name: str) -> None:
