@@ -158,27 +158,17 @@ class ManagementTask:
     total: int | None = None
     error: str | None = None
     cancelled: bool = False
-    _waiting: list[Deferred[None]] = field(default_factory=list)
+    finished: Deferred[None] = field(default_factory=Deferred)  # for the request that waits
 
     def fail(self, reason: str) -> None:
         """One message has failed; ``error`` is the first reason."""
         self.failed += 1
         self.error = self.error or reason
 
-    def when_ended(self) -> Deferred[None]:
-        """Fires once it has ended."""
-        deferred: Deferred[None] = Deferred()
-        if self.state is TaskState.RUNNING:
-            self._waiting.append(deferred)
-        else:
-            deferred.callback(None)
-        return deferred
-
     def end(self, state: TaskState, now: int, error: str | None = None) -> None:
         """It has ended."""
         self.state, self.ended, self.error = state, now, error or self.error
-        for deferred in self._waiting:
-            deferred.callback(None)
+        self.finished.callback(None)
 
 
 #: Tasks that have ended and are still listed.

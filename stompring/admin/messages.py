@@ -1095,7 +1095,7 @@ def _accepted(task: ManagementTask) -> Answer:
 
 
 def _answer_when_ended(task: ManagementTask) -> Steps:
-    yield task.when_ended()
+    yield task.finished
     if task.state is TaskState.FAILED:
         raise Problem(
             409,
@@ -1121,7 +1121,7 @@ def _start_sending(call: Call, operation: str, *, remove: bool) -> Answer | Step
 
 
 def _removed_when_ended(task: ManagementTask) -> Steps:
-    yield task.when_ended()
+    yield task.finished
     if task.state is TaskState.FAILED:
         raise Refused(task.error or "The purge failed")
     return {"removed": task.done}
