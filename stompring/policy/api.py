@@ -19,6 +19,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NewType, Self, Union, get_args, get_origin
 
 from stompring.settings import value_types
+from stompring.settings.model import frozen
 
 if TYPE_CHECKING:
     from stompring.broker.ports import Offer, Subscriber
@@ -187,21 +188,21 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
     return read
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refuse:
     """Refuses the message or the subscription: its client gets an ERROR with the reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """Stops reading the connection for so many milliseconds, then calls `admit` again. Nothing is lost."""
 
     milliseconds: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Redirect:
     """Routes the message to another address, whose policies are called as well; ``headers`` as in `ChangeHeaders`."""
 
@@ -209,7 +210,7 @@ class Redirect:
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangeHeaders:
     """Sets headers of the message, as if it had been sent with them; None removes a header.
 

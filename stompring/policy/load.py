@@ -37,7 +37,7 @@ from stompring.broker.ports import HOOK_EXCEPTIONS
 from stompring.errors import ConfigurationError
 from stompring.settings.document import Faults, revealed, with_suggestion
 from stompring.settings.machine import shipped_directory
-from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
+from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property, frozen
 
 from .api import AddressPolicy, Parameter
 from .views import QueueView
@@ -427,7 +427,7 @@ def _describe(error: BaseException, path: Path) -> str:
     return f"{path}:{line}: {type(error).__name__}: {error}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SelectedPlugin:
     """A policy with the values of its parameters. Equal ones are interchangeable."""
 

@@ -18,7 +18,6 @@ import sched
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from stompring.broker.broker import Broker
@@ -43,6 +42,7 @@ from stompring.settings.model import (
     QueueConfiguration,
     RoutingType,
     StompAcceptor,
+    frozen,
 )
 from stompring.stomp.frames import encode_frame, unescape
 
@@ -126,7 +126,7 @@ class ManualClock(sched.scheduler):
 ADDRESS = "address"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sent:
     """The outcome of a SEND. At most one of these is set, none for an accepted message."""
 
@@ -153,8 +153,8 @@ class PolicyHarness:
         self,
         policy: type[AddressPolicy],
         *,
-        settings: Mapping[str, Any] = MappingProxyType({}),
-        others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        settings: Mapping[str, Any] = {},
+        others: Mapping[str, Mapping[str, Any]] = {},
         full: bool = False,
         after: type[AddressPolicy] | None = None,
         folder: Path | None = None,
@@ -176,7 +176,7 @@ class PolicyHarness:
         self._acceptor = StompAcceptor("test", "127.0.0.1", 0)
         self._outgoing = Outgoing(self.broker.clock)
         self._clients: dict[str, _Client] = {}
-        self._receiver: _HarnessConsumer | None = None
+        self._receiver = _HarnessConsumer()
         self.queue_of(ADDRESS)
 
     def _configured(self, parameters: Mapping[str, Any]) -> BrokerConfiguration:
@@ -264,7 +264,7 @@ class PolicyHarness:
     def send(
         self,
         body: bytes = b"",
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] = {},
         *,
         to: str = ADDRESS,
         producer: str = "producer",
@@ -299,7 +299,7 @@ class PolicyHarness:
 
     def subscribe(
         self,
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] = {},
         *,
         to: str = ADDRESS,
         client: str = "subscriber",
@@ -330,19 +330,17 @@ class PolicyHarness:
 
     def deliver(self, most: int = 1) -> list[MessageView]:
         """Deliver up to ``most`` waiting messages to a consumer, for `settle` or `reject`."""
-        if self._receiver is None:
-            self._receiver = _HarnessConsumer()
-            self._queue(ADDRESS).add_consumer(self._receiver)
+        queue = self._queue(ADDRESS)
+        if self._receiver not in queue.consumers:
+            queue.add_consumer(self._receiver)
         return self._receiver.take_some(most)
 
     def settle(self, message: MessageView) -> None:
         """Acknowledge a message of `deliver`."""
-        assert self._receiver is not None
         self._receiver.settle(message)
 
     def reject(self, message: MessageView) -> None:
         """Reject a message of `deliver`: a failed delivery attempt (NACK)."""
-        assert self._receiver is not None
         self._receiver.reject(message)
 
     def purge(self) -> int:
@@ -351,7 +349,7 @@ class PolicyHarness:
 
     def delete(self) -> None:
         """Delete the address."""
-        self._receiver = None
+        self._receiver = _HarnessConsumer()
         self.broker.directory.delete_address(ADDRESS, force=True)
 
     def _client(self, name: str, user: str | None) -> _Client:
@@ -459,13 +457,9 @@ class _Client:
         self._written += data
 
     def close(self) -> None:
-        """Nothing to close."""
+        """There is nothing to close or to read."""
 
-    def pause_reading(self) -> None:
-        """No effect: nothing is read."""
-
-    def resume_reading(self) -> None:
-        """No effect: nothing is read."""
+    pause_reading = resume_reading = close
 
 
 class _HarnessConsumer(Consumer):
