@@ -33,18 +33,7 @@ DEFAULT_SYNTAX = WildcardSyntax()
 class Pattern:
     """An address that may contain wildcards, split into words once."""
 
-    __slots__ = (
-        "is_wildcard",
-        "specificity",
-        "text",
-        "_any",
-        "_begin",
-        "_delimiter",
-        "_end",
-        "_middle",
-        "_single",
-        "_words",
-    )
+    __slots__ = ("_any", "_delimiter", "_single", "_words", "is_wildcard", "specificity", "text")
 
     def __init__(self, text: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
         self.text = text
@@ -59,14 +48,6 @@ class Pattern:
         # longer before the shorter. What Artemis leaves open (two of one length) is settled by the first differing
         # word, a name before ``*`` before ``#``, then by the text.
         self.specificity = (max(kinds), -len(text) if 2 in kinds else 0, kinds, text)
-        parts: list[list[str]] = [[]]  # the words before, between and after the any-words
-        for word in self._words:
-            if word == self._any:
-                parts.append([])
-            else:
-                parts[-1].append(word)
-        self._begin, self._end = parts[0], parts[-1]
-        self._middle = None if len(parts) == 1 else parts[1:-1]
 
     def matches(self, address: str) -> bool:
         """Whether this pattern matches ``address``, which is taken literally."""
@@ -76,28 +57,25 @@ class Pattern:
 
     def matches_words(self, address: list[str]) -> bool:
         """`matches` for an address that is split into its words already."""
-        begin, end, middle = self._begin, self._end, self._middle
-        if middle is None:
-            return len(address) == len(begin) and self._fits(begin, address, 0)
-        stop = len(address) - len(end)
-        at = len(begin)
-        if stop < at or not self._fits(begin, address, 0) or not self._fits(end, address, stop):
-            return False
-        # The leftmost position for the words between two any-words leaves the most for the others.
-        for part in middle:
-            while at + len(part) <= stop and not self._fits(part, address, at):
+        words, many, single = self._words, self._any, self._single
+        at = here = 0  # positions in the pattern and in the address
+        behind = (
+            begin
+        ) = -1  # position behind the last any-words, and where the address continues after its words
+        while here < len(address):
+            word = words[at] if at < len(words) else None
+            if word == many:
                 at += 1
-            at += len(part)
-            if at > stop:
+                behind, begin = at, here
+            elif word in (single, address[here]):
+                at += 1
+                here += 1
+            elif behind < 0:
                 return False
-        return True
-
-    def _fits(self, part: list[str], address: list[str], at: int) -> bool:
-        """Whether words without an any-words match the address from the word ``at`` on."""
-        single = self._single
-        return all(
-            word in (single, there) for word, there in zip(part, address[at : at + len(part)], strict=True)
-        )
+            else:  # the last any-words stands for one word more; the earlier ones leave the most for it
+                begin += 1
+                at, here = behind, begin
+        return all(word == many for word in words[at:])
 
     def half_wildcards(self) -> tuple[str, ...]:
         """Words that contain a wildcard character among others, where it has no meaning."""
