@@ -964,10 +964,9 @@ def queue_creation(call: Call) -> RequiredPermissions:
 def queue_deletion(call: Call) -> RequiredPermissions:
     address, name = _queue(call)
     yield EDIT, address, name
-    queue = call.directory.queues.get(name)
-    yield PermissionType.DELETE_DURABLE_QUEUE if queue is None else _deletion(queue), address, name
+    yield _deletion(call.directory.queues.get(name)), address, name
 
 
-def _deletion(queue: Queue) -> PermissionType:
-    durable = PermissionType.DELETE_DURABLE_QUEUE
-    return durable if queue.durable else PermissionType.DELETE_NON_DURABLE_QUEUE
+def _deletion(queue: Queue | None) -> PermissionType:
+    durable = queue is None or queue.durable
+    return PermissionType.DELETE_DURABLE_QUEUE if durable else PermissionType.DELETE_NON_DURABLE_QUEUE

@@ -383,13 +383,14 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
     for each in signatures:
         if each.accepts(values):
             return each
-    getter = next((name[len(prefix) :] for prefix in ("get", "is") if name.startswith(prefix)), "")
+    getter = re.fullmatch("(?:get|is)(.+)", name, re.DOTALL)
     if (
-        getter[:1].isupper()
+        getter is not None
+        and getter[1][0].isupper()
         and not values
-        and (kind in ("divert", "bridge") or getter in attribute_names(kind))
+        and (kind in ("divert", "bridge") or getter[1] in attribute_names(kind))
     ):
-        return Operation(name, "", lambda target: target.attribute(getter))
+        return Operation(name, "", lambda target: target.attribute(getter[1]))
     if not signatures:
         raise Refused(
             with_suggestion(f"{_article(kind)} has no operation {name[:100]!r}", name, list(OPERATIONS[kind]))

@@ -54,8 +54,11 @@ CONNECTION_RATES = ("sent", "delivered", "acknowledged")
 CONNECTION_GAUGES = ("deliveringCount", "outgoingBytes")
 CONSUMER_RATES = ("delivered", "acknowledged")
 
+#: The number of rates of a queue, before its gauges.
+RATES = len(QUEUE_RATES)
+
 #: What a queue without messages and counts has.
-NOTHING = (0,) * (len(QUEUE_RATES) + len(QUEUE_GAUGES))
+NOTHING = (0,) * (RATES + len(QUEUE_GAUGES))
 
 #: Positions in the values of a queue.
 DELIVERED, TO_DISK, DELIVERING, SCHEDULED, PAGED = 1, 7, 9, 10, 11
@@ -250,10 +253,10 @@ class Sampler:
             return
         values = queue_values(queue, 0, 0)
         queue.history = history = History(
-            self.memory, NOTHING if values == NOTHING else values, len(QUEUE_RATES), self.memory.sampling
+            self.memory, NOTHING if values == NOTHING else values, RATES, self.memory.sampling
         )
         history.changes = _changes(queue)
-        self._count(queue.address, [*NOTHING[: len(QUEUE_RATES)], *values[len(QUEUE_RATES) :]])
+        self._count(queue.address, [*NOTHING[:RATES], *values[RATES:]])
 
     def _sample_queue(self, queue: Queue) -> None:
         if queue.deleted:
@@ -273,8 +276,7 @@ class Sampler:
         history.changes = changes
         values = queue_values(queue, last[DELIVERED], last[TO_DISK] + max(0, queue.paged_count - last[PAGED]))
         rises = history.record(values, self._late)
-        rates = len(QUEUE_RATES)
-        for value, before in zip(values[rates:], last[rates:], strict=True):
+        for value, before in zip(values[RATES:], last[RATES:], strict=True):
             rises.append(value - before)
         self._count(queue.address, rises)
 
@@ -288,14 +290,13 @@ class Sampler:
         """A queue goes: what it counted since the last round, and what was in it."""
         history, queue.history = queue.history, None
         last = NOTHING if history is None else history.last
-        rates = len(QUEUE_RATES)
         changes = [
             max(0, value - before)
             for value, before in zip(
-                queue_values(queue, last[DELIVERED], last[TO_DISK])[:rates], last[:rates], strict=True
+                queue_values(queue, last[DELIVERED], last[TO_DISK])[:RATES], last[:RATES], strict=True
             )
         ]
-        self._count(queue.address, [*changes, *[-before for before in last[rates:]]])
+        self._count(queue.address, [*changes, *[-before for before in last[RATES:]]])
 
     def _sample_address(self, address: Address, of_queues: list[int] | None) -> None:
         """``of_queues`` are the changes of its queues in this round."""
@@ -306,8 +307,8 @@ class Sampler:
         elif of_queues is None and own == history.changes:
             return
         history.changes = own
-        last, rates = history.last, len(QUEUE_RATES)
-        before = [*last[:rates], *last[len(ADDRESS_RATES) :]]
+        last = history.last
+        before = [*last[:RATES], *last[len(ADDRESS_RATES) :]]
         values = _of_address(address, before if of_queues is None else list(map(add, before, of_queues)))
         if values != last:
             history.record(values, self._late)
@@ -433,10 +434,10 @@ def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
 
 def _of_address(address: Address, of_queues: Sequence[int]) -> tuple[int, ...]:
     """The values of an address's history, from those of all its queues."""
-    rates = len(QUEUE_RATES)
     return (
         address.routed_messages,
-        *of_queues[1:rates],
-        *(address.unrouted_messages, address.dropped_messages),
-        *of_queues[rates:],
+        *of_queues[1:RATES],
+        address.unrouted_messages,
+        address.dropped_messages,
+        *of_queues[RATES:],
     )

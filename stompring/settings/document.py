@@ -240,21 +240,15 @@ def predefined_properties(folder: Path, instance: Path) -> dict[str, str]:
     }
 
 
-class References:
+class References(NamedTuple):
     """Resolves the references of one broker.xml. Paths are relative to ``folder``.
 
     ``properties`` are those that no environment variable sets.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        environment: Mapping[str, str] = os.environ,
-        properties: Mapping[str, str] = {},
-    ) -> None:
-        self._folder = folder
-        self._environment = environment
-        self._properties = properties
+    folder: Path
+    environment: Mapping[str, str] = os.environ
+    properties: Mapping[str, str] = {}
 
     def resolve(self, text: str) -> str:
         """``text`` with its references resolved. Raises `ValueError` for one without a value."""
@@ -270,15 +264,15 @@ class References:
             return self._of_file(name)
         if kind == "env" and name:
             name, colon, default = name.partition(":")
-            values = [self._environment.get(name)]
+            values = [self.environment.get(name)]
             missing = f"environment variable {name} is not set"
         elif kind and kind not in ("env", "file"):
             default = name
             variable = _NOT_IN_VARIABLE.sub("_", kind).upper()
             values = [
-                self._environment.get(kind),
-                self._environment.get(variable),
-                self._properties.get(kind),
+                self.environment.get(kind),
+                self.environment.get(variable),
+                self.properties.get(kind),
             ]
             missing = (
                 f"property {kind} is not set: set the environment variable {variable}, or write a default, "
@@ -297,7 +291,7 @@ class References:
         raise ValueError(missing)
 
     def _of_file(self, name: str) -> str:
-        path = self._folder / name
+        path = self.folder / name
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
@@ -332,8 +326,7 @@ class Secret(str):
     def __str__(self) -> str:
         return HIDDEN
 
-    def __repr__(self) -> str:
-        return HIDDEN
+    __repr__ = __str__
 
     def __format__(self, form: str) -> str:
         return HIDDEN
