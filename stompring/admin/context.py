@@ -47,6 +47,9 @@ from stompring.store.pages import Paging
 
 log = logging.getLogger(__name__)
 
+Found = TypeVar("Found")
+Result = TypeVar("Result")
+
 #: Seconds of one time slice of management and metrics: what they may add to the latency of messages.
 TIME_SLICE = 0.005
 
@@ -76,12 +79,17 @@ def page_read(wait: PageRead) -> Deferred[None]:
     return _called(wait.then)
 
 
+def in_slices(found: Iterable[Found | PageRead]) -> Iterator[Found | Deferred[None] | None]:
+    """What an iteration finds, and between its steps what a task yields: waits for pages, and None for a pause."""
+    for index, one in enumerate(found):
+        yield page_read(one) if isinstance(one, PageRead) else one
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield None
+
+
 def background_done(background: Background, key: object) -> Deferred[None]:
     """Fires when the background work on that queue is complete."""
     return _called(partial(background.after, key))
-
-
-Result = TypeVar("Result")
 
 
 def awaited(deferred: Deferred[Result]) -> Generator[Deferred[None], None, Result]:
@@ -314,10 +322,9 @@ class Security(Protocol):
 class Listeners(Protocol):
     """TLS and the PROXY protocol of all acceptors. Failures by acceptor, since the start."""
 
-    @property
-    def tls_failures(self) -> Mapping[str, int]: ...
-    @property
-    def proxy_failures(self) -> Mapping[str, int]: ...
+    tls_failures: Counter[str]
+    proxy_failures: Counter[str]
+
     def identities(self) -> Iterable[tuple[str, Identity]]:
         """The certificates, each with its acceptor."""
 

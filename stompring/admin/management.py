@@ -17,7 +17,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain
 from operator import attrgetter
 from time import perf_counter
@@ -31,8 +31,7 @@ from stompring.broker.directory import Directory
 from stompring.broker.message import SUCCEEDED
 from stompring.broker.publish import send_reply
 from stompring.broker.queue import Queue
-from stompring.broker.queue_browser import PageRead
-from stompring.broker.reference import PENDING, compiled_filter
+from stompring.broker.reference import PENDING, Reference, compiled_filter
 from stompring.errors import LimitReached, NotFound, Refused
 from stompring.session.connect import Credentials, Login, ManagementRequest
 from stompring.session.destination import ALLOW_ALL, PermissionRejected
@@ -44,7 +43,7 @@ from stompring.settings.model import PermissionType, camel_case
 
 from . import addresses, broker, queues
 from .api import Answer, Call, Query, Routes, Steps, encode, synced
-from .context import ITEMS_PER_STEP, TIME_SLICE, AdminContext, awaited, page_read, result_of
+from .context import TIME_SLICE, AdminContext, awaited, in_slices, result_of
 from .http import admin_routes
 from .json_schema import Fields, JsonObject
 from .request_log import HIDDEN, MAX_BODY, MAX_REASON, MAX_RESULT
@@ -292,6 +291,7 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
 }
 
 
+@cache
 def attribute_names(kind: str) -> list[str]:
     """The attributes of a kind of resource, sorted."""
     return sorted({*map(capitalized, FIELDS.get(kind, {})), *ALIASES.get(kind, {})})
@@ -300,11 +300,7 @@ def attribute_names(kind: str) -> list[str]:
 def find_attribute(kind: str, name: str) -> str:
     """The attribute of that name, as Artemis finds it: the first letter may be small. Raises `Refused`."""
     found = capitalized(name)
-    if (
-        kind not in ("divert", "bridge")
-        and found not in ALIASES[kind]
-        and uncapitalized(found) not in FIELDS[kind]
-    ):
+    if kind not in ("divert", "bridge") and found not in attribute_names(kind):
         raise no_attribute(kind, name, attribute_names(kind))
     return found
 
@@ -315,7 +311,7 @@ def _article(kind: str) -> str:
 
 def no_attribute(kind: str, name: str, known: Any) -> Refused:
     """The rejection of an unknown attribute."""
-    return Refused(with_suggestion(f"{_article(kind)} has no attribute {name[:100]!r}", name, list(known)))
+    return Refused(with_suggestion(f"{_article(kind)} has no attribute {name[:100]!r}", name, known))
 
 
 # ---- operations
@@ -393,7 +389,7 @@ def find_operation(kind: str, name: str, values: list[Any]) -> Operation:
         return Operation(name, "", lambda target: target.attribute(getter[1]))
     if not signatures:
         raise Refused(
-            with_suggestion(f"{_article(kind)} has no operation {name[:100]!r}", name, list(OPERATIONS[kind]))
+            with_suggestion(f"{_article(kind)} has no operation {name[:100]!r}", name, OPERATIONS[kind])
         )
     known = "; ".join(
         f"{name}({', '.join(LETTERS[letter][0] for letter in each.parameters)})" for each in signatures
@@ -709,11 +705,10 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
         return _as_json({"null": queue.message_count})
     matches, name = compiled_filter(text_filter), (header or "").encode()
     groups: dict[str, int] = {}
-    for index, ref in enumerate(queue_browser.pending(queue)):
-        if isinstance(ref, PageRead):
-            yield page_read(ref)
-            continue
-        if ref.state == PENDING and (matches is None or matches(ref.message)):
+    for ref in in_slices(queue_browser.pending(queue)):
+        if not isinstance(ref, Reference):
+            yield ref
+        elif ref.state == PENDING and (matches is None or matches(ref.message)):
             found = ref.message.header(name) if name else None
             value = "null" if found is None else found.decode("utf-8", "replace")
             groups[value] = groups.get(value, 0) + 1
@@ -721,8 +716,6 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
                 raise Refused(
                     f"Messages have more than {MAX_GROUPS} values of {header}: count those of a filter"
                 )
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
     return _as_json(groups)
 
 
@@ -797,7 +790,7 @@ def _attributes(text: str | None) -> JsonObject:
             continue
         body["filter" if name == "filter-string" else camel_case(name.replace("-", "_"))] = value
     if "name" not in body:
-        raise Refused(with_suggestion("The queue has no name", "name", list(given)))
+        raise Refused(with_suggestion("The queue has no name", "name", given))
     return body
 
 

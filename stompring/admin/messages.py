@@ -98,7 +98,7 @@ from .api import (
     view_broker,
     view_task,
 )
-from .context import ITEMS_PER_STEP, AdminContext, ManagementTask, TaskState, background_done, page_read
+from .context import AdminContext, ManagementTask, TaskState, background_done, in_slices, page_read
 from .json_schema import (
     TEXT,
     Fields,
@@ -634,9 +634,6 @@ HEADERS = {
 }
 
 
-#: Messages looked at per step.
-EXAMINED_PER_STEP = 50
-
 #: Bytes or characters of a body per piece; a multiple of three, so that base64 can be joined.
 PIECE = 48 * 1024
 
@@ -731,9 +728,9 @@ def list_messages(call: Call) -> Steps:
         total = queue.count + queue.paged_count if only_pending else queue.message_count
     first, count = (page - 1) * size, 0
     items: list[bytes] = []  # encoded at once: a page of large messages from disk would fill the memory
-    for index, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
-        if isinstance(ref, PageRead):
-            yield page_read(ref)
+    for ref in in_slices(queue_browser.browse(queue, None, in_transactions(call.context))):
+        if not isinstance(ref, Reference):
+            yield ref
             continue
         ref_state = STATES[ref.state]
         if only_pending and ref_state != state:
@@ -746,8 +743,6 @@ def list_messages(call: Call) -> Steps:
             count += 1
         if total is not None and count == first + size:
             break
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
     return page_answer(items, count if total is None else total, page, size)
 
 
@@ -808,13 +803,11 @@ def list_scheduled(call: Call) -> Steps:
     # Scheduled messages by due time, including NACKed messages during their redelivery-delay.
     queue, page, size, shown = _browsing(call)
     refs = [DueMessage(ref.due, ref.sequence, ref) for ref in queue.scheduled.values()]
-    for index, ref in enumerate(iterate_timed(queue)):
-        if isinstance(ref, PageRead):
-            yield page_read(ref)
-            continue
-        refs.append(DueMessage(ref.due, ref.message.number, None))
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
+    for ref in in_slices(iterate_timed(queue)):
+        if isinstance(ref, Reference):
+            refs.append(DueMessage(ref.due, ref.message.number, None))
+        else:
+            yield ref
     runs = []
     for start in range(0, len(refs), SORTED_PER_STEP):  # sorting a million at once would block the reactor
         runs.append(sorted(refs[start : start + SORTED_PER_STEP], key=by_due_time))
@@ -899,13 +892,11 @@ def export_messages(call: Call) -> Answer:
     found = queue_browser.messages_of(queue, in_transactions(call.context))
 
     def pieces() -> Iterator[Any]:
-        for index, ref in enumerate(found):
-            if isinstance(ref, PageRead):
-                yield page_read(ref)
+        for ref in in_slices(found):
+            if not isinstance(ref, Reference):
+                yield ref
             elif ref.state != GONE and (matches is None or matches(ref.message)):
                 yield from line_of(ref)
-            elif index % EXAMINED_PER_STEP == 0:
-                yield b""
 
     return Answer(pieces(), content_type=LINES)
 
@@ -1128,13 +1119,11 @@ def _removed_when_ended(task: ManagementTask) -> Steps:
 
 
 def _purge(queue: Queue, task: ManagementTask, purged: Iterator[int | PageRead]) -> Iterator[object]:
-    for index, killed in enumerate(purged):
-        if isinstance(killed, PageRead):
-            yield page_read(killed)
-            continue
-        task.done += killed
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield None
+    for killed in in_slices(purged):
+        if isinstance(killed, int):
+            task.done += killed
+        else:
+            yield killed
     if task.done and not queue.consumers:
         queue.broker.consider_deleting(queue)
 

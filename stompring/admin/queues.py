@@ -19,8 +19,8 @@ from typing import Any
 from stompring.broker.directory import Directory, check_not_internal
 from stompring.broker.message import EXPIRED, UNKNOWN, MessageOrigin, origin_of
 from stompring.broker.queue import Queue
-from stompring.broker.queue_browser import PageRead, iterate_timed, pending
-from stompring.broker.reference import GONE
+from stompring.broker.queue_browser import iterate_timed, pending
+from stompring.broker.reference import GONE, Reference
 from stompring.errors import Refused
 from stompring.settings import model
 from stompring.settings.match import is_internal
@@ -58,7 +58,7 @@ from .api import (
     view_queue,
 )
 from .connections import CONSUMER, consumers_of_queue
-from .context import ITEMS_PER_STEP, background_done, page_read
+from .context import ITEMS_PER_STEP, background_done, in_slices
 from .counters import QUEUE, fields_of, oldest_age
 from .json_schema import (
     Field,
@@ -227,9 +227,6 @@ NEW = {
 
 #: Messages of one queue that are looked at.
 MAX_EXAMINED = 10_000
-
-#: Messages looked at per step; queues without messages cost a part of that.
-EXAMINED_PER_STEP = 200
 
 
 @dataclass(slots=True)
@@ -439,16 +436,14 @@ def trim_queue(call: Call) -> Steps:
 def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
     """List dead letters and expired messages of all queues, in groups by queue, origin and reason."""
     groups: list[DeadLetterGroup] = []
-    examined = 0
     only = call.query.text("queue")
-    for queue in list(call.directory.queues.values()):
-        examined += 1
+    for index, queue in enumerate(list(call.directory.queues.values())):
         if queue.message_count and only in (None, queue.name) and not queue.deleted:
             of_queue: dict[MessageOrigin, DeadLetterGroup] = {}
             looked_at = 0
-            for ref in chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue)):
-                if isinstance(ref, PageRead):
-                    yield page_read(ref)
+            for ref in in_slices(chain(pending(queue), list(queue.scheduled.values()), iterate_timed(queue))):
+                if not isinstance(ref, Reference):
+                    yield ref
                     continue
                 if looked_at == MAX_EXAMINED:
                     for group in of_queue.values():
@@ -460,12 +455,7 @@ def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
                     if found is None:
                         found = of_queue[origin] = DeadLetterGroup(queue, origin)
                     found.add(ref.message.timestamp)
-                examined += 5
-                if examined >= 5 * EXAMINED_PER_STEP:
-                    examined = 0
-                    yield None
             groups += of_queue.values()
-        if examined >= 5 * EXAMINED_PER_STEP:
-            examined = 0
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield None
     return groups
