@@ -554,21 +554,81 @@ def find_logins(directory: Path) -> Logins | None:
     Raises `ConfigurationError` for a ``login.config`` that cannot be read, and for one that logs users in by other
     means than files.
     """
-    file, users = directory / LOGIN_CONFIG, directory / ARTEMIS_USERS
-    bootstrap = _without_comments(directory / BOOTSTRAP)
+    file = directory / LOGIN_CONFIG
+    users, roles = directory / ARTEMIS_USERS, directory / ARTEMIS_ROLES
+    warnings: list[str] = []
+    bootstrap = ""
+    if (directory / BOOTSTRAP).is_file():
+        bootstrap = re.sub(r"<!--.*?-->", "", _text_of(directory / BOOTSTRAP), flags=re.DOTALL)
     manager = _SECURITY_MANAGER.search(bootstrap)
     if manager is not None or not file.is_file():
-        warnings = () if manager is None else (_unsupported_security(manager[1], directory / BOOTSTRAP),)
-        return Logins(users, directory / ARTEMIS_ROLES, warnings=warnings) if users.is_file() else None
+        if manager is not None:  # not JAAS: login.config has no effect
+            name = manager[1].rpartition(".")[2]
+            warnings.append(
+                f"{directory / BOOTSTRAP}: security-manager {name} is not supported: the users are those of "
+                f"{ARTEMIS_USERS}, and others, as those added while Artemis ran, are unknown"
+            )
+        return Logins(users, roles, warnings=tuple(warnings)) if users.is_file() else None
     entries = _parse(_text_of(file), file)
-    domain, certificate_domain = _domains(bootstrap)
+    # the entry for passwords, and the one for client certificates if there is one
+    domains: dict[bool, str] = {}
+    if element := _JAAS.search(bootstrap):
+        domains = {bool(each["certificate"]): each["name"] for each in _DOMAIN.finditer(element[0])}
+    domain = domains.get(False, DEFAULT_DOMAIN)
     if domain not in entries:
         raise ConfigurationError(
             f"there is no entry '{domain}', which {BOOTSTRAP} names; set <users-file> in broker.xml, or add the entry",
             str(file),
         )
-    logins = _logins(entries[domain], file, directory)
-    return _with_certificates(logins, entries.get(certificate_domain or "", []), file, directory)
+    files: tuple[Path, Path] | None = None
+    guest: Guest | None = None
+    for module in entries[domain]:
+        if module.short_name == "PropertiesLoginModule" and files is None:
+            base = directory / module.options.get("baseDir", "")
+            files = (
+                base / module.options.get("org.apache.activemq.jaas.properties.user", ARTEMIS_USERS),
+                base / module.options.get("org.apache.activemq.jaas.properties.role", ARTEMIS_ROLES),
+            )
+        elif module.short_name == "GuestLoginModule" and guest is None:
+            guest = Guest(
+                module.options.get("org.apache.activemq.jaas.guest.user", "guest"),
+                module.options.get("org.apache.activemq.jaas.guest.role", "guests"),
+            )
+            warnings.append(
+                f"{file}:{module.line}: GuestLoginModule: STOMP clients without login and passcode are user "
+                f"{guest.user} with role {guest.role}; wrong passwords are refused"
+            )
+        elif module.flag in ("required", "requisite"):
+            raise ConfigurationError(
+                f"{module.short_name} is not supported and {module.flag}: nobody could log in; set <users-file> in "
+                "broker.xml and add users with: stompring user add NAME",
+                str(file),
+                module.line,
+            )
+        else:
+            warnings.append(
+                f"{file}:{module.line}: {module.short_name} is not supported: it logs nobody in here"
+            )
+    if files is None and guest is None:
+        raise ConfigurationError(
+            "there is no PropertiesLoginModule, and other login modules are not supported; set <users-file> in "
+            "broker.xml and add users with: stompring user add NAME",
+            str(file),
+            entries[domain][0].line if entries[domain] else None,
+        )
+    users, roles = files or (users, roles)
+    certificates: Path | None = None
+    for module in entries.get(domains.get(True, ""), []):
+        listed = module.options.get("org.apache.activemq.jaas.textfiledn.user")
+        if module.short_name == "TextFileCertificateLoginModule" and listed is not None:
+            base = directory / module.options.get("baseDir", "")
+            certificates = base / listed
+            other = module.options.get("org.apache.activemq.jaas.textfiledn.role")
+            if other is not None and base / other != roles:  # roles are read where those of all users are
+                text = f"the roles in {other} are not read: add its lines to {roles.name}"
+                warnings.append(f"{file}:{module.line}: {module.short_name}: {text}")
+            break
+    return Logins(users, roles, guest, tuple(warnings), certificates)
 
 
 def _text_of(file: Path) -> str:
@@ -579,28 +639,6 @@ def _text_of(file: Path) -> str:
     if len(content) > _MAX_BYTES:
         raise ConfigurationError(f"is longer than {_MAX_BYTES} bytes", str(file))
     return content.decode(errors="replace")
-
-
-def _without_comments(file: Path) -> str:
-    """The text of an XML file; empty without a file."""
-    return re.sub(r"<!--.*?-->", "", _text_of(file), flags=re.DOTALL) if file.is_file() else ""
-
-
-def _unsupported_security(class_name: str, file: Path) -> str:
-    """The warning for a security manager that is not JAAS: ``login.config`` has no effect then."""
-    name = class_name.rpartition(".")[2]
-    return (
-        f"{file}: security-manager {name} is not supported: the users are those of {ARTEMIS_USERS}, and others, as "
-        "those added while Artemis ran, are unknown"
-    )
-
-
-def _domains(bootstrap: str) -> tuple[str, str | None]:
-    """The entry for passwords, and the one for client certificates if there is one."""
-    found: dict[bool, str] = {}
-    if element := _JAAS.search(bootstrap):
-        found = {bool(each["certificate"]): each["name"] for each in _DOMAIN.finditer(element[0])}
-    return found.get(False, DEFAULT_DOMAIN), found.get(True)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int]]:
@@ -646,61 +684,3 @@ def _parse(text: str, file: Path) -> dict[str, list[_Module]]:
         take("'}'", "}")
         take("';'", ";")
     return entries
-
-
-def _logins(modules: list[_Module], file: Path, directory: Path) -> Logins:
-    files: tuple[Path, Path] | None = None
-    guest: Guest | None = None
-    warnings: list[str] = []
-    for module in modules:
-        if module.short_name == "PropertiesLoginModule" and files is None:
-            base = directory / module.options.get("baseDir", "")
-            files = (
-                base / module.options.get("org.apache.activemq.jaas.properties.user", ARTEMIS_USERS),
-                base / module.options.get("org.apache.activemq.jaas.properties.role", ARTEMIS_ROLES),
-            )
-        elif module.short_name == "GuestLoginModule" and guest is None:
-            guest = Guest(
-                module.options.get("org.apache.activemq.jaas.guest.user", "guest"),
-                module.options.get("org.apache.activemq.jaas.guest.role", "guests"),
-            )
-            warnings.append(
-                f"{file}:{module.line}: GuestLoginModule: STOMP clients without login and passcode are user "
-                f"{guest.user} with role {guest.role}; wrong passwords are refused"
-            )
-        elif module.flag in ("required", "requisite"):
-            raise ConfigurationError(
-                f"{module.short_name} is not supported and {module.flag}: nobody could log in; set <users-file> in "
-                "broker.xml and add users with: stompring user add NAME",
-                str(file),
-                module.line,
-            )
-        else:
-            warnings.append(
-                f"{file}:{module.line}: {module.short_name} is not supported: it logs nobody in here"
-            )
-    if files is None and guest is None:
-        raise ConfigurationError(
-            "there is no PropertiesLoginModule, and other login modules are not supported; set <users-file> in "
-            "broker.xml and add users with: stompring user add NAME",
-            str(file),
-            modules[0].line if modules else None,
-        )
-    users, roles = files or (directory / ARTEMIS_USERS, directory / ARTEMIS_ROLES)
-    return Logins(users, roles, guest, tuple(warnings))
-
-
-def _with_certificates(logins: Logins, modules: list[_Module], file: Path, directory: Path) -> Logins:
-    """With the users of client certificates. Their roles are read where those of all users are."""
-    for module in modules:
-        users = module.options.get("org.apache.activemq.jaas.textfiledn.user")
-        if module.short_name != "TextFileCertificateLoginModule" or users is None:
-            continue
-        base = directory / module.options.get("baseDir", "")
-        warnings = logins.warnings
-        roles = module.options.get("org.apache.activemq.jaas.textfiledn.role")
-        if roles is not None and base / roles != logins.roles:
-            text = f"the roles in {roles} are not read: add its lines to {logins.roles.name}"
-            warnings = (*warnings, f"{file}:{module.line}: {module.short_name}: {text}")
-        return logins._replace(certificate_users=base / users, warnings=warnings)
-    return logins

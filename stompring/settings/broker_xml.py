@@ -45,6 +45,7 @@ from .artemis import (
     not_supported,
 )
 from .document import (
+    KNOWN_REFERENCE,
     REFERENCE_MARK,
     ElementRule,
     Faults,
@@ -52,10 +53,8 @@ from .document import (
     References,
     Secret,
     Values,
-    has_known_reference,
     named,
     parents_of,
-    predefined_properties,
     revealed,
     root_rules,
     schema_bytes,
@@ -80,7 +79,6 @@ from .match import (
 from .model import (
     AddressConfiguration,
     AddressSettingEntry,
-    AddressSettings,
     BridgeConfiguration,
     BrokerConfiguration,
     Connector,
@@ -217,9 +215,14 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     """
     faults = Faults(file)
     folder = Path(file).parent
-    references = References(
-        folder, properties=predefined_properties(folder.absolute(), instance_directory(file))
-    )
+    instance = instance_directory(file)
+    # the properties that Artemis's start script defines
+    properties = {
+        "artemis.instance": str(instance),
+        "artemis.instance.etc": str(folder.absolute()),
+        "data.dir": str(instance / "data"),
+    }
+    references = References(folder, properties=properties)
     inclusion = Inclusion(file, references, faults)
     try:
         root = _parse_xml(data, file)
@@ -404,11 +407,20 @@ class _DocumentReader:
         name = str(element.tag)
         node = Node(name, self._line(element), is_leaf=rule.text is not None and not rule.attributes)
         self._read_attributes(element, rule, node)
-        if name == "ha-policy":
-            self._refuse_mixed_policy(element, node)
+        if name == "ha-policy":  # a broker with a replicated log has no policy of Artemis's beside it
+            names = [etree.QName(each).localname for each in element]
+            others = [each for each in names if each in SECTIONS[name]]
+            if "replicated-log" in names and others:
+                self._faults.add(
+                    node.line,
+                    f"<ha-policy> has <replicated-log> and Artemis's <{others[0]}>: keep <replicated-log> alone",
+                )
         self._read_children(element, rule, node)
         if rule.text is None:
-            self._refuse_text(element)
+            for piece in (element.text, *(child.tail for child in element)):
+                if piece and piece.strip():
+                    what = f"unexpected text '{piece.strip()[:40]}' in <{name}>"
+                    self._faults.add(node.line, f"{what}; only elements and attributes are allowed")
             if name == "filter":  # its selector is an attribute
                 node.is_leaf, node.value = True, node.attributes.get("string")
         else:
@@ -418,16 +430,6 @@ class _DocumentReader:
             if not known:
                 node.is_leaf = False  # the value is invalid
         return node
-
-    def _refuse_mixed_policy(self, element: etree._Element, node: Node) -> None:
-        """A broker with a replicated log has no policy of Artemis's beside it."""
-        names = [etree.QName(each).localname for each in element]
-        others = [each for each in names if each in SECTIONS["ha-policy"]]
-        if "replicated-log" in names and others:
-            self._faults.add(
-                node.line,
-                f"<ha-policy> has <replicated-log> and Artemis's <{others[0]}>: keep <replicated-log> alone",
-            )
 
     def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
         first_lines: dict[str, int] = {}
@@ -485,23 +487,20 @@ class _DocumentReader:
         line, parent = self._line(element), "broker-plugin"
         name = element.get("class-name", "").strip()
         if name == NOTIFICATION_PLUGIN:
-            self._read_notification_plugin(element)
+            # it chooses notifications: those per message are sent if it asks for them
+            for one in element.iterdescendants("*"):
+                key, line = one.get("key", ""), self._line(one)
+                if key not in NOTIFICATION_PROPERTIES:
+                    text = f"unknown property '{key}' of {NOTIFICATION_PLUGIN}"
+                    self._faults.add(line, with_suggestion(text, key, NOTIFICATION_PROPERTIES))
+                    continue
+                _, value, _ = self._value(f"property '{key}'", line, "boolean", one.get("value", ""))
+                kind = NOTIFICATION_PROPERTIES[key]
+                if value and kind is not None:
+                    self.notified.add(kind)
         elif not self._is_ignored("class-name", parent, line, name):
             row = SECTIONS[parent]["class-name"]
             self._faults.add(line, not_supported(f"attribute 'class-name' of <{parent}>", row))
-
-    def _read_notification_plugin(self, element: etree._Element) -> None:
-        """Artemis's plugin that chooses notifications: those per message are sent where it asks for them."""
-        for one in element.iterdescendants("*"):
-            key, line = one.get("key", ""), self._line(one)
-            if key not in NOTIFICATION_PROPERTIES:
-                text = f"unknown property '{key}' of {NOTIFICATION_PLUGIN}"
-                self._faults.add(line, with_suggestion(text, key, NOTIFICATION_PROPERTIES))
-                continue
-            _, value, _ = self._value(f"property '{key}'", line, "boolean", one.get("value", ""))
-            kind = NOTIFICATION_PROPERTIES[key]
-            if value and kind is not None:
-                self.notified.add(kind)
 
     def _is_ignored(self, name: str, parent: str, line: int, text: str, inside: Iterable[str] = ()) -> bool:
         """Whether the setting of Artemis has no effect here; it is then added to `ignored`."""
@@ -521,7 +520,7 @@ class _DocumentReader:
     def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
         """Whether the text is valid, its value, and the text with its references resolved."""
         # each parameter of a URL is resolved on its own: its value may contain ';'
-        own = kind == "url" or (kind == "filter" and not has_known_reference(text))
+        own = kind == "url" or (kind == "filter" and KNOWN_REFERENCE.search(text) is None)
         if own or REFERENCE_MARK not in text:
             return *self._read(what, line, kind, text, text), text
         try:
@@ -552,12 +551,6 @@ class _DocumentReader:
         text = f"<{name.localname}> has the unknown namespace '{name.namespace}'; use urn:activemq or none"
         self._faults.add(self._line(element), text)
         return None
-
-    def _refuse_text(self, element: etree._Element) -> None:
-        for piece in (element.text, *(child.tail for child in element)):
-            if piece and piece.strip():
-                what = f"unexpected text '{piece.strip()[:40]}' in <{element.tag}>"
-                self._faults.add(self._line(element), f"{what}; only elements and attributes are allowed")
 
 
 def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
@@ -632,7 +625,12 @@ class _CoreReader:
         self._ignored = ignored
         self._lines: dict[tuple[int, str], int] = {}  # of the first use of a name
         self._plugins: dict[str, PluginConfiguration] = {}
-        self._wildcard = self._wildcard_syntax()
+        self._wildcard = WildcardSyntax()
+        node = core.first("wildcard-addresses")
+        if node is not None:
+            self._wildcard = syntax = WildcardSyntax(**node.leaves())
+            if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
+                self._fault(node, "delimiter, any-words and single-word must be three different characters")
         self._markers: str | None = self._plain.get("literal_match_markers")
 
     def configuration(self) -> BrokerConfiguration:
@@ -645,7 +643,12 @@ class _CoreReader:
         bridges = tuple(self._bridges())
         self._check_directories()
         self._check_management()
-        _set_memory_defaults(plain)
+        memory = machine_memory()
+        size = plain.setdefault("global_max_size", default_global_max_size(memory))
+        share = default_dispatch_memory(size, memory)
+        for name in ("transaction_size", "unfinished_size", "subscription_size"):
+            plain.setdefault(f"global_max_{name}", share)
+        plain.setdefault("dispatch_memory", share)
         plain["journal_retention_directory"] = self._retention()
         secure = plain.get("security_enabled", DEFAULTS.security_enabled)
         acceptors = list(self._acceptors(secure))
@@ -706,15 +709,6 @@ class _CoreReader:
                 node,
                 f"match '{match}': {text}; to match such an address literally use <literal-match-markers>",
             )
-
-    def _wildcard_syntax(self) -> WildcardSyntax:
-        node = self._core.first("wildcard-addresses")
-        if node is None:
-            return WildcardSyntax()
-        syntax = WildcardSyntax(**node.leaves())
-        if len({syntax.delimiter, syntax.any_words, syntax.single_word}) < 3:
-            self._fault(node, "delimiter, any-words and single-word must be three different characters")
-        return syntax
 
     # ---- policies and transformers
 
@@ -847,7 +841,15 @@ class _CoreReader:
         """
         for match, node in self._matches("address-settings"):
             in_force = repository.lookup(literal_name(match, self._markers) or match)
-            self._check_zeros(node, in_force)
+            policy = in_force.address_full_policy
+            if policy in (FullPolicy.BLOCK, FullPolicy.DROP, FullPolicy.FAIL):
+                for name in ("max-size-bytes", "max-size-messages"):
+                    limit = node.first(name)
+                    if limit is not None and limit.value == 0:
+                        self._fault(
+                            limit,
+                            f"<{name}> is '0': with {policy} the address would accept no message; 0 requires PAGE",
+                        )
             elements = map(node.first, ("page-limit-bytes", "page-limit-messages", "page-full-policy"))
             declared = next(filter(None, elements), None)
             limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
@@ -856,18 +858,6 @@ class _CoreReader:
                 if limited:
                     text = "the page limit has no effect without <page-full-policy> (DROP or FAIL)"
                 yield f"{self._faults.place(declared.line)}: {text}"
-
-    def _check_zeros(self, node: Node, in_force: AddressSettings) -> None:
-        policy = in_force.address_full_policy
-        if policy not in (FullPolicy.BLOCK, FullPolicy.DROP, FullPolicy.FAIL):
-            return
-        for name in ("max-size-bytes", "max-size-messages"):
-            limit = node.first(name)
-            if limit is not None and limit.value == 0:
-                self._fault(
-                    limit,
-                    f"<{name}> is '0': with {policy} the address would accept no message; 0 requires PAGE",
-                )
 
     def _addresses(self, repository: SettingsRepository) -> Iterator[AddressConfiguration]:
         for name, node in named(self._core.within("addresses")):
@@ -1224,16 +1214,6 @@ def _contradictions(values: Values) -> Iterator[str]:
     given = [each for each in ("ca", "certificate", "key") if each in values]
     if scheme in NATS and scheme != "tls" and given:
         yield f"{given[0]} has no effect without TLS: write tls:// in the url"
-
-
-def _set_memory_defaults(plain: Values) -> None:
-    """The defaults of sizes that are shares of the machine's memory."""
-    memory = machine_memory()
-    size = plain.setdefault("global_max_size", default_global_max_size(memory))
-    share = default_dispatch_memory(size, memory)
-    for name in ("transaction_size", "unfinished_size", "subscription_size"):
-        plain.setdefault(f"global_max_{name}", share)
-    plain.setdefault("dispatch_memory", share)
 
 
 class Change(NamedTuple):

@@ -8,7 +8,7 @@ The schema is part of the package and trusted, so the parser of the standard lib
 
 References in broker.xml, ``${env:NAME}``, ``${file:PATH}`` and ``${property:default}``, and secrets.
 
-A property is one of `predefined_properties`, or an environment variable: that of its name, or that of its name in
+A property is one that `parse_broker_xml` defines, or an environment variable: that of its name, or that of its name in
 capitals with ``_`` for every other character than letters and digits, as a shell can set it (``data.dir``:
 ``DATA_DIR``). ``$${`` is how the characters ``${`` are written.
 """
@@ -224,20 +224,12 @@ def with_suggestion(what: str, name: str, known: Iterable[str]) -> str:
 
 REFERENCE_MARK = "${"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\})?")
-_KNOWN = re.compile(r"\$\{[\w.-]+:")
+#: A reference of a known kind or with a default. In a filter ``${`` may be text.
+KNOWN_REFERENCE = re.compile(r"\$\{[\w.-]+:")
 _NOT_IN_VARIABLE = re.compile(r"[^A-Za-z0-9]")
 
 MAX_FILE_BYTES = 64 * 1024
 """Bytes of a referenced file: secrets are shorter, and reading a device would not end."""
-
-
-def predefined_properties(folder: Path, instance: Path) -> dict[str, str]:
-    """The properties that Artemis's start script defines, for a broker.xml in ``folder``."""
-    return {
-        "artemis.instance": str(instance),
-        "artemis.instance.etc": str(folder),
-        "data.dir": str(instance / "data"),
-    }
 
 
 class References(NamedTuple):
@@ -304,11 +296,6 @@ class References(NamedTuple):
             return content.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise ValueError(f"file {path} is not UTF-8 text") from None
-
-
-def has_known_reference(text: str) -> bool:
-    """Whether ``text`` contains a reference of a known kind or with a default. In a filter ``${`` may be text."""
-    return _KNOWN.search(text) is not None
 
 
 HIDDEN = "***"

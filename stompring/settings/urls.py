@@ -165,16 +165,6 @@ def _tls_conflicts(tls: Tls) -> Iterator[str]:
         yield "trustStorePath has no effect without needClientAuth or wantClientAuth"
 
 
-def _proxy_of(values: Values, faults: list[str]) -> ProxyProtocol | None:
-    """The PROXY protocol with ``values``, by field; None where it is off."""
-    trusted = values.get("proxy_protocol_trusted", ())
-    if not values.get("proxy_protocol_enabled", False):
-        if trusted:
-            faults.append("proxyProtocolTrusted has no effect without proxyProtocolEnabled=true")
-        return None
-    return ProxyProtocol(trusted)
-
-
 def with_absolute_paths(given: A, directory: Path) -> A:
     """The acceptor or connector with its relative paths starting at ``directory``."""
     tls: Any = given.tls
@@ -330,7 +320,12 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
     tls = _tls_of(Tls, parts["tls"], scheme.secure, faults, "tcp:// or http://", "ssl:// or https://")
     if tls is not None and not faults:  # an invalid parameter would look like a missing one
         faults += _tls_conflicts(tls)
-    proxy = _proxy_of(parts["proxy"], faults)
+    proxy = None
+    trusted = parts["proxy"].get("proxy_protocol_trusted", ())
+    if parts["proxy"].get("proxy_protocol_enabled", False):
+        proxy = ProxyProtocol(trusted)
+    elif trusted:
+        faults.append("proxyProtocolTrusted has no effect without proxyProtocolEnabled=true")
     acceptor: Acceptor
     if scheme.http:
         acceptor = HttpAcceptor(name, host, port, tls=tls, proxy=proxy)
@@ -378,7 +373,12 @@ def _split(url: str) -> tuple[SplitResult, str, int]:
     except ValueError as error:
         raise ValueError(f"not a URL: {error}") from None
     if split.scheme not in SCHEMES:
-        raise ValueError(_wrong_scheme(split.scheme, url))
+        if split.scheme in OTHER_SCHEMES:
+            known = " or ".join(f"{name}://" for name in SCHEMES)
+            reason = OTHER_SCHEMES[split.scheme]
+            raise ValueError(f"{split.scheme}:// ({reason}) is not supported; use {known}")
+        known = " or ".join(f"{name}:// ({scheme.serves})" for name, scheme in SCHEMES.items())
+        raise ValueError(f"'{url}' is not a listener URL; it must start with {known}")
     if SCHEMES[split.scheme].websocket:
         if split.fragment or split.username is not None:
             raise ValueError(
@@ -396,14 +396,6 @@ def _split(url: str) -> tuple[SplitResult, str, int]:
         usual = SCHEMES[split.scheme].usual_port
         raise ValueError(f"the URL has no port: write {split.scheme}://{split.netloc.rstrip(':')}:{usual}")
     return split, split.hostname, port
-
-
-def _wrong_scheme(scheme: str, url: str) -> str:
-    if scheme in OTHER_SCHEMES:
-        known = " or ".join(f"{name}://" for name in SCHEMES)
-        return f"{scheme}:// ({OTHER_SCHEMES[scheme]}) is not supported; use {known}"
-    known = " or ".join(f"{name}:// ({scheme.serves})" for name, scheme in SCHEMES.items())
-    return f"'{url}' is not a listener URL; it must start with {known}"
 
 
 def _read_parameters(
@@ -424,10 +416,13 @@ def _read_parameters(
     for key, text in _pairs(query, faults):
         known = OLD_PARAMETER_NAMES.get(key, key)
         if table is not LISTENER_PARAMETERS:
-            reason = _no_effect(key, text, resolve, rows)
-            if reason is not None:
+            try:
+                value = resolve(text)
+            except ValueError:
+                value = text
+            if key in rows and rows[key].has_no_effect(value):
                 if ignored is not None:
-                    ignored.append((key, reason))
+                    ignored.append((key, rows[key].reason))
                 continue
             if known == "protocols" and "," in text and ignored is not None:
                 ignored.append(("protocols other than STOMP", OTHER_PROTOCOLS.reason))
@@ -436,24 +431,17 @@ def _read_parameters(
         seen.add(known)
         parameter = table.get(known)
         try:
+            if parameter is None and key in rows:
+                raise ValueError(not_supported(f"parameter '{key}'", rows[key]))
             if parameter is None:
-                raise ValueError(_unknown_parameter(key, table, rows))
+                text = f"unknown parameter '{key}'"
+                if table is LISTENER_PARAMETERS:
+                    text = f"an http acceptor accepts parameters of TLS and of the PROXY protocol only, not '{key}'"
+                raise ValueError(with_suggestion(text, key, table))
             parts[parameter.part][parameter.field] = _value(key, text, parameter.read, resolve)
         except ValueError as error:
             faults.append(str(error))
     return parts
-
-
-def _no_effect(key: str, text: str, resolve: Resolve, rows: Rows) -> str | None:
-    """Why the parameter has no effect here; None if it has one, or is refused."""
-    row = rows.get(key)
-    if row is None:
-        return None
-    try:
-        value = resolve(text)
-    except ValueError:
-        value = text
-    return row.reason if row.has_no_effect(value) else None
 
 
 def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
@@ -479,15 +467,6 @@ def _value(key: str, text: str, read: Reader, resolve: Resolve) -> object:
         shown = "" if secret else f" is '{text}'"
         raise ValueError(f"parameter '{key}'{shown}: {fault}") from None
     return Secret(value) if secret and isinstance(value, str) else value
-
-
-def _unknown_parameter(key: str, table: Mapping[str, Parameter], rows: Rows) -> str:
-    if key in rows:
-        return not_supported(f"parameter '{key}'", rows[key])
-    if table is LISTENER_PARAMETERS:
-        text = f"an http acceptor accepts parameters of TLS and of the PROXY protocol only, not '{key}'"
-        return with_suggestion(text, key, table)
-    return with_suggestion(f"unknown parameter '{key}'", key, table)
 
 
 def _conflicts(acceptor: StompAcceptor) -> Iterator[str]:
