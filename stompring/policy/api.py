@@ -37,6 +37,13 @@ Bytes = NewType("Bytes", int)
 REQUIRED: Any = object()
 
 
+def as_text(value: Any) -> str:
+    """The value of a parameter as written in broker.xml."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple | list) else str(value)
+
+
 @dataclass(slots=True)
 class Parameter:
     """One parameter: help, default and bounds; key, kind and reader are set when its class is created."""
@@ -66,9 +73,7 @@ class Parameter:
             return "required"
         if self.default is None:
             return "none"
-        if isinstance(self.default, bool):
-            return str(self.default).lower()
-        return ",".join(self.default) if isinstance(self.default, tuple) else str(self.default)
+        return as_text(self.default)
 
     @property
     def takes(self) -> str:
@@ -106,17 +111,6 @@ def _complete(one: Parameter, owner: type, name: str) -> None:
     taken = next((base for base in owner.__mro__[1:] if name in vars(base)), None)
     if name == "address" or (taken is not None and not isinstance(vars(taken)[name], Parameter)):
         raise TypeError(f"{where}: the name is reserved, AddressPolicy has an attribute of that name")
-    one.kind, read = _reader(_annotation(owner, name), where)
-    if (one.least, one.most) != (-math.inf, math.inf):
-        if one.kind not in NUMERIC:
-            raise TypeError(f"{where}: least and most apply to numbers only, not to {one.kind}")
-        if not (one.required or one.default is None or one.least <= one.default <= one.most):
-            raise TypeError(f"{where}: default {one.default} is out of bounds")
-        read = value_types.bounded(read, one.least, one.most)
-    one.key, one.reader = name.replace("_", "-"), read
-
-
-def _annotation(owner: type, name: str) -> Any:
     hint = get_annotations(owner).get(name)
     if hint is None:
         raise TypeError(f"parameter {name} of {owner.__name__} has no type annotation")
@@ -124,8 +118,15 @@ def _annotation(owner: type, name: str) -> Any:
         try:
             hint = eval(hint, vars(sys.modules[owner.__module__]))  # nosec B307
         except Exception as error:
-            raise TypeError(f"annotation of {owner.__name__}.{name} cannot be evaluated: {error}") from error
-    return hint
+            raise TypeError(f"annotation of {where} cannot be evaluated: {error}") from error
+    one.kind, read = _reader(hint, where)
+    if (one.least, one.most) != (-math.inf, math.inf):
+        if one.kind not in NUMERIC:
+            raise TypeError(f"{where}: least and most apply to numbers only, not to {one.kind}")
+        if not (one.required or one.default is None or one.least <= one.default <= one.most):
+            raise TypeError(f"{where}: default {one.default} is out of bounds")
+        read = value_types.bounded(read, one.least, one.most)
+    one.key, one.reader = name.replace("_", "-"), read
 
 
 #: Kinds that may have bounds.

@@ -256,12 +256,6 @@ class BoundPolicy:
 NOTIFICATION_HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered", "delivered", "settled")
 
 
-def listener_of(policies: Sequence[BoundPolicy], hook: str) -> Listener | None:
-    """One listener for a notification hook of several policies, None if no policy overrides the hook."""
-    listeners: list[Listener | None] = [_listener(bound, hook) for bound in policies if bound.has(hook)]
-    return reduce(both, listeners, None)
-
-
 def _dead_letter(ref: Reference) -> None:
     """The listener of ``ring-policy`` DEAD_LETTER."""
     send_dead_letter(ref, EVICTED)
@@ -443,25 +437,22 @@ def compose_full(
     def full(offer: Offer) -> FullAnswer:
         for bound, call in calls:
             verdict = bound.ask("full", call, offer)
-            if verdict is not None:
-                return _full_answer(bound, verdict, offer, address)
+            if verdict is None:
+                continue
+            if isinstance(verdict, HOOK_EXCEPTIONS):
+                return bound.failed("full", verdict)
+            if isinstance(verdict, Refuse):
+                return bound.refused(verdict)
+            if verdict is ACCEPT:
+                return None
+            if verdict is DROP_OLDEST:
+                return None if _drop_oldest(address, offer.size + MESSAGE_OVERHEAD) else FullPolicy.DROP
+            if isinstance(verdict, Word):
+                return FullPolicy(verdict.value)
+            return bound.wrong("full", verdict)
         return last
 
     return None, full
-
-
-def _full_answer(bound: BoundPolicy, verdict: object, offer: Offer, address: Address) -> FullAnswer:
-    if isinstance(verdict, HOOK_EXCEPTIONS):
-        return bound.failed("full", verdict)
-    if isinstance(verdict, Refuse):
-        return bound.refused(verdict)
-    if verdict is ACCEPT:
-        return None
-    if verdict is DROP_OLDEST:
-        return None if _drop_oldest(address, offer.size + MESSAGE_OVERHEAD) else FullPolicy.DROP
-    if isinstance(verdict, Word):
-        return FullPolicy(verdict.value)
-    return bound.wrong("full", verdict)
 
 
 def _drop_oldest(address: Address, size: int) -> bool:
@@ -622,7 +613,19 @@ class Policies:
             return built_in
         self._bound[address] = bound
         assert built_in.answer is not None
-        return self._compose(address, bound, built_in.answer)
+        answer, full = compose_full(bound, built_in.answer, address)
+        hooks = Hooks(answer, compose_overflow(bound, self._ring))
+        hooks.full = full
+        compose_admission(bound, hooks)
+        hooks.subscribed = compose_subscribed(bound)
+        for hook in NOTIFICATION_HOOKS:
+            listeners: list[Listener | None] = [_listener(one, hook) for one in bound if one.has(hook)]
+            setattr(hooks, hook, reduce(both, listeners, None))
+        hooks.deleted = lambda: self._deleted(address)
+        for one in bound:
+            if one.start_error is not None:
+                refuse_all(hooks, one.start_error)
+        return hooks
 
     def _selected(self, address: Address) -> list[SelectedPlugin]:
         """The policies that the settings of an address name, the ``address-full-policy`` last."""
@@ -647,20 +650,6 @@ class Policies:
         bound = self.binding(selected, address, self.recorded)
         bound.start(former)
         return bound
-
-    def _compose(self, address: Address, bound: tuple[BoundPolicy, ...], built_in: FullPolicy) -> Hooks:
-        answer, full = compose_full(bound, built_in, address)
-        hooks = Hooks(answer, compose_overflow(bound, self._ring))
-        hooks.full = full
-        compose_admission(bound, hooks)
-        hooks.subscribed = compose_subscribed(bound)
-        for hook in NOTIFICATION_HOOKS:
-            setattr(hooks, hook, listener_of(bound, hook))
-        hooks.deleted = lambda: self._deleted(address)
-        for one in bound:
-            if one.start_error is not None:
-                refuse_all(hooks, one.start_error)
-        return hooks
 
     def _deleted(self, address: Address) -> None:
         for one in self._bound.pop(address, ()):

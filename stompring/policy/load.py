@@ -319,7 +319,19 @@ class PluginSources:
         if wanted in modules:
             return self._from_file(modules[wanted])
         if wanted in packages:
-            return _from_package(packages[wanted])
+            point = packages[wanted]
+            where = f"{point.name} = {point.value}" + (
+                f" of {point.dist.name} {point.dist.version}" if point.dist else ""
+            )
+            try:
+                kind = point.load()
+            except (Exception, SystemExit) as error:
+                raise PluginLoadError(
+                    f"{where} cannot be imported: {type(error).__name__}: {error}"
+                ) from error
+            if not (isinstance(kind, type) and issubclass(kind, AddressPolicy)):
+                raise PluginLoadError(f"{where} is {kind!r}, not an AddressPolicy")
+            return kind
         if wanted in shipped:
             return self._from_file(shipped[wanted])
         searched = "".join(f"no {wanted.replace('-', '_')}.py in {folder}, " for folder in self.folders)
@@ -383,19 +395,6 @@ def _execute(path: Path, code: bytes) -> ModuleType:
             raise
         raise PluginLoadError(_describe(error, path)) from error
     return module
-
-
-def _from_package(point: EntryPoint) -> type[AddressPolicy]:
-    where = f"{point.name} = {point.value}" + (
-        f" of {point.dist.name} {point.dist.version}" if point.dist else ""
-    )
-    try:
-        kind = point.load()
-    except (Exception, SystemExit) as error:
-        raise PluginLoadError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
-    if not (isinstance(kind, type) and issubclass(kind, AddressPolicy)):
-        raise PluginLoadError(f"{where} is {kind!r}, not an AddressPolicy")
-    return kind
 
 
 def _only_policy(module: ModuleType, path: Path) -> type[AddressPolicy]:
@@ -511,7 +510,10 @@ def _selected(
         faults.add(line, f"{what}: parameter '{missing[0]}' is required")
         return None
     defaults = {name: one.default for name, one in kind.parameters.items() if name not in values}
-    selected = SelectedPlugin(use.name, kind, defaults | values, _digests(values), f"{faults.file}:{line}")
+    files = {name: value for name, value in values.items() if isinstance(value, Path)}
+    # a changed file makes a different policy
+    digests = {name: sha256(file.read_bytes()).digest() for name, file in files.items() if file.is_file()}
+    selected = SelectedPlugin(use.name, kind, defaults | values, digests, f"{faults.file}:{line}")
     try:
         selected.make().check()
     except ValueError as error:
@@ -542,9 +544,3 @@ def _values(
             faults.add(line, f"{what}: {given.key} is '{given.value}': {error}")
             valid = False
     return values if valid else None
-
-
-def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
-    """Digests of the files among values: a changed file makes a different policy."""
-    files = {name: value for name, value in values.items() if isinstance(value, Path)}
-    return {name: sha256(file.read_bytes()).digest() for name, file in files.items() if file.is_file()}

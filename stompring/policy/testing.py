@@ -46,7 +46,7 @@ from stompring.settings.model import (
 )
 from stompring.stomp.frames import encode_frame, unescape
 
-from .api import AddressPolicy, Wait
+from .api import AddressPolicy, Wait, as_text
 from .hooks import BoundPolicy, Policies
 from .load import PluginSources, load
 from .views import AddressView, MessageView, PolicyTimer, QueueView, view_of
@@ -182,7 +182,7 @@ class PolicyHarness:
     def _configured(self, parameters: Mapping[str, Any]) -> BrokerConfiguration:
         name, second = "policy-under-test", "policy-after-it"
         properties = tuple(
-            Property(key.replace("_", "-"), _as_text(value)) for key, value in parameters.items()
+            Property(key.replace("_", "-"), as_text(value)) for key, value in parameters.items()
         )
         kinds = {name: self._kind}
         if self._after is not None:
@@ -497,9 +497,3 @@ class _HarnessConsumer(Consumer):
     def cancelled(self, reason: str) -> None:
         """The address was deleted."""
         self.queue.remove_consumer(self, list(self._unsettled.values()))
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple | list) else str(value)
