@@ -73,9 +73,14 @@ def invalid(name: str, reason: str) -> Problem:
     return Problem(400, f"{name} {reason}", field=name)
 
 
+def as_json(value: Any) -> str:
+    """A value as JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def encode(value: Any) -> bytes:
     """A value as JSON in UTF-8; lone surrogates become ``?``."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return as_json(value).encode("utf-8", "replace")
 
 
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] = {}) -> Answer:
@@ -862,17 +867,17 @@ def _rule(
 
 def _unless_own(rule: PermissionRule) -> PermissionRule:
     """A rule that does not apply to the tasks of the user."""
-    return PermissionRule(
-        f"{rule.text}; none for the user's own tasks",
-        lambda call: iter(()) if _own_task(call) else rule.required(call),
-    )
 
+    @permission_rule(f"{rule.text}; none for the user's own tasks")
+    def required(call: Call) -> RequiredPermissions:
+        try:
+            own = call.user is not None and call.context.tasks.find(call.names["id"]).user == call.user
+        except Refused:
+            own = False
+        if not own:
+            yield from rule.required(call)
 
-def _own_task(call: Call) -> bool:
-    try:
-        return call.user is not None and call.context.tasks.find(call.names["id"]).user == call.user
-    except Refused:
-        return False
+    return required
 
 
 VIEW, EDIT, BROWSE, MANAGE = (

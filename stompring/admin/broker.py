@@ -95,36 +95,20 @@ def _problem(severity: str, text: str, **names: str) -> JsonObject:
 
 
 def _problems(context: AdminContext) -> Iterator[JsonObject]:
+    broker, configuration = context.broker, context.configuration
     if context.stopping:
         yield _problem(WARNING, "the broker is stopping")
     if context.drain.since is not None:
         yield _problem(WARNING, "the broker is draining: it refuses new connections")
-    yield from _of_log(context)
-    yield from _of_listeners(context)
-    yield from _of_disk(context)
-    yield from _of_memory(context)
-    for address in context.broker.directory.addresses.values():
-        if address.memory_limit.full or address.pages is not None or address.blocked_producers:
-            yield _of_address(address)
-    yield from _of_consumers(context)
-    for (policy, hook), count in context.broker.policies.errors.items():
-        yield _problem(WARNING, f"policy {policy} failed {count} times in {hook}: see the log")
-
-
-def _of_log(context: AdminContext) -> Iterator[JsonObject]:
-    """Of a replicated log. One that is full counts as a full disk."""
-    if context.node is None:
-        return
-    fault, log = context.replication_fault, context.node.status().log
-    if fault is not None:
-        yield _problem(ERROR, f"nothing is delivered: {fault}")
-    elif log is not None and not log.healthy:
-        yield _problem(
-            WARNING, "too few nodes of the replicated log answer: one more that is lost stops the broker"
-        )
-
-
-def _of_listeners(context: AdminContext) -> Iterator[JsonObject]:
+    if context.node is not None:  # a replicated log that is full counts as a full disk
+        fault, log = context.replication_fault, context.node.status().log
+        if fault is not None:
+            yield _problem(ERROR, f"nothing is delivered: {fault}")
+        elif log is not None and not log.healthy:
+            yield _problem(
+                WARNING,
+                "too few nodes of the replicated log answer: one more that is lost stops the broker",
+            )
     bound = bound_ports(context)
     for name, host, port in context.listening:
         if port not in bound and not context.stopping:
@@ -134,7 +118,7 @@ def _of_listeners(context: AdminContext) -> Iterator[JsonObject]:
         yield _problem(
             WARNING, f"{len(context.connections)} of {limit} connections are open (global-max-connections)"
         )
-    now = context.broker.clock.now
+    now = broker.clock.now
     for name, certificate in context.listener_stack.identities():
         left = certificate.not_after.timestamp() * 1000 - now
         if left < EXPIRY:
@@ -142,10 +126,6 @@ def _of_listeners(context: AdminContext) -> Iterator[JsonObject]:
             when = f"{certificate.not_after:%Y-%m-%d %H:%M} UTC"
             severity, verb = (ERROR, "expired") if left < 0 else (WARNING, "expires")
             yield _problem(severity, f"{subject} {verb} on {when}")
-
-
-def _of_disk(context: AdminContext) -> Iterator[JsonObject]:
-    broker, configuration = context.broker, context.configuration
     store_fault = broker.storage.write_limit.fault
     if store_fault is not None:
         yield _problem(ERROR, store_fault)
@@ -158,10 +138,7 @@ def _of_disk(context: AdminContext) -> Iterator[JsonObject]:
             yield _problem(
                 WARNING, f"the disk is {reading.usage * 100:.1f} % full, max-disk-usage is {most} %"
             )
-
-
-def _of_memory(context: AdminContext) -> Iterator[JsonObject]:
-    memory = context.broker.memory
+    memory = broker.memory
     for used, limit, name in (
         (memory.bytes, memory.max_bytes, "global-max-size"),
         (memory.messages, memory.max_messages, "global-max-messages"),
@@ -169,10 +146,10 @@ def _of_memory(context: AdminContext) -> Iterator[JsonObject]:
         if limit > 0 and used * 100 >= limit * HIGH_USAGE:
             severity, full = (ERROR, "memory is full: ") if used >= limit else (WARNING, "")
             yield _problem(severity, f"{full}{used * 100 // limit} % of {name} ({limit}) is in use")
-
-
-def _of_consumers(context: AdminContext) -> Iterator[JsonObject]:
-    """One for each queue with stalled consumers, which names the one that has held a message for the longest time."""
+    for address in broker.directory.addresses.values():
+        if address.memory_limit.full or address.pages is not None or address.blocked_producers:
+            yield _of_address(address)
+    # one for each queue with stalled consumers, which names the one that has held a message for the longest time
     stalled = context.sampler.stalled()
     by_queue: dict[Queue, list[Subscription]] = {}
     for consumer in stalled:
@@ -185,6 +162,8 @@ def _of_consumers(context: AdminContext) -> Iterator[JsonObject]:
         )
         more = f", and {count - 1} other consumers do the same" if count > 1 else ""
         yield _problem(WARNING, f"{text}{more}", address=queue.address.name, queue=queue.name)
+    for (policy, hook), count in broker.policies.errors.items():
+        yield _problem(WARNING, f"policy {policy} failed {count} times in {hook}: see the log")
 
 
 def _of_address(address: Address) -> JsonObject:

@@ -33,7 +33,6 @@ from .context import ITEMS_PER_STEP, AdminContext
 from .json_schema import (
     TEXT,
     Fields,
-    JsonObject,
     array,
     boolean,
     integer,
@@ -159,12 +158,8 @@ CONSUMER_FIELDS: Fields[ConsumerView] = {
 CONSUMER = object_of("Consumer", CONSUMER_FIELDS)
 
 
-def consumers_of_queue(context: AdminContext, queue: Queue) -> list[JsonObject]:
-    """The consumers of a queue as JSON objects, in the order in which they came."""
-    return [view(consumer, CONSUMER_FIELDS) for consumer in _of_queue(context, queue)]
-
-
-def _of_queue(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
+def consumers_of(context: AdminContext, queue: Queue) -> Iterator[ConsumerView]:
+    """The consumers of a queue, in the order in which they came."""
     sessions = context.connections.open
     for consumer in queue.consumers:
         if isinstance(consumer, Subscription):
@@ -244,7 +239,7 @@ def list_consumers(call: Call) -> Listed[ConsumerView]:
 )
 def list_queue_consumers(call: Call) -> list[ConsumerView]:
     """List the consumers of one queue."""
-    return list(_of_queue(call.context, call.directory.queue(call.names["name"])))
+    return list(consumers_of(call.context, call.directory.queue(call.names["name"])))
 
 
 @listing("/api/v1/connections", view_broker, "connections", "Connection", FIELDS, searched="connectionID")

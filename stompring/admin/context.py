@@ -57,14 +57,10 @@ TIME_SLICE = 0.005
 ITEMS_PER_STEP = 50
 
 
-def make_cooperator(reactor: Any) -> Cooperator:
-    """One for the whole site, so that many requests together take one time slice."""
-
-    def time_is_up() -> Callable[[], bool]:
-        end = time.perf_counter() + TIME_SLICE
-        return lambda: time.perf_counter() >= end
-
-    return Cooperator(time_is_up, lambda call: reactor.callLater(0, call))
+def begin_slice() -> Callable[[], bool]:
+    """Begin a time slice; the function tells whether it is over."""
+    end = time.perf_counter() + TIME_SLICE
+    return lambda: time.perf_counter() >= end
 
 
 def _called(begin: Callable[[Callable[[], None]], object]) -> Deferred[None]:
@@ -190,7 +186,8 @@ class TaskList:
     """The tasks of a broker: those that run, and the last ones that have ended."""
 
     def __init__(self, reactor: Any, now: Callable[[], int]) -> None:
-        self.cooperator = make_cooperator(reactor)
+        # one for the whole site, so that many requests together take one time slice
+        self.cooperator = Cooperator(begin_slice, lambda call: reactor.callLater(0, call))
         self._now = now
         self._numbers = count(1)
         self._tasks: dict[int, ManagementTask] = {}

@@ -68,13 +68,13 @@ Counters = tuple[Counter[Thing], ...]
 
 def of_part(part: str, null: str, *counters: Counter[Any]) -> Counters[Any]:
     """Counters of a part, named as in `reader`; without it their values are None, as ``null`` says."""
-    read = partial(_read_part, reader(part))
+    find: Callable[[Any], Any] = reader(part)
+
+    def read(own: Callable[[Any], Any], whole: object) -> Any:
+        found = find(whole)
+        return None if found is None else own(found)
+
     return tuple(replace(each, source=partial(read, each.read), null=each.null or null) for each in counters)
-
-
-def _read_part(find: Callable[[Any], Any], read: Callable[[Any], Any], whole: object) -> Any:
-    part = find(whole)
-    return None if part is None else read(part)
 
 
 def help_text(*counters: Counter[Any]) -> str:

@@ -207,15 +207,6 @@ def described(event: Event) -> JsonObject:
     return {"id": event.id, "time": event.time, "type": event.type, "text": event.text, **dict(event.fields)}
 
 
-def _selected(call: Call) -> frozenset[str]:
-    """The requested types; none: all. Raises 400."""
-    types = frozenset(call.query.all("type[]"))
-    unknown = sorted(types - TYPES.keys())
-    if unknown:
-        raise Problem(400, f"type[]: unknown type {unknown[0]!r}", parameter="type[]")
-    return types
-
-
 def _last_seen(call: Call) -> int | None:
     """The id after which events are wanted. Raises 400."""
     if call.query.text("since") is not None:
@@ -239,7 +230,7 @@ class EventStream:
 
     def pieces(self, since: int | None) -> Iterator[bytes | Deferred[None]]:
         """The stream, from the event after ``since`` on. A Deferred fires when there is more."""
-        notifications = self._notifications
+        notifications, waiting = self._notifications, self._waiting
         try:
             if since is not None:
                 if notifications.has_lost(since):
@@ -248,19 +239,20 @@ class EventStream:
                         f"events after {since} are not known: the broker was restarted, or they were too many",
                     )
                     since = since if since <= notifications.last_id else 0
-                self._waiting.extend(event for event in notifications.since(since) if self._wants(event))
+                waiting.extend(event for event in notifications.since(since) if self._wants(event))
             notifications.listeners[self._add] = None
             yield b"retry: %d\n: stompring events\n\n" % RETRY
-            while not self._reason or self._waiting:
+            while not self._reason or waiting:
                 if not (manages(self._authorizer) or self._authorizer.allows(VIEW, MANAGEMENT)):
                     self._end("the permission view on activemq.management was revoked")
-                    self._waiting.clear()
-                elif self._waiting:
-                    yield self._next_piece()
+                    waiting.clear()
+                elif waiting:
+                    taken = [waiting.popleft() for _ in range(min(len(waiting), EVENTS_PER_PIECE))]
+                    yield b"".join(_piece(event.type, described(event), event.id) for event in taken)
                 else:
                     self._sleep = Deferred()
                     yield self._sleep.addTimeout(KEEP_ALIVE, self._context.reactor, lambda *_: None)
-                    if not self._waiting and not self._reason:
+                    if not waiting and not self._reason:
                         yield b": keep-alive\n\n"
             yield self._notice(STREAM_ENDED, self._reason)
         finally:
@@ -273,13 +265,6 @@ class EventStream:
 
     def _wants(self, event: Event) -> bool:
         return not self._types or event.type in self._types
-
-    def _next_piece(self) -> bytes:
-        waiting = self._waiting
-        return b"".join(
-            _piece(event.type, described(event), event.id)
-            for event in [waiting.popleft() for _ in range(min(len(waiting), EVENTS_PER_PIECE))]
-        )
 
     def _add(self, event: Event) -> None:
         if self._wants(event):
@@ -377,7 +362,11 @@ def show_events(call: Call) -> Answer | Json:
     With Accept: text/event-stream the answer is a stream: events after `since` or the header Last-Event-ID, then
     events as they happen.
     """
-    types, since = _selected(call), _last_seen(call)
+    types = frozenset(call.query.all("type[]"))  # none: all
+    unknown = sorted(types - TYPES.keys())
+    if unknown:
+        raise Problem(400, f"type[]: unknown type {unknown[0]!r}", parameter="type[]")
+    since = _last_seen(call)
     notifications = call.context.broker.notifications
     if EVENT_STREAM in call.accept.lower():
         if len(notifications.listeners) >= MAX_STREAMS:

@@ -602,7 +602,10 @@ class RequestHandler(Responder):
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
         try:
-            self._check_site(self._listens_on())
+            here = self._request.getHost()
+            bound = getattr(here, "port", None)
+            listens_on = (host for _, host, port in self._context.listening if port == bound)
+            self._check_site(next(listens_on, getattr(here, "host", "")))
             assert self._request.postpath is not None
             try:
                 segments = [segment.decode() for segment in self._request.postpath]
@@ -626,13 +629,6 @@ class RequestHandler(Responder):
         else:
             login.addCallbacks(lambda one: self._call_route(route, names, one), self._login_failed)
 
-    def _listens_on(self) -> str:
-        here = self._request.getHost()
-        bound = getattr(here, "port", None)
-        return next(
-            (host for _, host, port in self._context.listening if port == bound), getattr(here, "host", "")
-        )
-
     # ---- the route
 
     def _call_route(self, route: Route, names: dict[str, str], login: Login) -> None:
@@ -642,7 +638,29 @@ class RequestHandler(Responder):
         if login.user is not None:
             self._log.fields["user"] = login.user
         try:
-            call = self._call(route, names, login)
+            _, _, query = self._request.uri.partition(b"?")
+            body: dict[str, Any] = {}
+            raw = b""
+            if self._method not in READ_METHODS:
+                content = self._request.content
+                assert isinstance(content, LimitedBody)
+                check_content_type(self._header("content-type"), content, route.body_type)
+                if route.body_type == JSON:
+                    body = read_object(content.getvalue())
+                else:
+                    raw = content.getvalue()
+            call = Call(
+                self._context,
+                names,
+                Query(query.decode("latin-1")),
+                body,
+                self._header("accept") or "",
+                login.user,
+                login.authorizer,
+                self._log.peer,
+                raw,
+                self._header("last-event-id"),
+            )
             self._log.set_body(call.body)
             route.check(call)
         except Exception as fault:
@@ -658,32 +676,6 @@ class RequestHandler(Responder):
         else:
             assert isinstance(outcome, Answer)
             self._write_when_synced(outcome)
-
-    def _call(self, route: Route, names: dict[str, str], login: Login) -> Call:
-        request = self._request
-        _, _, query = request.uri.partition(b"?")
-        body: dict[str, Any] = {}
-        raw = b""
-        if self._method not in READ_METHODS:
-            content = request.content
-            assert isinstance(content, LimitedBody)
-            check_content_type(self._header("content-type"), content, route.body_type)
-            if route.body_type == JSON:
-                body = read_object(content.getvalue())
-            else:
-                raw = content.getvalue()
-        return Call(
-            self._context,
-            names,
-            Query(query.decode("latin-1")),
-            body,
-            self._header("accept") or "",
-            login.user,
-            login.authorizer,
-            self._log.peer,
-            raw,
-            self._header("last-event-id"),
-        )
 
     def _run(self, steps: Steps) -> Generator[object, None, None]:
         try:

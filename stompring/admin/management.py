@@ -42,7 +42,7 @@ from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType, camel_case
 
 from . import addresses, broker, queues
-from .api import Answer, Call, Query, Routes, Steps, encode, synced
+from .api import Answer, Call, Query, Routes, Steps, as_json, encode, synced
 from .context import TIME_SLICE, AdminContext, awaited, in_slices, result_of
 from .http import admin_routes
 from .json_schema import Fields, JsonObject
@@ -177,10 +177,6 @@ def _names(operation: str, target: Target) -> Steps:
     return [item["name"] for item in (yield from target.all_of(operation))]
 
 
-def _as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def _total(field: str) -> Callable[[Target], int]:
     return lambda t: sum(queues.FIELDS[field].read(queue) for queue in t.directory.queues.values())
 
@@ -192,7 +188,7 @@ def _first_message(target: Target) -> Steps:
 
 def _first_message_json(target: Target) -> Steps:
     first = yield from _first_message(target)
-    return _as_json([{} if first is None else message_map(first)])
+    return as_json([{} if first is None else message_map(first)])
 
 
 def _first_message_timestamp(target: Target) -> Steps:
@@ -208,7 +204,7 @@ def _acceptor_parameters(target: Target, name: str) -> dict[str, str]:
 
 
 def _acceptors(target: Target) -> str:
-    return _as_json(
+    return as_json(
         [{"name": name, "params": _acceptor_parameters(target, name)} for name in target.context.acceptors]
     )
 
@@ -251,7 +247,7 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "ConnectorsAsJSON": lambda t: "[]",
         "DivertNames": partial(_names, "listDiverts"),
         "BridgeNames": partial(_names, "listBridges"),
-        "Status": lambda t: _as_json(
+        "Status": lambda t: as_json(
             {
                 "server": {
                     "state": "STARTED",
@@ -266,7 +262,7 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "Address": attrgetter("address.name"),
         **dict.fromkeys(("QueueNames", "AllQueueNames", "BindingNames"), lambda t: list(t.address.queues)),
         "RemoteQueueNames": lambda t: [],
-        "RoutingTypesAsJSON": lambda t: _as_json(addresses.FIELDS["routingTypes"].read(t.address)),
+        "RoutingTypesAsJSON": lambda t: as_json(addresses.FIELDS["routingTypes"].read(t.address)),
         "NumberOfMessages": attrgetter("address.message_count"),
         "RolesAsJSON": lambda t: roles_as_json(t, t.name),
         "AddressLimitPercent": _field("limitPercent"),
@@ -516,7 +512,7 @@ def _attributes_as_json(detail: JsonObject) -> str:
         value = detail[row.json_name]
         if row.json_name not in ("filter", "ringPolicy", "ringCountsPaged") and value is not None:
             shown[row.name.replace("_", "-")] = value
-    return _as_json({**shown, **IMPLIED, "configuration-managed": detail["configured"]})
+    return as_json({**shown, **IMPLIED, "configuration-managed": detail["configured"]})
 
 
 #: Members of a queue's JSON in Artemis that a queue here has by itself, with the only value that is accepted.
@@ -658,11 +654,7 @@ def _maps(page: JsonObject) -> list[JsonObject]:
     return [message_map(message) for message in page["data"]]
 
 
-def _maps_with_bodies(page: JsonObject) -> list[JsonObject]:
-    return [{**message_map(message), "text": message["body"]} for message in page["data"]]
-
-
-for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(page)))):
+for _ending, _result in (("", _maps), ("AsJSON", lambda page: as_json(_maps(page)))):
     on_queue(f"listScheduledMessages{_ending}", "listScheduled", _result, bodyLimit=0)
     # as in Artemis, a list with a filter has no scheduled and no delivering messages
     on_queue(
@@ -676,7 +668,7 @@ for _ending, _result in (("", _maps), ("AsJSON", lambda page: _as_json(_maps(pag
 on_queue(
     "browse",
     "listMessages",
-    _maps_with_bodies,
+    lambda page: [{**message_map(message), "text": message["body"]} for message in page["data"]],
     "",
     "filter",
     "page size",
@@ -702,7 +694,7 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
     """How many pending messages have each value of a header, ``null`` for those without it. Raises `Refused`."""
     queue = target.queue
     if header is None and not text_filter:
-        return _as_json({"null": queue.message_count})
+        return as_json({"null": queue.message_count})
     matches, name = compiled_filter(text_filter), (header or "").encode()
     groups: dict[str, int] = {}
     for ref in in_slices(queue_browser.pending(queue)):
@@ -716,7 +708,7 @@ def count_grouped_messages(target: Target, text_filter: str | None, header: str 
                 raise Refused(
                     f"Messages have more than {MAX_GROUPS} values of {header}: count those of a filter"
                 )
-    return _as_json(groups)
+    return as_json(groups)
 
 
 @operation("queue", "removeMessage", "i")
@@ -786,7 +778,7 @@ def _attributes(text: str | None) -> JsonObject:
             continue
         if name in IMPLIED:
             if value != IMPLIED[name]:
-                raise Refused(f"{name} {_as_json(value)} is not supported for queues that management creates")
+                raise Refused(f"{name} {as_json(value)} is not supported for queues that management creates")
             continue
         body["filter" if name == "filter-string" else camel_case(name.replace("-", "_"))] = value
     if "name" not in body:
@@ -834,7 +826,7 @@ def roles_as_json(target: Target, match: str) -> str:
     entries = () if security is None else security.authority.permissions.decide(
         frozenset(), PermissionType.SEND, match
     ).entries  # fmt: skip
-    return _as_json(
+    return as_json(
         [
             {
                 "name": name,
@@ -869,27 +861,6 @@ LISTED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _page(route: str, target: Target, options: str | None, page: int, size: int) -> Steps:
-    """One page as ``{"data":[…],"count":n}``: the values are texts, as in Artemis."""
-    answer = yield from target.call(route, **{**_filtered(route, options), "page": page, "size": size})
-    data = [
-        {name: _text(value) for name, value in item.items()}
-        | {name: _text(item[field]) for name, field in LISTED[route].items()}
-        for item in answer["data"]
-    ]
-    return _as_json({"data": data, "count": answer["count"]})
-
-
-for _route in LISTED:
-    operation("broker", _route, "sii")(partial(_page, _route))
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else _as_json(value)
-
-
 #: The field that ``search`` of each list looks at.
 SEARCHED = {
     "listQueues": "name",
@@ -899,12 +870,13 @@ SEARCHED = {
 }
 
 
-def _filtered(route: str, options: str | None) -> dict[str, object]:
-    """The parameters of the HTTP API for Artemis's filter options. Raises `Refused`."""
-    if not options:
-        return {}
-    given = _object(options, "filter")
-    query: dict[str, object] = {}
+def _page(route: str, target: Target, options: str | None, page: int, size: int) -> Steps:
+    """One page as ``{"data":[…],"count":n}``: the values are texts, as in Artemis. Raises `Refused`.
+
+    Artemis's filter options become parameters of the HTTP API.
+    """
+    query: dict[str, object] = {"page": page, "size": size}
+    given = _object(options, "filter") if options else {}
     field, kind, value = (str(given.get(name) or "") for name in ("field", "operation", "value"))
     field = LISTED[route].get(field, field)
     if value and field:
@@ -920,7 +892,23 @@ def _filtered(route: str, options: str | None) -> dict[str, object]:
     if sort:
         descending = str(given.get("sortOrder") or "").lower().startswith("desc")
         query["sort"] = f"{'-' if descending else ''}{LISTED[route].get(sort, sort)}"
-    return query
+    answer = yield from target.call(route, **query)
+    data = [
+        {name: _text(value) for name, value in item.items()}
+        | {name: _text(item[field]) for name, field in LISTED[route].items()}
+        for item in answer["data"]
+    ]
+    return as_json({"data": data, "count": answer["count"]})
+
+
+for _route in LISTED:
+    operation("broker", _route, "sii")(partial(_page, _route))
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else as_json(value)
 
 
 Items = list[JsonObject]
@@ -932,7 +920,7 @@ def _column(name: str) -> Callable[[Items], list[str]]:
 
 def _objects(more: Callable[[JsonObject], JsonObject], **names: str) -> Callable[[Items], str]:
     """Items as JSON objects: Artemis's names of fields of the HTTP API, and what ``more`` adds."""
-    return lambda items: _as_json(
+    return lambda items: as_json(
         [{**{name: item[field] for name, field in names.items()}, **more(item)} for item in items]
     )
 

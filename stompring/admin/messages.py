@@ -511,29 +511,6 @@ def send_one(
         yield deferLater(reactor, delay / 1000)
 
 
-def _send_all(session: Session, head: Head, body: bytes, count: int, reactor: Any) -> Steps:
-    sent = rejected = unrouted = size = 0
-    reason: str | None = None
-    for index in range(count):
-        try:
-            fault, routed = yield from send_one(session, head, body, reactor)
-        except Refused as refused:
-            if not sent:
-                raise
-            rejected, reason = count - sent, str(refused)
-            break
-        if fault is None:
-            sent += 1
-            unrouted += not routed
-        else:
-            rejected, reason = rejected + 1, reason or fault
-        size += len(body)
-        if index % SENT_PER_STEP == SENT_PER_STEP - 1 or size >= BYTES_PER_STEP:
-            size = 0
-            yield None
-    return {"sent": sent, "unrouted": unrouted, "rejected": rejected, "reason": reason}
-
-
 def _target(call: Call) -> Destination:
     address, queue = _names(call.body)
     kind = routing_type(call.body)
@@ -873,8 +850,27 @@ def send_messages(call: Call) -> Steps:
     target, head = _target(call), _head(call.body)
     body, count = _body(call.body), _count(call.body)
     session = HttpSession(call, target)
+    sent = rejected = unrouted = size = 0
+    reason: str | None = None
     try:
-        return (yield from _send_all(session, head, body, count, call.context.reactor))
+        for index in range(count):
+            try:
+                fault, routed = yield from send_one(session, head, body, call.context.reactor)
+            except Refused as refused:
+                if not sent:
+                    raise
+                rejected, reason = count - sent, str(refused)
+                break
+            if fault is None:
+                sent += 1
+                unrouted += not routed
+            else:
+                rejected, reason = rejected + 1, reason or fault
+            size += len(body)
+            if index % SENT_PER_STEP == SENT_PER_STEP - 1 or size >= BYTES_PER_STEP:
+                size = 0
+                yield None
+        return {"sent": sent, "unrouted": unrouted, "rejected": rejected, "reason": reason}
     finally:
         session.end()
 

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from stompring.broker.directory import Directory, check_not_internal
+from stompring.broker.directory import check_not_internal
 from stompring.broker.message import EXPIRED, UNKNOWN, MessageOrigin, origin_of
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import iterate_timed, pending
@@ -57,7 +57,7 @@ from .api import (
     view_broker,
     view_queue,
 )
-from .connections import CONSUMER, consumers_of_queue
+from .connections import CONSUMER, CONSUMER_FIELDS, consumers_of
 from .context import ITEMS_PER_STEP, background_done, in_slices
 from .counters import QUEUE, fields_of, oldest_age
 from .json_schema import (
@@ -198,20 +198,15 @@ QUEUE_DETAIL = object_of("QueueDetail", {**FIELDS, "consumers": array(CONSUMER, 
 
 def detailed(call: Call, queue: Queue) -> JsonObject:
     """All fields, and the queue's consumers."""
-    return {**view(queue, FIELDS), "consumers": consumers_of_queue(call.context, queue)}
+    return {
+        **view(queue, FIELDS),
+        "consumers": [view(each, CONSUMER_FIELDS) for each in consumers_of(call.context, queue)],
+    }
 
 
 def queue_of(call: Call) -> Queue:
     """The queue that the path names. Raises `NotFound`."""
     return call.directory.queue(call.names["name"])
-
-
-def default_type(directory: Directory, name: str) -> RoutingType:
-    """The default routing type of a new queue: the only one of its address, or default-queue-routing-type."""
-    address = directory.addresses.get(name)
-    if address is not None and len(address.routing_types) == 1:
-        return next(iter(address.routing_types))
-    return directory.settings.lookup(name).default_queue_routing_type
 
 
 SETTABLE = {
@@ -311,8 +306,11 @@ def create_queue(call: Call) -> Answer:
     address = text("address", body.get("address", name))
     for each in (name, address):
         check_not_internal(each)
+    default = directory.settings.lookup(address).default_queue_routing_type
+    if address in directory.addresses and len(directory.addresses[address].routing_types) == 1:
+        (default,) = directory.addresses[address].routing_types
     attributes = {
-        "routing_type": default_type(directory, address),
+        "routing_type": default,
         "user": call.user,
         **read_fields(body, ATTRIBUTES),
     }
@@ -456,6 +454,7 @@ def list_dead_letters(call: Call) -> Listed[DeadLetterGroup]:
                         found = of_queue[origin] = DeadLetterGroup(queue, origin)
                     found.add(ref.message.timestamp)
             groups += of_queue.values()
+            yield None
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield None
     return groups

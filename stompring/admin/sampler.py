@@ -323,7 +323,13 @@ class Sampler:
             received = subscription.settled + unsettled
             delivering += unsettled
             delivered += received
-            acknowledged += self._sample_consumer(subscription, received)
+            settled = subscription.messages_acknowledged
+            acknowledged += settled
+            own = subscription.history
+            if own is None:
+                own = subscription.history = self._new(self._recent, CONSUMER_RATES, ())
+            if received != own.last[0] or settled != own.last[1]:
+                own.record((received, settled), self._late)
         history = session.history
         if history is None:
             history = session.history = self._new(self.memory, CONNECTION_RATES, CONNECTION_GAUGES)
@@ -336,15 +342,6 @@ class Sampler:
         )
         if values != history.last:
             history.record(values, self._late)
-
-    def _sample_consumer(self, subscription: Subscription, delivered: int) -> int:
-        history = subscription.history
-        if history is None:
-            history = subscription.history = self._new(self._recent, CONSUMER_RATES, ())
-        acknowledged = subscription.messages_acknowledged
-        if delivered != history.last[0] or acknowledged != history.last[1]:
-            history.record((delivered, acknowledged), self._late)
-        return acknowledged
 
     def _look_at_consumers(self) -> Iterator[None]:
         """Find the consumers that hold unsettled messages while their queues have pending ones."""

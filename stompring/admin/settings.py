@@ -116,8 +116,10 @@ def of_address(address: Address) -> Iterator[JsonObject]:
 
 def of_queue(queue: Queue) -> Iterator[JsonObject]:
     """The attributes of a queue. A queue gets values from the address-settings when it is created, and keeps them."""
-    configured = configuration_of(queue)
     address, attributes = queue.address, queue.attributes
+    # the queue of broker.xml, None for another queue
+    declared = services_of(queue).configuration.addresses if attributes.configured else ()
+    configured = next((one for each in declared for one in each.queues if one.name == queue.name), None)
     repository = services_of(queue).directory.settings
     routing_type = attributes.routing_type
     yield {
@@ -138,14 +140,6 @@ def of_queue(queue: Queue) -> Iterator[JsonObject]:
             if value == getattr(address.settings, row.inherits):
                 origin = origin_of(repository, address.name, row.inherits)
         yield shown_setting(row, value, origin)
-
-
-def configuration_of(queue: Queue) -> QueueConfiguration | None:
-    """The queue of broker.xml, None for another queue."""
-    if not queue.attributes.configured:
-        return None
-    addresses = services_of(queue).configuration.addresses
-    return next((one for address in addresses for one in address.queues if one.name == queue.name), None)
 
 
 INHERITED = {row.name: row.xml_name for row in options_of(AddressSettings)}

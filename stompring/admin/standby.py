@@ -33,7 +33,7 @@ from .api import (
 )
 from .context import Security
 from .ha import describe, ha_families
-from .http import IDLE, AdminChannel, AdminRequest, AdminResource, AdminSite, HttpConnectionLimit, Responder
+from .http import IDLE, AdminChannel, AdminResource, AdminSite, HttpConnectionLimit, Responder
 from .metrics import process_registry
 from .request_log import READ_METHODS
 
@@ -152,7 +152,6 @@ class StandbyChannel(AdminChannel):
 class StandbySite(AdminSite):
     """The site of an HTTP acceptor while the broker is a standby."""
 
-    requestFactory = AdminRequest
     protocol = StandbyChannel
 
     def __init__(self, context: StandbyContext) -> None:

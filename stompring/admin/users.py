@@ -155,17 +155,6 @@ USER = object_of("User", FIELDS)
 # ---- may a user do something, and why
 
 
-def destination(call: Call) -> tuple[str, str | None]:
-    """The address and the queue of the question; without any the address for the broker as a whole."""
-    address, queue = call.query.text("address"), call.query.text("queue")
-    if queue and not address:
-        try:
-            address = call.directory.queue(queue).address.name
-        except Refused:
-            address = queue
-    return address or MANAGEMENT, queue or None
-
-
 def decisions(
     call: Call, security: Security, user: str, address: str, queue: str | None
 ) -> Iterator[JsonObject]:
@@ -416,7 +405,10 @@ def show_permissions(call: Call) -> Json:
 
     Without address and queue: on activemq.management.
     """
-    address, queue = destination(call)
+    queue = call.query.text("queue") or None
+    address = call.query.text("address") or queue or MANAGEMENT
+    if queue in call.directory.queues and not call.query.text("address"):
+        address = call.directory.queues[queue].address.name
     security = call.context.security
     user = call.query.text("user") or call.user
     roles = frozenset[str]()
