@@ -627,14 +627,15 @@ class Cursor:
 
     def timed_of(self, page: Page) -> list[int]:
         """The timed positions of a page, ascending."""
+        # bytes(): mypyc does not compile a comprehension over a bytearray.
         page_state = self.page_states.get(page)
         if page_state is None or not page_state.timed:
             return []
-        return [index for index, state in enumerate(self._states(page)) if state == TIMED]
+        return [index for index, state in enumerate(bytes(self._states(page))) if state == TIMED]
 
     def waiting_of(self, page: Page) -> list[int]:
         """The waiting positions of a page, ascending."""
-        return [index for index, state in enumerate(self._states(page)) if 0 < state < LOADED]
+        return [index for index, state in enumerate(bytes(self._states(page))) if 0 < state < LOADED]
 
     def counts(self, page: Page, index: int) -> tuple[int, int]:
         """Deliveries and failed attempts of a position so far."""
