@@ -1,9 +1,9 @@
-"""The frames of one client: they are read and carried out, one after the other.
+"""The frames of one client: the session reads and processes them one after the other.
 
-Errors end here: a `ProtocolError` or `Refused` becomes an ERROR frame that says why, and the connection closes, as
-STOMP 1.2 asks for ("ERROR"). Anything else is a bug of ours: logged with its traceback, the client told so.
+A `ProtocolError` or `Refused` becomes an ERROR frame with its text, and the connection closes (STOMP 1.2, "ERROR").
+Any other exception is a bug: the session logs it with its traceback, and the ERROR frame refers to the log.
 
-CONNECT, STOMP and DISCONNECT: version, login, and the welcome (STOMP 1.2, "Connecting").
+CONNECT, STOMP and DISCONNECT: version, login, and CONNECTED (STOMP 1.2, "Connecting").
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .transact import SETTLING, on_ABORT, on_ACK, on_BEGIN, on_COMMIT, on_NACK
 
 log = logging.getLogger(__name__)
 
-#: Steps (`Effort`) that one client's frames may cost before it is the turn of others: some milliseconds. A SEND costs
-#: that much only if many wildcard addresses are alike, or made to be slow, or if many consumers have selectors. Twenty
-#: new addresses do.
+#: Steps (`Effort`) that one client's frames may cost before other clients are served: some milliseconds. A SEND costs
+#: that much only with many similar wildcard addresses, wildcards chosen to be slow, or many consumers with selectors.
+#: Creating twenty addresses costs that much, too.
 STEPS = 2_000
 
-#: Frames of one read other than SEND and ACK, which may take long each: so many are handled without reading the clock,
-#: and so many in any case, as in a transaction.
+#: Frames of one read other than SEND and ACK, each of which may take long: the number that is processed before the
+#: clock is read, and the number that is processed even in an exhausted time slice (BEGIN and COMMIT).
 OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
 
-#: Frames of one read that are done without a look at the time. A read of ordinary SENDs has a few more.
+#: Frames of one read that are processed before the clock is read. A read of ordinary SENDs has a few more.
 FRAMES_AT_ONCE = 256
 
-#: Seconds of work on the frames of one read, after which others have their turn.
+#: Seconds of work on the frames of one read after which other clients are served.
 READ_SLICE = 0.002
 
 Frame = tuple[Head, bytes]
@@ -69,18 +69,18 @@ class StompSession(Session):
         self._parser = Parser(
             limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
         )
-        self.carried = 0  # bytes of an unfinished frame of WebSocket
-        self._holds = False  # so much of an unfinished frame that it counts
-        self._deferred_frames: list[Frame] = []  # came in while something must be waited for
+        self.carried = 0  # bytes of an unfinished WebSocket frame
+        self._holds = False  # whether ``unfinished`` of the broker counts the unfinished frame
+        self._deferred_frames: list[Frame] = []  # received while the session waits
         self.awaiting_login = False
         self._blocked_by: Address | None = None
-        #: the SEND that waits, with the answers of policies so far
+        #: the blocked SEND, with the answers of policies so far
         self._offered: SendEvaluation | None = None
-        self._resumed_by: MemoryLimit | None = None  # the limit that lets a blocked producer try again
-        self._pause: Timer | None = None  # until a policy lets its producer go on
+        self._resumed_by: MemoryLimit | None = None  # the limit that fell and resumes the blocked producer
+        self._pause: Timer | None = None  # end of the delay that a policy demands
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the client. Everything they ask for has happened, or is held back, when this returns."""
+        """Process bytes from the client. Frames that must wait are deferred."""
         self.heartbeat.last_read = self.steady.now
         if self.closed or self.leaving:
             return
@@ -96,7 +96,7 @@ class StompSession(Session):
         else:
             self._take(frames)
         if self.connected and not was_connected and not self.closed:
-            # the parser keeps what follows CONNECT until the version is known
+            # the parser defers the bytes after CONNECT until the version is known
             self.receive(b"")
             return
         error = self._parser.error
@@ -104,7 +104,7 @@ class StompSession(Session):
             self.fail(error, None)
 
     def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """As `_take`; of many frames, all ACKs perhaps, the rest has to wait for a later turn when it takes long."""
+        """Process frames for at most about `READ_SLICE`, then defer the rest and serve other clients."""
         now = self.broker.background.now
         end = now() + READ_SLICE
         while True:
@@ -123,10 +123,10 @@ class StompSession(Session):
                 return
 
     def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
-        """Do what frames say. ``offered`` is the first one, where that is a SEND which had to wait."""
+        """Process frames. ``offered`` is the first of them if that is a SEND that was blocked."""
         head = None
         taken = 0
-        may_pass = True  # ACKs may pass a SEND that waits, but not what is done about the same messages
+        may_pass = True  # ACKs may overtake a blocked SEND, but not unfinished work on the same messages
         paging = self.broker.paging
         effort, slices = self.broker.effort, self.broker.frame_slices
         enough = effort.steps + STEPS
@@ -134,7 +134,7 @@ class StompSession(Session):
         try:
             try:
                 if paging is not None:
-                    paging.gathering = True  # what SENDs that came together have for the same queue
+                    paging.gathering = True  # append the messages of these SENDs to a page together
                 if offered is not None:
                     head = offered.head
                     resume_SEND(self, offered)
@@ -163,7 +163,7 @@ class StompSession(Session):
                         break
                     if effort.steps > enough:
                         break
-            finally:  # before anything is done about a failure
+            finally:  # before an exception is handled
                 if paging is not None:
                     paging.gathering = False
                     if paging.gathered:
@@ -193,7 +193,6 @@ class StompSession(Session):
                 self._wait_for_turn()
 
     def discard_input(self) -> None:
-        """See `Session`."""
         self._parser.discard()
         self.broker.unfinished.forget(self)
         self._deferred_frames.clear()
@@ -203,12 +202,12 @@ class StompSession(Session):
             self._offered = None
 
     def await_login(self) -> None:
-        """The login is being checked: nothing is read until `go_on`, as the version is not yet spoken."""
+        """Pause reading until `go_on`: the login is checked, and the version does not apply yet."""
         self.awaiting_login = True
         self.outbox.reading.pause()
 
     def speak(self, version: bytes) -> None:
-        """CONNECT has settled the version."""
+        """Use the version that CONNECT has negotiated."""
         self.version = version
         self.connected = True
         self._parser.negotiated(version)
@@ -216,7 +215,7 @@ class StompSession(Session):
     # ---- waiting
 
     def _wait_for(self, wait: Blocked) -> None:
-        """BLOCK: read no more until there is room, or a policy's time is over."""
+        """Pause reading until the limit is no longer full (BLOCK), or for the delay that a policy demands."""
         self._offered = wait.offered
         self._blocked_by = wait.address
         wait.address.block(wait.limit)
@@ -228,7 +227,7 @@ class StompSession(Session):
             self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self.go_on)
 
     def _wait_for_turn(self) -> None:
-        """These frames take long: others come first, then the rest of them."""
+        """Process the deferred frames after other clients were served."""
         self.block()
         self.broker.frame_slices.defer(self._go_on_in_turn)
 
@@ -249,7 +248,7 @@ class StompSession(Session):
         self.blocked = self.heartbeat.suspended = False
 
     def _let_settlements_pass(self) -> None:
-        """ACKs that came with a blocked SEND still count: they may be what makes room."""
+        """Process the ACKs and NACKs received after a blocked SEND: they may free the memory that it waits for."""
         passing: list[Frame] = []
         held: list[Frame] = []
         for frame in self._deferred_frames:
@@ -261,7 +260,6 @@ class StompSession(Session):
             self._take(passing)
 
     def go_on(self) -> None:
-        """There may be room again, or the login was checked: take up what is held, then read on."""
         limit, self._resumed_by = self._resumed_by, None
         try:
             if not self.closed:
@@ -280,7 +278,7 @@ class StompSession(Session):
 
 
 def on_CONNECT(session: StompSession, head: Head, body: bytes) -> None:
-    """CONNECT or STOMP: agree on a version and a pace, check who it is."""
+    """Process CONNECT or STOMP: negotiate version and heart-beats, check the login."""
     headers = head.headers
     version = negotiate(head)
     waited = answered = False
@@ -305,7 +303,7 @@ def on_CONNECT(session: StompSession, head: Head, body: bytes) -> None:
         except (ProtocolError, Refused) as error:
             session.fail(error, head)
             return
-        if waited:  # what came in the meantime is still to be done
+        if waited:  # process the input received in the meantime
             session.go_on()
 
     credentials = Credentials(
@@ -374,7 +372,7 @@ def _log_connected(session: Session) -> None:
 
 
 def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
-    """The client says good-bye; its receipt is the last frame it gets, after those of all it has sent."""
+    """Close the connection after a last receipt, which follows the receipts of all earlier frames."""
 
     def end() -> None:
         if not session.closed:
@@ -382,7 +380,7 @@ def on_DISCONNECT(session: Session, head: Head, body: bytes) -> None:
             session.close("DISCONNECT")
 
     session.leaving = session.heartbeat.suspended = True
-    session.broker.storage.when_synced(end)  # all changes of the client are on disk
+    session.broker.storage.when_synced(end)  # after all changes of the client
 
 
 Verb = Callable[[StompSession, Head, bytes], None]
@@ -401,7 +399,10 @@ VERBS: dict[bytes, Verb] = {
 
 
 def opening_command(head: Head, connected: bool) -> Verb:
-    """For frames that `VERBS` is not for: the first one of a connection, and unknown commands."""
+    """Return the handler of the first frame of a connection, which must be CONNECT or STOMP.
+
+    Raises `ProtocolError` for other first frames, a second CONNECT, and unknown commands.
+    """
     command = shortened(head.command)
     if head.command in (b"CONNECT", b"STOMP"):
         if connected:

@@ -1,4 +1,4 @@
-"""Who connects, in which version of STOMP (STOMP 1.2, "Connecting"), and what it asks management for."""
+"""Logins, the negotiation of the STOMP version (STOMP 1.2, "Connecting"), and management requests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stompring.stomp.frames import Head, encode_frame
 from .destination import ALLOW_ALL, Authorizer
 from .outbox import shortened, text_of
 
-#: The versions spoken, the best first.
+#: Supported versions, best first.
 VERSIONS = (b"1.2", b"1.1", b"1.0")
 
-#: Clients look for "ActiveMQ" in it to know which extensions they may use.
+#: The server header of CONNECTED. Clients search it for "ActiveMQ" to decide which extensions they use.
 SERVER = f"stompring/{__version__} (ActiveMQ Artemis compatible)".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who connected, and what they may do. ``user`` is None for an anonymous client.
+    """The user of a connection and the permissions. ``user`` is None for an anonymous client.
 
-    ``verified``: a login by password or certificate, or the guest; else ``user`` is only what the client says.
+    ``verified``: a login by password or certificate, or the guest. If False, ``user`` is an unverified name.
     """
 
     user: str | None = None
@@ -35,59 +35,61 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client says it is, and what its connection shows of it."""
+    """The credentials in a CONNECT frame, and data of the connection."""
 
     login: str | None
     passcode: str | None = field(repr=False)
-    host: str = ""  # where it is
-    certificate: str | None = None  # the subject of the one that it showed, if that was verified (RFC 4514)
+    host: str = ""  # of the client
+    certificate: str | None = None  # subject of the verified client certificate (RFC 4514)
 
 
 class Authenticator(Protocol):
-    """Checks a login. The answer may come later; until then the session reads nothing."""
+    """Checks logins. It may answer later; until then the session reads nothing."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
-        """Call ``answer`` with a login, or with None and the reason for the refusal."""
+        """Call ``answer`` with a login and an empty text, or with None and the reason of the refusal."""
 
 
 class Anonymous:
-    """Lets everybody in (security-enabled false)."""
+    """Accepts every login (security-enabled false)."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
-        """At once."""
         answer(Login(credentials.login), "")
 
 
 @dataclass(frozen=True, slots=True)
 class ManagementRequest:
-    """One request. ``done`` is called once it has been carried out, with whether it was a change."""
+    """A management request. ``done`` is called when it is complete, with whether it changed anything."""
 
     headers: Mapping[bytes, bytes]
     body: bytes
     login: Login
     connection: str
     peer: str
-    reply_to: ReplyTo | None  # None: nobody asked for a reply
+    reply_to: ReplyTo | None  # None: no reply is requested
     done: Callable[[bool], None]
 
     def text(self, name: bytes) -> str | None:
-        """A header, None where it is absent."""
+        """Return the text of a header, None if it is absent."""
         return text_of(self.headers.get(name))
 
 
 class RequestHandler(Protocol):
-    """Carries out requests: those of one connection in order."""
+    """Carries out management requests, those of one connection in order."""
 
     def handle(self, request: ManagementRequest) -> None:
-        """Begin, or queue the request. Raises `Refused` while too many of its connection wait."""
+        """Start or queue the request. Raises `Refused` if too many requests of its connection wait."""
 
 
 class UnsupportedVersion(ProtocolError):
-    """None of the client's versions is spoken here."""
+    """The broker supports no version that the client offers."""
 
 
 def negotiate(head: Head) -> bytes:
-    """The best common version; 1.0 where the client names none. Blanks around the numbers are ignored."""
+    """Return the best common version; 1.0 if the client names none. Ignores blanks around the numbers.
+
+    Raises `UnsupportedVersion`.
+    """
     requested = head.headers.get(b"accept-version")
     if requested is None:
         return b"1.0"
@@ -101,6 +103,6 @@ def negotiate(head: Head) -> bytes:
 
 
 def error_frame(text: str) -> bytes:
-    """An ERROR in the form that clients of all versions read."""
+    """Encode an ERROR frame that clients of all versions can read."""
     headers = [(b"message", text.encode()), (b"content-type", b"text/plain")]
     return encode_frame(b"ERROR", headers, text.encode() + b"\n", b"1.0")

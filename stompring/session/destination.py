@@ -1,14 +1,13 @@
-"""What a ``destination`` header names, and what a client may do there.
+"""Destinations, and the permissions of a client on them.
 
-Permissions of a client: the one rule that STOMP, WebSocket, HTTP and management by messages ask.
+STOMP, WebSocket, HTTP and management messages share these checks. An `Authorizer` applies the permissions of the user's
+roles, and the rule for temporary queues and topics: each belongs to its connection. Other users with the permission may
+send replies to it and see its figures.
 
-An `Authorizer` asks the access control what roles may do, and adds what belongs to connections: a temporary queue or
-topic is its own connection's. Other users with the permission may send to it, to reply, and see its figures.
+An authorizer caches its answers for one connection. The session checks permissions when it plans a SEND or begins a
+subscription, not for each message.
 
-Answers are cached per connection. A client is checked when a SEND is planned or a subscription begins, never for a
-single message.
-
-What a ``destination`` header names: prefixes, fully qualified queue names, temporary queues.
+A ``destination`` header has an optional prefix, and names an address, a queue (``address::queue``), or a temporary one.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from stompring.errors import Refused
 from stompring.settings.match import TEMPORARY_QUEUE, TEMPORARY_TOPIC, connection_of
 from stompring.settings.model import PermissionType, RoutingType, StompAcceptor
 
-#: A queue is created with the permission on the address of its own name too.
+#: Permissions that a client also needs on the address with the name of the queue.
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
 
-#: Operations on a temporary queue or topic that are open to other connections.
+#: Permissions that other connections may use on a temporary queue or topic.
 FOR_OTHERS = frozenset((PermissionType.SEND, PermissionType.VIEW))
 
-#: Answers that are cached; beyond these the cache is emptied.
+#: Size of the cache of answers; an authorizer with more of them empties it.
 CACHED_ANSWERS = 1000
 
-#: Characters of a name in an ERROR.
+#: Maximum characters of a name in an ERROR.
 SHOWN = 200
 
 
 class PermissionSource(Protocol):
-    """Decides about permissions: the access control of the broker."""
+    """The access control of the broker, which decides about permissions."""
 
     rejections: Counter[PermissionType]
 
     @property
     def generation(self) -> object:
-        """Changes when an answer may have changed."""
+        """A value that changes when an answer may have changed."""
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """Whether ``user`` has a permission on an address, or on that queue of it."""
+        """Return whether ``user`` has a permission on an address, or on that queue of the address."""
 
 
 class PermissionRejected(Refused):
@@ -59,7 +58,7 @@ class PermissionRejected(Refused):
 def name_of_others(
     permission: PermissionType, address: str, queue: str | None, connection: str | None
 ) -> str | None:
-    """The name of a temporary queue or topic of another connection to which this operation is not open, else None.
+    """Return the name of another connection's temporary queue or topic if it forbids the operation, else None.
 
     ``connection`` is None for a user without one, as over HTTP. A new queue must not have such a name either: it would
     receive the messages to the temporary queue.
@@ -90,11 +89,11 @@ class Authorizer:
         self._answers: dict[tuple[PermissionType, str, str | None], bool] = {}
 
     def on_connection(self, connection: str) -> Authorizer:
-        """An authorizer of this user for a connection, which owns its temporary queues and topics."""
+        """Return an authorizer of this user for a connection, which owns its temporary queues and topics."""
         return Authorizer(self.user, self._source, connection)
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """Whether the user has a permission on an address, or on that queue of it."""
+        """Return whether the user has a permission on an address, or on that queue of the address."""
         source, answers = self._source, self._answers
         if source.generation != self._generation or len(answers) > CACHED_ANSWERS:
             self._generation = source.generation
@@ -108,7 +107,7 @@ class Authorizer:
         return answer
 
     def check(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None:
-        """Raise `Refused` where the user lacks a permission."""
+        """Raise `PermissionRejected` if the user lacks a permission."""
         if not self.allows(permission, address, queue):
             self._source.rejections[permission] += 1
             user, name = self.user[:SHOWN], permission.name
@@ -138,12 +137,12 @@ class Authorizer:
             )
 
     def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
-        """Raise `Refused` if the user may not consume from (or browse) a queue; None for one to be created."""
+        """Raise `PermissionRejected` if the user may not consume from (or browse) a queue; None for a new queue."""
         self.check(PermissionType.BROWSE if browse else PermissionType.CONSUME, address, queue)
 
 
 class AllowAll(Authorizer):
-    """The authorizer while security is off."""
+    """The authorizer if security is off."""
 
     __slots__ = ()
 
@@ -163,20 +162,20 @@ class AllowAll(Authorizer):
 ALLOW_ALL = AllowAll()
 
 
-#: What a client has for itself: its own name of it, that of others, the address that both lead to.
+#: Temporary destinations: prefix for their own connection, prefix for others, prefix of the address, routing type.
 TEMPORARY = (
     ("/temp-queue/", "/remote-temp-queue/", TEMPORARY_QUEUE, RoutingType.ANYCAST),
     ("/temp-topic/", "/remote-temp-topic/", TEMPORARY_TOPIC, RoutingType.MULTICAST),
 )
 
-#: How destinations begin that a client has for itself.
+#: Prefixes of the temporary destinations of a connection itself.
 OWN = tuple(own.encode() for own, _, _, _ in TEMPORARY)
 SEPARATOR = "::"
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address, or with ``queue`` one queue of it. ``routing_type`` is None where the client did not say."""
+    """An address, or with ``queue`` one queue of it. ``routing_type`` is None if the client names none."""
 
     address: str
     queue: str | None = None
@@ -185,7 +184,7 @@ class Destination:
 
 
 class Destinations:
-    """Reads destinations with the prefixes of one acceptor."""
+    """Parses destinations with the prefixes of one acceptor."""
 
     def __init__(self, acceptor: StompAcceptor) -> None:
         prefixes = [(prefix, RoutingType.ANYCAST) for prefix in acceptor.anycast_prefix]
@@ -194,7 +193,7 @@ class Destinations:
         self._prefixes = sorted(prefixes, key=lambda pair: -len(pair[0]))
 
     def parse(self, text: str, requested: str | None, session: str) -> Destination:
-        """Read a destination; ``requested`` is the type header, which wins over a prefix. Raises `Refused`."""
+        """Parse a destination; ``requested`` is the type header, which overrides a prefix. Raises `Refused`."""
         for own, remote, address, kind in TEMPORARY:
             for prefix, owner in ((own, f"{session}."), (remote, "")):
                 if text.startswith(prefix):
@@ -221,7 +220,7 @@ class Destinations:
 
 
 def remote_form(text: str, session: str) -> str:
-    """The destination by which other connections reach what is temporary of this one; others are left alone."""
+    """Return a temporary destination of ``session`` in the form for other connections; others are unchanged."""
     for own, remote, _, _ in TEMPORARY:
         if text.startswith(own):
             return f"{remote}{session}.{_rest(text, own)}"
