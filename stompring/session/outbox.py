@@ -1,20 +1,16 @@
 """The output of a connection: frames to write, heart-beats, back-pressure, and limits on connections.
 
-Header values as text, and the limit on the length of identifiers that clients choose.
-
-Connection limits: how many connections an acceptor and the broker accept, and from which hosts and origins.
-
-A slot is taken when a connection is accepted, before anything else is made for it, and released when it ends.
+Connection limits: the number of connections to an acceptor and the broker, and the hosts and origins that may connect.
+A connection counts from the moment it is accepted until it ends.
 
 A browser lets a page of any site open a WebSocket to any host; the ``Origin`` header that it adds is the only
-protection (cross-site WebSocket hijacking). A site whose name was made to resolve to this machine (DNS rebinding) is
-recognised by the name in ``Host``, as in `stompring.admin.api`. Programs send no ``Origin`` and are accepted.
+protection (cross-site WebSocket hijacking). The ``Host`` header reveals a site whose name was made to resolve to this
+machine (DNS rebinding), as in `stompring.admin.api`. Programs send no ``Origin`` and are accepted.
 
-Heart-beats and the time a silent connection may live (STOMP 1.1 and 1.2, "Heart-beating"; Artemis's numbers).
+Heart-beats and the TTL of silent connections: STOMP 1.1 and 1.2, "Heart-beating", with the defaults of Artemis.
 
-Back-pressure: when a connection is not read, which frames wait, and which clients do not read.
-
-What waits to be written to a client: gathered during one read of any socket, then written in one piece.
+Back-pressure: `Reading` pauses a connection, `SlowReaders` logs clients that do not read. An `Outbox` gathers the
+frames for a client during one read of any socket, and writes them at once.
 """
 
 from __future__ import annotations
@@ -49,24 +45,24 @@ def text_of(value: bytes) -> str: ...
 @overload
 def text_of(value: None) -> None: ...
 def text_of(value: bytes | None) -> str | None:
-    """The text of a header value; what is not UTF-8 in it is replaced. None stays None."""
+    """Decode a header value; invalid UTF-8 is replaced. None stays None."""
     return None if value is None else value.decode("utf-8", "replace")
 
 
 def shortened(value: bytes) -> str:
-    """A header value for an error message, cut at 100 bytes."""
+    """Decode a header value for an error message, cut at 100 bytes."""
     return text_of(value[:100])
 
 
 def printable(text: str, most: int = 100) -> str:
-    """Text from a client for one line of a log or an answer: no control characters, at most ``most`` characters."""
+    """Return a client's text for one line of a log or an answer: printable, at most ``most`` characters."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:most])
 
 
 def check_identifier_length(header: str, name: bytes) -> bytes:
-    """The name, which is in that header. Raises `Refused` for one that is longer than names of queues may be.
+    """Return ``name``, the value of ``header``. Raises `Refused` if it is longer than a queue name may be.
 
-    A header line may be 64 KiB: ten thousand subscriptions, or the ids that one address remembers, would be a gigabyte.
+    A header line may have 64 KiB: ten thousand subscriptions, or the duplicate ids of an address, could take 1 GB.
     """
     if len(name) > MAX_NAME:
         raise Refused(f"The header {header} is longer than {MAX_NAME} bytes", status=400)
@@ -74,19 +70,17 @@ def check_identifier_length(header: str, name: bytes) -> bytes:
 
 
 class ConnectionCounter:
-    """Open connections, in all and by source network (`source_network`)."""
+    """The number of open connections, in total and by source network (`source_network`)."""
 
     def __init__(self) -> None:
         self.total = 0
         self.by_network: Counter[str] = Counter()
 
     def add(self, network: str) -> None:
-        """Count a connection that was opened."""
         self.total += 1
         self.by_network[network] += 1
 
     def remove(self, network: str) -> None:
-        """Count one that was closed."""
         self.total -= 1
         self.by_network[network] -= 1
         if self.by_network[network] <= 0:
@@ -95,14 +89,14 @@ class ConnectionCounter:
 
 @dataclass(slots=True)
 class GlobalConnectionLimit:
-    """``global-max-connections``: of all STOMP acceptors together. -1: no limit."""
+    """``global-max-connections``: the limit for all STOMP acceptors together. -1: no limit."""
 
     limit: int = -1
     count: int = 0
 
 
 class ConnectionLimit:
-    """The limits of one STOMP acceptor, over TCP and WebSocket alike."""
+    """The connection limits of one STOMP acceptor, for TCP and WebSocket together."""
 
     def __init__(self, acceptor: StompAcceptor, overall: GlobalConnectionLimit) -> None:
         self._acceptor = acceptor
@@ -110,7 +104,7 @@ class ConnectionLimit:
         self._open = ConnectionCounter()
 
     def acquire(self, host: str) -> str:
-        """Count a connection from ``host``; returns what to `release` at its end. Raises `LimitReached`."""
+        """Count a connection from ``host``. Returns its network, for `release`. Raises `LimitReached`."""
         overall, acceptor, counter = self._overall, self._acceptor, self._open
         allowed = acceptor.connections_allowed
         network = source_network(host)
@@ -138,17 +132,17 @@ class ConnectionLimit:
         return network
 
     def release(self, network: str) -> None:
-        """A connection has ended."""
+        """Stop counting a connection from ``network``, as `acquire` returned it."""
         self._overall.count -= 1
         self._open.remove(network)
 
 
-#: STOMP subprotocols of WebSocket, the best first.
+#: WebSocket subprotocols of STOMP, best first.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 
 
 class HandshakeRejected(Exception):
-    """The request for a WebSocket is answered with an error: the reason and the status of HTTP."""
+    """A WebSocket handshake is answered with an error: the reason and the HTTP status."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -157,7 +151,7 @@ class HandshakeRejected(Exception):
 
 
 class OriginPolicy:
-    """Which requests for a WebSocket one acceptor accepts; it listens on the host ``listens_on``."""
+    """Decides which WebSocket handshakes an acceptor accepts. ``listens_on`` is the host of its listener."""
 
     def __init__(self, settings: WebSocketSettings, listens_on: str) -> None:
         self._path = settings.path
@@ -166,7 +160,7 @@ class OriginPolicy:
         self._local = is_loopback(listens_on)
 
     def check(self, path: str, host: str, origin: str | None, subprotocols: Sequence[str]) -> str | None:
-        """The subprotocol to speak, None where none was offered. Raises `HandshakeRejected`.
+        """Return the subprotocol, None if the client offers none. Raises `HandshakeRejected`.
 
         ``host`` and ``origin`` are the headers of these names.
         """
@@ -206,17 +200,17 @@ class OriginPolicy:
         return origin in self._allowed or bool(same and page)
 
 
-#: The fastest the broker beats, ms (Artemis).
+#: Shortest interval between heart-beats of the broker, ms (Artemis).
 MIN_BEAT = 500
 
-#: A beat goes out when this share of the promised interval has passed without a write, so that it arrives in time.
+#: Fraction of the promised interval without a write after which the broker sends a heart-beat, so that it is in time.
 EARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatIntervals:
-    """What was agreed: the broker beats every ``send`` ms (0 = never), asks for beats every ``expect`` ms (0 = it
-    does not), and closes a connection that was silent for ``ttl`` ms (0 = never)."""
+    """The agreed intervals, in ms, 0 for never: the broker sends heart-beats every ``send``, asks for heart-beats every
+    ``expect``, and closes a connection that is silent for ``ttl``."""
 
     send: int
     expect: int
@@ -224,10 +218,10 @@ class HeartbeatIntervals:
 
 
 def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> HeartbeatIntervals:
-    """The pace for a ``heart-beat`` header (None = there was none). Raises `ProtocolError`.
+    """Return the intervals for a ``heart-beat`` header (None if absent). Raises `ProtocolError`.
 
-    A client that promises no beats is closed for silence only where a TTL is configured: ``connectionTtl`` of the
-    acceptor, or ``connection-ttl-override``.
+    The broker closes a silent client that promises no heart-beats only if a TTL is configured: ``connectionTtl`` of
+    the acceptor, or ``connection-ttl-override``.
     """
     client_sends = client_wants = 0
     if header is not None:
@@ -236,7 +230,7 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
             raise ProtocolError(
                 f"heart-beat must be two numbers of milliseconds, as 1000,1000, not '{header[:100]}'"
             )
-        # nine digits are more than `MAX_INTERVAL` has: int() would refuse 4301
+        # nine digits exceed `MAX_INTERVAL`; int() would refuse 4301 digits
         client_sends, client_wants = (min(int(part.lstrip("0")[:9] or "0"), MAX_INTERVAL) for part in parts)
     modifier = acceptor.heart_beat_to_connection_ttl_modifier
     ttl = acceptor.connection_ttl or max(ttl_override, 0)
@@ -248,16 +242,16 @@ def agree(header: str | None, acceptor: StompAcceptor, ttl_override: int) -> Hea
     return HeartbeatIntervals(send, int(ttl / modifier), ttl)
 
 
-#: Longer intervals than a day mean "practically never", and would overflow timers.
+#: ms. Intervals longer than a day mean "practically never", and would overflow timers.
 MAX_INTERVAL = 24 * 3600 * 1000
 
 
 class Heartbeat:
-    """Keeps the pace of one connection with at most two timers, neither of which is touched by traffic.
+    """Sends the heart-beats of one connection and detects silence, with two timers that traffic does not reset.
 
-    ``last_read`` is kept by the session, the time of the last write by the outbox; all in milliseconds of the steady
-    ``clock``. After a pause of the whole process (SIGSTOP, a step that took long) timers ring before sockets are read:
-    so a connection that seems silent is looked at once more, after what waits in its socket was read.
+    The session updates ``last_read``, the outbox its time of the last write, both in ms of the steady ``clock``. After
+    a pause of the whole process (SIGSTOP, a long step) timers run before sockets are read. So a connection that seems
+    silent is checked again after its socket was read.
     """
 
     __slots__ = (
@@ -281,12 +275,12 @@ class Heartbeat:
         self._silent = silent
         self._pace = HeartbeatIntervals(0, 0, 0)
         self._timers: dict[str, Timer] = {}
-        self._last_look = False  # it seemed silent, and what waits in the socket is read now
+        self._last_look = False  # the connection seemed silent; the next check decides
         self.last_read = clock.now
-        self.suspended = False  # the broker itself does not read: silence is not the client's fault
+        self.suspended = False  # the broker does not read: silence is not the client's fault
 
     def start(self, pace: HeartbeatIntervals) -> None:
-        """Begin, or change pace."""
+        """Start with these intervals, or change them."""
         self.stop()
         self._pace = pace
         self.last_read = now = self._clock.now
@@ -296,13 +290,13 @@ class Heartbeat:
             self._timers["ttl"] = self._clock.call_at(now + pace.ttl, self._may_end)
 
     def stop(self) -> None:
-        """No more beats, no more waiting for them."""
+        """Cancel both timers."""
         for timer in self._timers.values():
             cancel(timer)
         self._timers.clear()
 
     def break_cycles(self) -> None:
-        """Forget whom to call: the connection is closed."""
+        """The connection is closed: stop, and drop the callbacks."""
         self.stop()
         self._beat, self._silent = _nothing, lambda ttl: None
 
@@ -329,11 +323,11 @@ class Heartbeat:
 
 
 class Reading:
-    """Stops and starts the reading of one wire for three reasons, any of which is enough to stop.
+    """Pauses and resumes reading from one wire. Each of three reasons is enough for a pause.
 
-    The session pauses it while it is blocked or a login is checked. A client that sends frames with receipts and reads
-    none of the answers is ``choked`` by its outbox until it has taken them, so that they cannot fill the memory. One
-    whose frames took long is ``resting`` while it is the turn of others.
+    The session pauses it while it is blocked or a login is checked. The outbox sets ``throttled`` while a client that
+    requests receipts does not read the answers, so that these cannot fill the memory. ``suspended`` is set while other
+    connections are served, after a time slice of this one.
     """
 
     __slots__ = ("_paused", "_wire", "throttled", "suspended")
@@ -346,41 +340,41 @@ class Reading:
 
     @property
     def stopped(self) -> bool:
-        """Whether the client could not be heard even if it said something, for a reason that is not the session's."""
+        """Whether the client is not read, for another reason than a pause of the session."""
         return self.throttled or self.suspended
 
     def pause(self) -> None:
-        """The session waits."""
+        """Pause while the session waits."""
         self._paused = True
         self._wire.pause_reading()
 
     def resume(self) -> None:
-        """The session goes on."""
+        """End `pause`."""
         self._paused = False
         self._read_again()
 
     def throttle(self) -> None:
-        """There are too many answers that the socket has not taken."""
+        """Pause while the outbox holds too many answers."""
         self.throttled = True
         self._wire.pause_reading()
 
     def unthrottle(self) -> None:
-        """They were taken."""
+        """End `throttle`."""
         self.throttled = False
         self._read_again()
 
     def suspend(self) -> None:
-        """It is the turn of others."""
+        """Pause while other connections have their time slice."""
         self.suspended = True
         self._wire.pause_reading()
 
     def unsuspend(self) -> None:
-        """It is its own turn again."""
+        """End `suspend`."""
         self.suspended = False
         self._read_again()
 
     def end(self) -> None:
-        """The connection is closed: it is not read any more, whoever still means to let it."""
+        """The connection is closed: `unthrottle` and `unsuspend` do not resume it."""
         self._paused = True
 
     def _read_again(self) -> None:
@@ -390,43 +384,43 @@ class Reading:
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds for which a full outbox may be stuck before its client is slow. A pause of the network, or of a client
-#: that collects its garbage, is over by then.
+#: Milliseconds for which a full outbox may be stuck before its client counts as slow: longer than a pause of the
+#: network or of a garbage collector.
 SLOW = 10_000
 
 
 class SlowReaders:
-    """The outboxes whose sockets take nothing for now. One timer for all, which runs only while there are such."""
+    """The outboxes whose sockets accept no data. One timer checks them all; without such outboxes it does not run."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[Outbox, int] = {}  # ms of the steady clock
-        self._known: set[Outbox] = set()  # slow, and told
+        self._known: set[Outbox] = set()  # slow and logged
         self._timer: Timer | None = None
 
     @property
     def count(self) -> int:
-        """Connections that are slow now."""
+        """The number of slow connections."""
         return sum(map(self.is_slow, self._since))
 
     def is_slow(self, outbox: Outbox) -> bool:
-        """Whether the client of an outbox has read nothing for `SLOW` milliseconds while that was full."""
+        """Return whether the outbox is full and its client has not read everything for `SLOW` milliseconds."""
         since = self._since.get(outbox)
         return since is not None and outbox.capacity <= 0 and self._clock.now - since >= SLOW
 
     def enter(self, outbox: Outbox) -> None:
-        """Its socket takes no more."""
+        """Add an outbox whose socket accepts no more data."""
         self._since[outbox] = self._clock.now
         if self._timer is None:
             self._timer = self._clock.call_at(self._clock.now + SLOW, self._look)
 
     def leave(self, outbox: Outbox) -> None:
-        """Its socket has taken everything."""
+        """Remove an outbox whose socket has accepted all data."""
         self._since.pop(outbox, None)
         self._known.discard(outbox)
 
     def forget(self, outbox: Outbox) -> None:
-        """It is closed."""
+        """Remove the outbox of a closed connection."""
         self.leave(outbox)
         if not self._since:
             cancel(self._timer)
@@ -453,13 +447,12 @@ class SlowReaders:
 
 
 class InProgress(Exception):
-    """What a frame asks for is done in slices; the next frame is looked at when that is done."""
+    """The work of a frame runs in time slices. The session processes the next frame when it is complete."""
 
 
 class Blocked(Exception):
-    """A frame cannot be processed yet; it is tried again when ``limit`` is no longer full, or after ``milliseconds``.
-
-    ``offered`` is a SEND that policies have begun to evaluate: it continues from there.
+    """A frame cannot be processed yet. The session retries it when ``limit`` is no longer full, or after
+    ``milliseconds``. ``offered`` is a SEND whose evaluation by policies has begun, and continues then.
     """
 
     def __init__(
@@ -470,70 +463,70 @@ class Blocked(Exception):
         offered: Any = None,
     ) -> None:
         super().__init__()
-        assert limit is not None or milliseconds > 0, "there must be an end to it"
+        assert limit is not None or milliseconds > 0, "neither a limit nor a time to wait for"
         self.address = address
         self.limit = limit
         self.milliseconds = milliseconds
         self.offered = offered
 
 
-#: ``outboxSize`` where nobody says otherwise: bytes that may be on their way to a client's socket before its
-#: subscriptions rest. Large enough that a fast client never waits, small enough that ten thousand stuck ones do not
-#: fill the memory with copies, and that a deep queue is handed out in turns of a few milliseconds.
+#: Default of ``outboxSize``: bytes buffered for a client's socket at which deliveries to its subscriptions pause. Large
+#: enough that a fast client never waits; small enough that ten thousand stuck clients do not fill the memory, and that
+#: a deep queue is delivered in time slices of a few milliseconds.
 ROOM = 256 * 1024
 
 
 class Wire(Protocol):
-    """The connection as a session sees it. The server gives it one."""
+    """The connection as a session sees it. The server implements it."""
 
     @property
     def peer(self) -> str:
-        """Where the client is, with its port, for messages and logs."""
+        """Host and port of the client, for messages and logs."""
 
     @property
     def host(self) -> str:
-        """Where the client is, without its port: what several connections of one client have in common."""
+        """Host of the client, without its port: common to all connections of a client."""
 
     @property
     def certificate(self) -> str | None:
-        """The subject of the client's certificate (RFC 4514), where it showed one that was verified."""
+        """The subject of the verified client certificate (RFC 4514), None without one."""
 
     @property
     def carrier(self) -> str:
-        """What STOMP is spoken over: TCP or WebSocket."""
+        """The transport of STOMP: TCP or WebSocket."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes; the outbox is told by `Outbox.pause` and `Outbox.resume` when the socket is slow."""
+        """Send bytes. The wire calls `Outbox.pause` and `Outbox.resume` when the socket is slow."""
 
     def close(self) -> None:
-        """Send what was written, then close."""
+        """Send the written bytes, then close."""
 
     def pause_reading(self) -> None:
-        """Read no more from the client."""
+        """Stop reading from the client."""
 
     def resume_reading(self) -> None:
         """Undo `pause_reading`."""
 
 
 class Outgoing:
-    """The outboxes that have something to write."""
+    """The outboxes with unwritten frames."""
 
     def __init__(self, clock: Clock) -> None:
-        """``clock`` is the steady one."""
+        """``clock`` is the steady clock."""
         self.dirty: list[Outbox] = []
-        self.within_read = False  # whoever reads flushes at the end
+        self.within_read = False  # a read is in progress, and flushes at its end
         self.clock = clock
         self.slow = SlowReaders(clock)
         self._soon_asked = False
 
     def flush_soon(self) -> None:
-        """Somebody has written outside of a read."""
+        """Schedule a flush of frames written outside of a read."""
         if not self._soon_asked:
             self._soon_asked = True
             self.clock.soon(self.flush)
 
     def gather(self, call: Callable[[], None]) -> None:
-        """Make one write for each connection of all that ``call`` sends."""
+        """Call ``call``, and send its frames with one write for each connection."""
         within, self.within_read = self.within_read, True
         try:
             call()
@@ -543,7 +536,7 @@ class Outgoing:
                 self.flush()
 
     def flush(self) -> None:
-        """One write for each connection."""
+        """Write all frames, with one write for each connection."""
         self._soon_asked = False
         while self.dirty:
             dirty, self.dirty = self.dirty, []
@@ -552,14 +545,14 @@ class Outgoing:
 
 
 def _nothing() -> None:
-    """What a closed connection does when its socket is full or free, or it is time for a heart-beat."""
+    """The callback of a closed connection for a full or free socket and for heart-beats."""
 
 
 class Outbox:
-    """The parts of frames for one client, and how much room there is for more.
+    """The unwritten frames for one client, in parts, and the capacity for more.
 
-    Of MESSAGEs no more come when the room is used up (``on_full``). Other frames answer what the client sends: when
-    those that a slow socket has not taken are more than ``size`` bytes, the client is not read until it has.
+    Deliveries of MESSAGEs pause when the capacity is used up (``on_full``). Other frames answer the client: if a slow
+    socket has more than ``size`` bytes of these to send, the client is not read until the socket has accepted them.
     """
 
     __slots__ = (
@@ -594,11 +587,11 @@ class Outbox:
         self.on_full = on_full
         self.on_capacity = on_room
         self.parts: list[bytes] = []
-        self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket puts something around each frame
+        self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket adds a header to each frame
         self.dirty = False
-        self.paused = False  # the socket takes no more for now
-        self.capacity = size  # falls with every part; kept by the senders of parts
-        self.last_write = outgoing.clock.now  # for the heart-beat
+        self.paused = False  # the send buffer of the socket is full
+        self.capacity = size  # bytes; the code that appends a part subtracts its length
+        self.last_write = outgoing.clock.now  # ms of the steady clock, for the heart-beat
 
     def send(self, frame: bytes) -> None:
         """Add a whole frame."""
@@ -612,7 +605,7 @@ class Outbox:
             self.mark()
 
     def mark(self) -> None:
-        """There is something to write."""
+        """Schedule a flush of the parts."""
         self.dirty = True
         outgoing = self.outgoing
         outgoing.dirty.append(self)
@@ -620,7 +613,7 @@ class Outbox:
             outgoing.flush_soon()
 
     def flush(self) -> None:
-        """Write everything gathered."""
+        """Write all parts."""
         self.dirty = False
         parts = self.parts
         if parts:
@@ -635,13 +628,13 @@ class Outbox:
                     self.on_capacity()
 
     def pause(self) -> None:
-        """The socket is slow: what is written from now on uses up the room."""
+        """The socket is slow: a flush does not restore the capacity until `resume`."""
         if not self.paused:
             self.paused = True
             self.outgoing.slow.enter(self)
 
     def resume(self) -> None:
-        """The socket has taken everything."""
+        """The socket has accepted all data: restore the capacity."""
         self.paused = False
         self.outgoing.slow.leave(self)
         self._answers = 0
@@ -653,7 +646,7 @@ class Outbox:
             self.reading.unthrottle()
 
     def break_cycles(self) -> None:
-        """The connection is closed: nobody is called any more."""
+        """The connection is closed: drop all callbacks."""
         self.on_full = self.on_capacity = _nothing
         self.reading.end()
         self.outgoing.slow.forget(self)
