@@ -1,13 +1,10 @@
-"""SEND and requests to the management address.
+"""SEND (STOMP 1.2, "SEND"): from the headers of a frame to a publication.
 
-Management by messages: a SEND to the management-address is a request (Artemis, "Using management via messages").
+The session computes a `SendPlan` once for each header block and stores it with the block. Producers whose headers
+repeat find it there; for the others planning is fast.
 
-The session reads the request and checks `manage`; a `RequestHandler` carries it out, sends the reply and calls back.
-
-SEND (STOMP 1.2, "SEND"): from the headers of a frame to a publication.
-
-What a header block means is computed once and stored with it (`SendPlan`). Producers whose headers repeat find their
-plan with the block; for the others planning itself is quick.
+A SEND to the management-address is a management request (Artemis, "Using management via messages"). The session checks
+the permission `manage`; a `RequestHandler` carries out the request, sends the reply and calls back.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ RESOURCE, ATTRIBUTE, OPERATION = b"_AMQ_ResourceName", b"_AMQ_Attribute", b"_AMQ
 
 
 def on_request(session: Session, head: Head, body: bytes, plan: SendPlan) -> None:
-    """A SEND to the management-address. In a transaction it is carried out by the COMMIT."""
+    """Process a SEND to the management-address. In a transaction the COMMIT carries out the request."""
     address = session.broker.management.name
     session.login.authorizer.check(PermissionType.MANAGE, address)
     handler = session.requests
@@ -82,7 +79,7 @@ def on_request(session: Session, head: Head, body: bytes, plan: SendPlan) -> Non
 
 
 def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
-    """Where the reply goes, created where a SEND of the same client would create it. Raises `Refused`, `NotFound`."""
+    """Return the target of the reply; it is created if a SEND would create it. Raises `Refused`, `NotFound`."""
     if not destination:
         return None
     target = session.parse_destination(destination, None)
@@ -95,27 +92,27 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
             session.login.authorizer.check(PermissionType.SEND, target.address, target.queue)
         shown = remote_form(text_of(destination), session.number).encode()
     elif target.address == session.broker.management.name:
-        raise Refused(f"reply-to must not be {target.address}: replies are no requests", status=400)
+        raise Refused(f"reply-to must not be {target.address}: replies are not requests", status=400)
     route = _find_or_create(session, target)
     queue = None if route.queue is None else route.queue.name
     return ReplyTo(route.address.name, queue, route.routing_type, shown)
 
 
-#: By which an address knows a message that was sent before. It is passed on.
+#: The header with the id for duplicate detection. It is passed on.
 DUPLICATE_ID = b"_AMQ_DUPL_ID"
 
-#: Who has `manage` on it may set what only a broker sets, on a message that is imported.
+#: The address on which a client needs `manage` to set the broker's own headers on an imported message.
 MANAGEMENT = "activemq.management"
 
-#: When a SEND is to be delivered (Artemis, ActiveMQ Classic).
+#: Headers that schedule the delivery of a SEND (Artemis, ActiveMQ Classic).
 DELAY, TIME = b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_TIME"
 PERIOD, REPEAT, CRON = b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT", b"AMQ_SCHEDULED_CRON"
 SCHEDULING = frozenset((DELAY, TIME, PERIOD, REPEAT, CRON))
 
-#: Epoch ms up to the year 9999: larger numbers are mistakes, and overflow what clients make of them.
+#: Epoch ms at the end of the year 9999: larger numbers are mistakes, and overflow the time types of clients.
 LATEST = 253_402_300_799_999
 
-#: Headers by which a message is more than its body and the user's headers.
+#: Headers that have a meaning for the broker: the message is more than a body and user headers.
 MEANINGFUL = SCHEDULING | {
     DUPLICATE_ID,
     IMPORTED,
@@ -129,7 +126,7 @@ MEANINGFUL = SCHEDULING | {
     b"reply-to",
 }
 
-#: Headers of SEND that end here, and those of MESSAGE that each subscription or message has of its own.
+#: Headers of SEND that the broker consumes, and headers of MESSAGE that it sets for each subscription or message.
 ENDS_HERE = SCHEDULING | {
     IMPORTED,
     b"_AMQ_ROUTING_TYPE",
@@ -149,10 +146,10 @@ ENDS_HERE = SCHEDULING | {
     b"transaction",
 }
 
-#: Headers that are not passed on: also those that a receiver takes for the broker's word.
+#: Headers that are not passed on: also those that receivers trust as the broker's own.
 NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
 
-#: How SENDs are cut whose headers differ. What makes more of a message than its traits is special.
+#: How the native code cuts SENDs with different headers. Headers that need more than a change of `Traits` are special.
 HEADER_USE = HeaderUse(
     read=(MEANINGFUL - SCHEDULING)
     | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
@@ -160,15 +157,15 @@ HEADER_USE = HeaderUse(
     special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
 )
 
-#: Headers whose values are the key of a plan that SENDs share.
+#: Headers whose values are the key of a shared plan.
 KEY = tuple(sorted(HEADER_USE.read - HEADER_USE.special - {b"content-length", DUPLICATE_ID}))
 
-#: Destinations, and plans, that a session remembers. A client that writes to more of them has each looked up again.
+#: Maximum size of a session's caches of routes and of shared plans; a cache that is full is emptied.
 ROUTES = 1000
 
 
 def plan_send(session: Session, head: Head) -> SendPlan:
-    """Read a SEND's headers. Raises `ProtocolError` or `Refused`, naming the header."""
+    """Create a plan from the headers of a SEND. Raises `ProtocolError` or `Refused`, naming the header."""
     headers = head.headers
     destination = headers.get(b"destination")
     if destination is None:
@@ -183,7 +180,7 @@ def plan_send(session: Session, head: Head) -> SendPlan:
 
 
 def plan_anew(session: Session, head: Head) -> SendPlan:
-    """Plan for a header block, and for all that are the same but for their receipt."""
+    """Return a current plan for a header block; blocks that differ only in their receipt share it."""
     if isinstance(head, CutHead):
         return _shared_plan(session, head, head.key)
     kept = head if head.base is None else head.base
@@ -197,9 +194,9 @@ def plan_anew(session: Session, head: Head) -> SendPlan:
 
 
 def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
-    """The plan of SENDs of which the same is read (``key``): used for one message after the other.
+    """Return the plan shared by SENDs with this ``key``, set up for the message of ``head``.
 
-    They differ in the lines that are passed on, and in their duplicate id.
+    The messages differ in the header lines that are passed on, and in the duplicate id.
     """
     shared = session.shared_plans.get(key)
     if shared is None or shared[0].stamp != shared[0].address.stamp:
@@ -223,9 +220,9 @@ def _shared_plan(session: Session, head: Head, key: object) -> SendPlan:
 
 
 def derive(session: Session, head: Head, target: str | None) -> SendPlan:
-    """The plan of a SEND as policies want it: with the headers of ``head``, and to the address ``target`` if given.
+    """Return the plan of a SEND that policies have changed: headers of ``head``, and the address ``target`` if given.
 
-    Where policies send it is theirs to say: the client needs permission for where it sends, and no other.
+    The client needs no permission on ``target``, only on the address to which it sends.
     """
     if target is None:
         plan = plan_send(session, head)
@@ -233,7 +230,7 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
         address = session.broker.auto_create.address_for_send(target, None, allow_all, session.login.user)
         plan = _plan(session, head, Route(address, None, None), target.encode())
     plan.head, plan.target = head, target
-    if plan.offer is NO_OFFER:  # for the policies that have let it pass
+    if plan.offer is NO_OFFER:  # needed to notify the policies that have accepted the message
         plan.offer = _offer(session, plan, head.headers)
     return plan
 
@@ -290,7 +287,7 @@ def _route(session: Session, destination: bytes, requested: str | None) -> Route
 
 
 def _find_or_create(session: Session, target: Destination) -> Route:
-    """The address or queue of a SEND. Raises `Refused`, `NotFound`. The caller has checked SEND to a temporary one."""
+    """Return the route of a SEND. Raises `Refused`, `NotFound`. The caller checks SEND to a temporary destination."""
     auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     name, routing_type = target.address, target.routing_type
     if target.queue is None:
@@ -314,12 +311,12 @@ def _traits(session: Session, head: Head, destination: bytes, route: Route) -> T
     if reply_to.startswith(OWN):
         expect_replies(session, reply_to)
         headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
-        block = b""  # which has another reply-to
+        block = b""  # it has the client's form of reply-to
     left_out = NOT_PASSED_ON
     if headers.get(IMPORTED, b"").lower() == b"true":
         session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
         left_out = ENDS_HERE
-    # only -1 means something: the group ends with this message
+    # only -1 has a meaning: the group ends with this message
     sequence = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
     if VALIDATED_USER not in headers or VALIDATED_USER in left_out:
@@ -339,7 +336,7 @@ def _traits(session: Session, head: Head, destination: bytes, route: Route) -> T
 
 
 def validated_user(session: Session) -> bytes:
-    """The header line with the user of the session, if messages get it: empty where security is off."""
+    """Return the header line with the verified user of the session, empty without one or if the broker adds none."""
     login = session.login
     if login.user is None or not (login.verified and session.broker.configuration.populate_validated_user):
         return b""
@@ -348,24 +345,24 @@ def validated_user(session: Session) -> bytes:
 
 PLAIN = b"priority:4\npersistent:false\n"
 
-#: Of requests to the management-address, which are no messages.
+#: The traits of management requests, which are not stored as messages.
 REQUEST = Traits(PLAIN)
 
 
 def user_block(
     headers: Mapping[bytes, bytes], block: bytes = b"", left_out: frozenset[bytes] = NOT_PASSED_ON
 ) -> bytes:
-    """The header lines that every receiver gets, as sent but for the escapes of STOMP 1.2.
+    """Return the header lines that every receiver gets, with the escapes of STOMP 1.2.
 
-    ``block`` is a SEND's header block without escapes (`Head.block`): lines are then cut out of it, which takes half
-    the time of putting them together again.
+    ``block`` is a SEND's header block without escapes (`Head.block`), or empty. Removing lines from a block takes half
+    the time of joining all others.
     """
     left_out = left_out.intersection(headers)
     if block:
         lines = block[len(b"SEND") :] + b"\n"
         for name in left_out:
             lines = lines.replace(b"\n%b:%b\n" % (name, headers[name]), b"\n", 1)
-        if lines.count(b":") == len(headers) - len(left_out):  # else a value holds one, which must be escaped
+        if lines.count(b":") == len(headers) - len(left_out):  # else a value has a colon to escape
             return lines[1:]
     return b"".join([header_line(name, value) for name, value in headers.items() if name not in left_out])
 
@@ -379,7 +376,7 @@ def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def schedule_of(headers: Mapping[bytes, bytes]) -> Schedule:
-    """What the AMQ_SCHEDULED_… headers ask for. Raises `Refused` naming the one that is wrong."""
+    """Return the schedule in the AMQ_SCHEDULED_… headers. Raises `Refused` naming an invalid header."""
     due = number(headers, TIME, -LATEST, LATEST)
     delay = number(headers, DELAY, -LATEST, LATEST)
     cron = text_of(headers.get(CRON, b"").strip())
@@ -393,7 +390,7 @@ def schedule_of(headers: Mapping[bytes, bytes]) -> Schedule:
 
 
 def number(headers: Mapping[bytes, bytes], name: bytes, least: int, most: int, default: int = 0) -> int:
-    """A header that is a whole number. Raises `Refused` naming the header, the value and what it may be."""
+    """Return the value of a numeric header. Raises `Refused` naming the header, its value and the valid range."""
     value = headers.get(name)
     if value is None:
         return default
@@ -408,7 +405,7 @@ def number(headers: Mapping[bytes, bytes], name: bytes, least: int, most: int, d
 
 
 def on_SEND(session: Session, head: Head, body: bytes) -> None:
-    """Send a message. Raises `Blocked` while its address is full and BLOCK is its policy."""
+    """Send a message. Raises `Blocked` if its address is full with the policy BLOCK, or if a policy delays it."""
     base = head.base
     plan: SendPlan | None = head.plan if base is None else base.plan
     if plan is None or plan.stamp != plan.address.stamp:
@@ -427,7 +424,7 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         except HOOK_EXCEPTIONS as fault:
             answer = fault
         seconds = perf_counter() - began
-        offer.body = b""  # it may be large, and the plan lasts as long as the connection
+        offer.body = b""  # it may be large, and the plan lives as long as the connection
         if seconds > SLOW_HOOK:
             plan.address.hooks.slow_admit(seconds)
         if answer is not None or (reports and not (plan.plain and base is None)):
@@ -445,13 +442,13 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
 
 
 def resume_SEND(session: Session, evaluation: SendEvaluation) -> None:
-    """Continue with a message that had to wait. Policies that have decided are not called again. See `on_SEND`."""
+    """Continue with a blocked message, as `on_SEND` does. Policies that have decided are not called again."""
     session.messages_in += 1
     _send_evaluated(session, evaluation)
 
 
 def _send_evaluated(session: Session, evaluation: SendEvaluation) -> None:
-    """Evaluate the policies that have not decided yet, send the message, and notify them of the outcome."""
+    """Evaluate the policies that have not decided yet, send the message, and notify the policies of the outcome."""
     head = evaluation.head
     try:
         if not evaluation.decide():
@@ -482,7 +479,7 @@ def _send_evaluated(session: Session, evaluation: SendEvaluation) -> None:
 
 
 def _reject(session: Session, rejection: Rejection, evaluation: SendEvaluation | None) -> None:
-    """A message was not routed: its producer waits or fails (which is raised), or it was dropped."""
+    """Handle a message that was not routed: raise `Blocked` or `Refused` for its producer, unless it was dropped."""
     if rejection.policy is FullPolicy.BLOCK:
         session.messages_in -= 1
         raise Blocked(rejection.address, rejection.limit, offered=evaluation)
@@ -495,7 +492,6 @@ def _reject(session: Session, rejection: Rejection, evaluation: SendEvaluation |
 def _send_in_transaction(
     session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None = None
 ) -> None:
-    """Add a message to its transaction."""
     deferred = SendEvaluation(session, head, body, plan, None) if evaluation is None else evaluation
     transaction_of(session, head).send(
         len(body) + len(plan.traits.block),
@@ -511,11 +507,11 @@ def _send_in_transaction(
 
 
 class SendEvaluation:
-    """A SEND from the first policy that evaluates it until it has entered an address or was refused.
+    """The state of a SEND while policies evaluate it, until it has entered an address or was refused.
 
-    It may wait in between, for a while, for memory, or for the COMMIT of its transaction (`address` and the methods
-    after it): what was decided stays decided. ``answer`` is that of the hooks
-    of its address (`Hooks.admit`): None where all have passed it, `NOT_EVALUATED` where they were not called.
+    The SEND may wait in between: for a delay, for memory, or for the COMMIT of its transaction (`address` and the
+    methods after it). A policy that has decided is not called again. ``answer`` is the result of `Hooks.admit`: None
+    if all policies accept the message, `NOT_EVALUATED` if the hook was not called.
     """
 
     __slots__ = (
@@ -537,24 +533,24 @@ class SendEvaluation:
         self._session = session
         self.head = head
         self.body = body
-        self._rejection: Rejection | None = None  # what `rejection` has answered
+        self._rejection: Rejection | None = None  # result of `rejection`
         self._begin(plan, answer)
 
     def _begin(self, plan: SendPlan, answer: object) -> None:
         self.plan = plan
         self._offer = plan.offer
         self._hooks: Hooks = plan.address.hooks
-        self._admissions: list[Admission] = []  # one for each address that it came to
+        self._admissions: list[Admission] = []  # one for each address with policies on its way
         if plan.admit is not None:
             self._admissions.append(self._hooks.admission(answer))
-        self._passed: list[str] | None = None  # addresses that it was redirected from
+        self._passed: list[str] | None = None  # addresses on the way of a redirected message
         self._decided = answer is None or plan.admit is None
 
     def decide(self) -> bool:
-        """Whether it may enter, where ``plan`` says; False where a policy has dropped it.
+        """Return whether the message may enter the address of ``plan``; False if a policy has dropped it.
 
-        The policies of an address that it is redirected to are evaluated as well. Raises `Refused`, or `Blocked` for a
-        message that must wait for a while.
+        If policies redirect it, those of the new address are evaluated as well. Raises `Refused`, or `Blocked` if a
+        policy delays the message.
         """
         self.address()
         while not self._decided:
@@ -590,15 +586,15 @@ class SendEvaluation:
         try:
             return self._admissions[-1].evaluate(offer)
         finally:
-            offer.body = b""  # it may be large, and the plan lasts as long as the connection
+            offer.body = b""  # it may be large, and the plan lives as long as the connection
 
     def _renew(self) -> None:
-        """Time has gone by: plan anew where the address has changed. Raises `Refused` where it cannot be sent now.
+        """Plan again after a change of the address. Raises `Refused` if the message cannot be sent now.
 
-        Where a reload has given the address other policies before these had all decided, those are called instead.
+        If a reload has replaced the policies of the address before all of them had decided, the new ones are evaluated.
         """
         plan, session = self.plan, self._session
-        anew = plan_anew(session, self.head)  # it must still be allowed to send where it was sent
+        anew = plan_anew(session, self.head)  # checks the permission on the original address
         if not self._decided:
             address = session.broker.directory.addresses.get(plan.address.name)
             if address is None or address.hooks is not self._hooks:
@@ -610,17 +606,17 @@ class SendEvaluation:
     # ---- in a transaction
 
     def address(self) -> Address:
-        """Where it goes now, which may have changed since. Raises `Refused` where it cannot be sent any more."""
+        """Return the current address of the message. Raises `Refused` if it cannot be sent now."""
         if self.plan.stamp != self.plan.address.stamp:
             self._renew()
         return self.plan.address
 
     def claim(self) -> tuple[Address, bytes | None]:
-        """Where it goes, and the id by which duplicates are known there."""
+        """Return the address, and the id for its duplicate detection."""
         return self.address(), self.plan.identifier
 
     def diverted(self) -> Iterable[Address]:
-        """The addresses that diverts send a copy to."""
+        """Return the addresses to which diverts forward the message."""
         address, broker = self.address(), self._session.broker
         message = None
         if depends_on_message(address):
@@ -628,7 +624,7 @@ class SendEvaluation:
         return forwarding_addresses(address, message)
 
     def rejection(self) -> Rejection | None:
-        """Why it may not enter, where a policy decides about each message."""
+        """Return the rejection by a policy that decides on each message to a full address, None without one."""
         address, plan = self.address(), self.plan
         if address.hooks.full is None:
             return None
@@ -636,7 +632,7 @@ class SendEvaluation:
         return self._rejection
 
     def publish(self) -> None:
-        """At the COMMIT, which nothing has to wait for any more."""
+        """Send the message at the COMMIT. It cannot wait or fail then, but a limit or a duplicate may drop it."""
         self.address()
         rejection = publish_committed(self._session.broker, self.plan, self.body, self._rejection)
         if rejection is None:
@@ -647,11 +643,11 @@ class SendEvaluation:
     # ---- the outcome
 
     def entered(self) -> None:
-        """Notify the policies that have let it pass."""
+        """Notify the policies that have accepted the message that it has entered."""
         self._end(None)
 
     def refused(self, reason: str) -> None:
-        """Notify the policies that have let it pass that it was in vain. Only the first call counts."""
+        """Notify the policies that have accepted the message that it does not enter. Later calls have no effect."""
         self._end(reason)
 
     def _end(self, reason: str | None) -> None:
@@ -669,7 +665,7 @@ class SendEvaluation:
 
 
 def _derived(session: Session, plan: SendPlan, head: Head, result: AdmissionResult) -> SendPlan:
-    """The plan that an admission result makes of another one; the latest one is cached."""
+    """Apply an admission result to a plan. The latest derived plan is cached."""
     if plan.derived is not None:
         before, derived = plan.derived
         if before == result and derived.stamp == derived.address.stamp:

@@ -1,7 +1,6 @@
-"""The state of one client's conversation, what it answers, and its end. No I/O of its own.
+"""The state of one connection, its answers to the client, and its end. Without I/O.
 
-What each command does stands in a module of its own (`send`, `subscribe`, `transact`); the session holds what they
-share. `commands` reads the frames and calls them.
+The handlers of the commands share this state: `send`, `subscribe` and `transact`. `commands` calls them for each frame.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from .subscription import AcknowledgedSubscription, Subscription
 
 log = logging.getLogger(__name__)
 
-#: Queues that the log names with their unacknowledged messages when a connection closes.
+#: Maximum number of queues that the log names with their unacknowledged messages when a connection closes.
 QUEUES_LOGGED = 5
 
 
 class Route:
-    """Where a destination leads. ``stamp`` tells whether the address is still as it was."""
+    """The address or queue of a destination. ``stamp`` differs from that of the address if the address has changed."""
 
     __slots__ = ("address", "queue", "routing_type", "stamp")
 
@@ -52,21 +51,21 @@ class Route:
         self.stamp = address.stamp
 
 
-#: Outcomes that policies of the address are notified of: rejections only, or every outcome.
+#: Outcomes of a SEND that the policies of the address are notified of: rejections only, or all.
 REFUSED, ENTERED = 1, 2
 
-#: What happens to a SEND that is not published at once.
+#: Handler of a SEND that is not published at once.
 CarryOut = Callable[["Session", Head, bytes, "SendPlan"], None]
 
 
 class SendPlan(Publication):
-    """Where messages with one header block go and what they carry, and what the session does besides.
+    """The publication for SENDs with one header block, and how the session processes them.
 
-    ``admit`` asks the policies of the address whether a message may enter. Where they have changed something, that is
-    a plan of its own (`derive`): ``head`` has the headers as changed, ``target`` is another address.
+    ``admit`` evaluates the policies of the address. A change by policies makes another plan (`derive`): ``head`` has
+    the changed headers, ``target`` is the new address.
 
-    ``plain`` messages are routed at once, and ask for no receipt. ``carry_out`` is called instead of publishing: for a
-    SEND in a transaction, and for a management request.
+    ``plain`` messages are routed at once and request no receipt. ``carry_out`` replaces publishing for a SEND in a
+    transaction and for a management request.
     """
 
     def __init__(
@@ -86,10 +85,10 @@ class SendPlan(Publication):
         self.plain = self.direct and not (self.receipt or b"transaction" in headers)
         self.head: Head | None = None
         self.target: str | None = None
-        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the last one that was made of this one
+        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the latest one
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # of requests of HTTP that send
+@mypyc_attr(allow_interpreted_subclasses=True)  # for HTTP requests that send messages
 class Session:
     """A connection from its first byte to its last."""
 
@@ -109,33 +108,31 @@ class Session:
         self.version = b"1.0"
         self.connected = False
         self.closed = False
-        self.leaving = (
-            False  # has said good-bye, and waits for the disk: what it sends does not count any more
-        )
+        self.leaving = False  # DISCONNECT waits for the disk; further input is ignored
         self.login = Login()
         self.client_id: str | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
-        # by the part of a message id before "-"
+        # key: the part of a message id before "-"
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
-        #: the only one in ``by_queue``, where an ACK need not name it (not in 1.1)
+        #: the only subscription in ``by_queue``; always None in 1.1, where an ACK names its subscription
         self.only_acknowledged: AcknowledgedSubscription | None = None
-        self.credit_freed: AcknowledgedSubscription | None = None  # by an ACK that is being carried out
+        self.credit_freed: AcknowledgedSubscription | None = None  # by ACKs of this read; resumed after them
         self.transactions: dict[bytes, Transaction] = {}
         self.transaction_bytes = ByteQuota(
             acceptor.max_transaction_bytes, broker.transaction_bytes
-        )  # by them
+        )  # of the open transactions
         self.messages_in = 0
         self.history: History | None = None  # while it is sampled
-        self.delivered_before = self.acknowledged_before = 0  # by subscriptions that have ended
+        self.delivered_before = self.acknowledged_before = 0  # counts of ended subscriptions
         self.blocked = False
         self._destinations = destinations
-        self.requests: RequestHandler | None = None  # carries out what is sent to the management-address
+        self.requests: RequestHandler | None = None  # of management requests
         self.wire = wire
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
-        self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
-        #: of SENDs whose headers are seen once, by what is read of them; with the traits of one and the lines that
-        #: the broker sets
+        self.routes: dict[tuple[bytes | None, ...], Route] = {}  # by the destination headers of SEND
+        #: plans of SENDs whose header blocks do not repeat, by the values of the headers that are read; with the traits
+        #: of the first SEND and the header lines that the broker adds
         self.shared_plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
         self.steady = broker.clock.steady
@@ -144,17 +141,17 @@ class Session:
     # ---- waiting
 
     def go_on(self) -> None:
-        """What was waited for is there: take up what is held, then read on."""
-        raise AssertionError("a session that waits goes on")
+        """Process the deferred input, then resume reading: the session no longer waits."""
+        raise AssertionError("a session that waits resumes")
 
     def discard_input(self) -> None:
-        """The connection is closed: nothing that is held or still comes in counts."""
+        """The connection is closed: drop deferred and further input."""
         raise AssertionError("a session that reads discards what it has read")
 
     def wait_for_work(
         self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]
     ) -> None:
-        """Call ``then`` when some work is done. Raises `InProgress` where that is later; nothing is read till then."""
+        """Call ``then`` when some work is complete. Raises `InProgress` if it is not yet: reading pauses until then."""
         done = False
 
         def is_done() -> None:
@@ -170,7 +167,7 @@ class Session:
             raise InProgress
 
     def block(self) -> None:
-        """Read nothing, until `go_on`."""
+        """Pause reading until `go_on`."""
         self.blocked = self.heartbeat.suspended = True
         self.outbox.reading.pause()
 
@@ -181,7 +178,10 @@ class Session:
         self.outbox.send(encode_frame(command, headers, body, self.version))
 
     def receipt(self, head: Head, durable: bool = False, transactional: bool = False) -> None:
-        """Answer a ``receipt`` header, after the change is on disk if it is durable, in a transaction or not."""
+        """Answer a ``receipt`` header, if there is one. If ``durable``, wait until the changes so far are on disk.
+
+        ``transactional`` marks the end of a transaction.
+        """
         receipt = head.requested_receipt()
         if receipt is None:
             return
@@ -192,7 +192,7 @@ class Session:
             self.outbox.send(frame)
 
     def refuse(self, error: Exception) -> None:
-        """End the conversation with an ERROR that answers no frame."""
+        """Send an ERROR that answers no frame, and close the connection."""
         if not self.closed:
             self.fail(error, None)
 
@@ -246,14 +246,14 @@ class Session:
     # ---- the end
 
     def close(self, reason: str) -> None:
-        """Close the connection after what was written, and give everything back. ``reason`` is for the log."""
+        """Send the written bytes, close the connection and call `lost`. ``reason`` is for the log."""
         if not self.closed:
             self.outbox.flush()
             self.wire.close()
             self.lost(reason)
 
     def lost(self, reason: str = "closed by the client") -> None:
-        """The connection is gone. What it had not settled or committed comes back, and has failed once more.
+        """The connection has ended: requeue its unsettled messages, each as a failed delivery, and abort transactions.
 
         ``reason`` is for the log.
         """
@@ -277,7 +277,7 @@ class Session:
         self._untie()
 
     def peer_gone(self) -> None:
-        """The client has closed its side while it was not read: what it sent still counts, it receives no more."""
+        """The client has closed its side while it was not read: end its subscriptions, but process its frames."""
         if not self.closed and self.subscriptions:
             log.info(
                 "connection %s (%s): closed by the client while blocked",
@@ -290,7 +290,7 @@ class Session:
             self.transactions = open_transactions
 
     def log_fields(self) -> dict[str, object]:
-        """What describes this connection in the JSON format of the log."""
+        """Return the fields of this connection for the JSON format of the log."""
         fields: dict[str, object] = {
             "connection": self.number,
             "peer": self.peer,
@@ -303,7 +303,7 @@ class Session:
     def notify(
         self, kind: str, text: str, headers: Mapping[str, str] | None = None, /, **fields: str | int | None
     ) -> None:
-        """Notify of an event of this connection; ``headers`` are of its message."""
+        """Send a notification of an event of this connection, with additional ``headers``."""
         subject = self.wire.certificate
         if subject is not None:
             headers = {"_AMQ_CertSubjectDN": subject, **(headers or {})}
@@ -318,13 +318,13 @@ class Session:
         )
 
     def notify_session(self, kind: str, text: str) -> None:
-        """Send a message about the session, which is the connection: Artemis has both."""
+        """Send a notification about the session. Artemis has sessions and connections; here they are one."""
         self.broker.notifications.notify_session(
             kind, text, connectionID=self.number, user=self.login.user, clientID=self.client_id
         )
 
     def notify_consumer(self, kind: str, subscription: Subscription, verb: str) -> None:
-        """Notify that a subscription has begun, or is about to leave its queue. Browsers are no consumers."""
+        """Send a notification that a subscription has begun, or is about to leave its queue; none for a browser."""
         if subscription.terms.browser:
             return
         queue, identifier = subscription.queue, subscription.identifier
@@ -339,11 +339,11 @@ class Session:
         )
 
     def _log_closed(self, reason: str) -> None:
-        """Log why the connection has ended and what it left. Before anything is given back."""
+        """Log why the connection has ended, and its unsettled messages. Call it before they are requeued."""
         left: Counter[str] = Counter()
         for subscription in self.subscriptions.values():
             left[subscription.queue.name] += subscription.unsettled_count
-        for transaction in self.transactions.values():  # what it acknowledged is not, without a COMMIT
+        for transaction in self.transactions.values():  # its acknowledgements do not count without a COMMIT
             left.update(ref.queue.name for ref in transaction.returns)
         unacknowledged, transactions = left.total(), len(self.transactions)
         queues = {name: number for name, number in left.most_common(QUEUES_LOGGED) if number}
@@ -379,7 +379,7 @@ class Session:
         )
 
     def _requeue_all(self) -> None:
-        self._socket_full()  # no subscription of this session receives messages that another one returns
+        self._socket_full()  # no subscription receives messages that another one of this session returns
         subscriptions = list(self.subscriptions.values())
         by_queue: defaultdict[Queue, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
@@ -413,7 +413,7 @@ class Session:
                 yield
             refs += returned.pop(queue, [])
             for subscription in subscriptions:
-                # the first one returns all messages, before the next consumer gets pending ones: this keeps the order
+                # the first detach returns all messages before another consumer gets pending ones: this keeps the order
                 if not subscription.detached:  # its queue was not deleted meanwhile
                     if not self.broker.stopping:
                         self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
@@ -427,7 +427,7 @@ class Session:
             yield
 
     def _untie(self) -> None:
-        """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""
+        """Break the reference cycles of this object, so that reference counting frees it."""
         self.outbox.break_cycles()
         self.heartbeat.break_cycles()
         self.routes.clear()
@@ -435,7 +435,7 @@ class Session:
     # ---- subscriptions
 
     def register(self, subscription: Subscription) -> None:
-        """A subscription has begun."""
+        """Add a subscription that has joined its queue."""
         self.broker.subscription_memory.bytes += subscription.size
         self.subscriptions[subscription.terms.id] = subscription
         if isinstance(subscription, AcknowledgedSubscription):
@@ -457,7 +457,7 @@ class Session:
     def end_subscription(
         self, subscription: Subscription, verb: str = "ended", *, failed: bool = False
     ) -> None:
-        """A subscription leaves its queue; what was not settled goes back."""
+        """Remove a subscription from its queue, and requeue its unsettled messages."""
         self.delivered_before += subscription.messages_delivered
         self.acknowledged_before += subscription.messages_acknowledged
         if self.subscriptions.pop(subscription.terms.id, None) is not None:
@@ -474,13 +474,13 @@ class Session:
         subscription.detach(subscription.take_unsettled(), failed=failed)
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
-        """A queue was deleted under its subscriber, or that was too slow: it is told by an ERROR."""
+        """End a subscription with an ERROR: its queue was deleted, or its client was too slow."""
         self.end_subscription(subscription, f"ended: {reason}", failed=True)
         if not self.closed:
             self.refuse(Refused(f"Subscription {text_of(subscription.terms.id)} ended: {reason}"))
 
     def close_if_revoked(self) -> None:
-        """After a change of permissions: close a session that has a subscription which it may not have now."""
+        """Close the session if a change of permissions forbids one of its subscriptions."""
         authorizer = self.login.authorizer
         if authorizer.allows_all or self.closed:
             return
@@ -501,11 +501,11 @@ class Session:
 
     @property
     def origin(self) -> str:
-        """Whose messages these are, for no-local: a durable subscriber's after a reconnect too."""
+        """The producer identity for no-local: the client-id, which is the same after a reconnect, or the connection."""
         return self.number if self.client_id is None else self.client_id
 
     def parse_destination(self, destination: bytes, requested: str | None) -> Destination:
-        """Read a destination header with the prefixes of the acceptor."""
+        """Parse a destination header with the prefixes of the acceptor. Raises `ProtocolError`, `Refused`."""
         try:
             text = destination.decode()
         except UnicodeDecodeError:
@@ -517,7 +517,7 @@ class Session:
         return parsed
 
     def temporary_topic(self, target: Destination) -> Address:
-        """A temporary topic: made for its own connection, found for others. Raises `NotFound` when it is gone."""
+        """Return a temporary topic; its own connection creates it. Raises `NotFound` if it does not exist."""
         name, directory = target.address, self.broker.directory
         address = directory.addresses.get(name)
         if address is not None:
@@ -532,7 +532,7 @@ class Session:
         return address
 
     def temporary_queue(self, target: Destination) -> Queue:
-        """A temporary queue: made for its own connection, found for others. Raises `NotFound` when it is gone."""
+        """Return a temporary queue; its own connection creates it. Raises `NotFound` if it does not exist."""
         name, directory = target.address, self.broker.directory
         queue = directory.queues.get(name)
         if queue is not None:
