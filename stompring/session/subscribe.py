@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: from headers to a consumer on the right queue."""
+"""SUBSCRIBE and UNSUBSCRIBE: from the headers to a consumer of a queue."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .subscription import (
     Terms,
 )
 
-#: The names a durable subscription goes by, the first found counts.
+#: Headers with the name of a durable subscription; the first one that is present counts.
 DURABLE_NAMES = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
 
-#: The names of a consumer's priority, the first found counts.
+#: Headers with the priority of a consumer; the first one that is present counts.
 PRIORITY_NAMES = (b"consumer-priority", b"activemq.priority")
 
-#: The greatest priority of a consumer, as in Artemis; the least is one below its negative.
+#: The highest priority of a consumer, as in Artemis; the lowest is ``-MOST_PRIORITY - 1``.
 MOST_PRIORITY = 2**31 - 1
 
 KINDS: dict[str, type[Subscription]] = {
@@ -44,7 +44,7 @@ KINDS: dict[str, type[Subscription]] = {
 
 
 def on_SUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
-    """Begin a subscription. Messages flow once the receipt was sent; who has it can rely on the queue."""
+    """Begin a subscription. Deliveries begin after the receipt, which waits until a durable queue is on disk."""
     subscription = subscribe(session, head)
     if b"receipt" in head.headers and subscription.queue.durable:
         session.broker.storage.when_synced(lambda: _begin(session, head, subscription))
@@ -61,7 +61,7 @@ def _begin(session: Session, head: Head, subscription: Subscription) -> None:
 
 
 def subscribe(session: Session, head: Head) -> Subscription:
-    """Begin a subscription that is not yet given messages. Raises `ProtocolError`, `Refused`."""
+    """Begin a subscription without deliveries yet. Raises `ProtocolError`, `Refused`."""
     headers = head.headers
     destination = headers.get(b"destination")
     if destination is None:
@@ -132,7 +132,7 @@ def _attach(
 
 
 def _make(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
-    """A subscription with the requested ack mode; one with a consumer name if acknowledgements are recorded."""
+    """Create a subscription with the requested ack mode, and with a consumer name if the store records ACKs."""
     recorded = session.broker.storage.keeps_all and not terms.browser
     kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
     if recorded and kind is AutoSubscription:
@@ -147,7 +147,7 @@ def _make(session: Session, terms: Terms, matches: Matches | None, key: object) 
 def _queue_for(
     session: Session, terms: Terms, target: Destination, selector: Selector | None, origin: str | None
 ) -> tuple[Queue, bool]:
-    """The queue to read, and whether the selector is the queue's own filter."""
+    """Return the queue, and whether the selector is its own filter."""
     auto_create, authorizer, user = session.broker.auto_create, session.login.authorizer, session.login.user
     address = target.address
     if target.temporary:
@@ -214,7 +214,7 @@ def _identity(session: Session, headers: dict[bytes, bytes], destination: bytes)
 
 
 def _unnamed(session: Session, destination: bytes) -> bytes:
-    """By what a subscription without an id is known: its destination, in 1.0 with Artemis's prefix."""
+    """Return the id of a subscription without one: its destination, in 1.0 with Artemis's prefix."""
     return b"subscription/" + destination if session.version == b"1.0" else destination
 
 
@@ -247,7 +247,7 @@ def _terms(
 
 
 def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[int, int]:
-    """Credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count and its synonyms).
+    """Return the credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count, synonyms).
 
     If the client sets one of these headers, the defaults of the acceptor do not apply.
     """
@@ -316,9 +316,9 @@ def _no_local(session: Session, headers: dict[bytes, bytes]) -> str | None:
 
 
 def expect_replies(session: Session, reply_to: bytes) -> None:
-    """A SEND names a temporary queue or topic in reply-to: replies come without a SUBSCRIBE, as in RabbitMQ.
+    """Subscribe to the temporary queue or topic in the reply-to of a SEND, as in RabbitMQ.
 
-    Where the client did subscribe, or does so later, that subscription takes the place of this one.
+    A subscription of the client itself replaces this one.
     """
     if any(subscription.terms.destination == reply_to for subscription in session.subscriptions.values()):
         return
@@ -327,7 +327,10 @@ def expect_replies(session: Session, reply_to: bytes) -> None:
 
 
 def on_UNSUBSCRIBE(session: Session, head: Head, body: bytes) -> None:
-    """End a subscription by id, durable name, or, where it has no id, destination; what was unsettled goes back."""
+    """End a subscription, and requeue its unsettled messages. Headers name its id, durable name or destination.
+
+    A durable name also deletes the queue of the durable subscription.
+    """
     headers = head.headers
     durable = _durable_name(headers)
     identity = headers.get(b"id")

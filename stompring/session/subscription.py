@@ -1,8 +1,8 @@
-"""Subscriptions: consumers that write MESSAGE frames, one class for each way of acknowledging.
+"""Subscriptions: consumers that write MESSAGE frames, one class for each ack mode.
 
-Before a message's shared tail a subscription puts its *lead*: the headers that are its own. The lead ends in
-``message-id:QUEUE-`` and the tail begins with the message's number, so that nothing is formatted per delivery in
-``auto`` mode. Message ids therefore name the message in its queue and stay the same when it comes again.
+A MESSAGE frame consists of the *lead*, the headers of its subscription, and the *tail* that all receivers of the
+message share. The lead ends in ``message-id:QUEUE-`` and the tail begins with the message's number, so that a delivery
+in ``auto`` mode formats nothing. Message ids thus name the message in its queue, and a redelivery has the same id.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from stompring.stomp.frames import header_line
 
 from .outbox import Outbox, text_of
 
-#: No window. (Of integers below 2**62 compiled code makes no objects.)
+#: No window. (Compiled code does not allocate integers below 2**62.)
 UNLIMITED = 1 << 61
 
-#: Messages that a browser reads between two readings of the clock.
+#: Messages that a browser reads in one step, after which the clock is read.
 BROWSED_AT_ONCE = 8
 
-#: Messages that one ACK settles at once: some milliseconds. More are settled in slices.
+#: Maximum number of messages that one ACK settles at once: some milliseconds. More are settled in time slices.
 MOST_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a SUBSCRIBE frame asked for, as far as delivery is concerned."""
+    """The parameters of a SUBSCRIBE frame that concern delivery."""
 
     id: bytes
-    destination: bytes  # as the subscriber wrote it
+    destination: bytes  # as in the frame
     wildcard: bool
     version: bytes
     ack: str = "auto"
@@ -49,11 +49,11 @@ class Terms:
     browser: bool = False
     priority: int = 0
     selector: str | None = None
-    for_replies: bool = False  # made for a reply-to, until the client subscribes there itself
+    for_replies: bool = False  # created for a reply-to; a SUBSCRIBE of the client replaces it
 
 
 class Subscription(Consumer):
-    """What all kinds share: the lead, the outbox, and credit as far as the socket goes."""
+    """Base of the subscriptions: the lead, the outbox, and delivery while the socket accepts data."""
 
     __slots__ = (
         "_any_version",
@@ -90,19 +90,19 @@ class Subscription(Consumer):
         self._wildcard = terms.wildcard
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
-        self.ended = False  # returned messages go to the queue, not to the subscription
+        self.ended = False  # a rollback returns messages to the queue, not to the subscription
         self.detached = False  # has left its queue
-        self.consumer_name = ""  # set where the store records who has acknowledged a message
+        self.consumer_name = ""  # for the store, if it records the consumer of each message
         self.connection_id = ""  # the session header of its connection
         self.created = 0  # epoch ms
         self.history: History | None = None  # while it is sampled
-        self.rejected = 0  # of what is settled: by NACK
-        self.size = 0  # bytes that it counts for
-        #: by message id, in the order of delivery; as a message until its reference is needed
+        self.rejected = 0  # messages settled by NACK
+        self.size = 0  # bytes of memory that it counts for
+        #: by message id, in the order of delivery; a reference is created when it is needed
         self.unsettled: dict[bytes, Message | Reference] = {}
 
     def attach(self, queue: Queue) -> None:
-        """Join the queue. Raises `Refused` when it takes no more consumers."""
+        """Join the queue. Raises `Refused` if it accepts no more consumers."""
         terms = self.terms
         opening = b"MESSAGE\n" + header_line(b"subscription", terms.id, terms.version)
         if not terms.wildcard:
@@ -116,7 +116,7 @@ class Subscription(Consumer):
         return b"%bmessage-id:%b" % (lead, queue.id_prefix)
 
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
-        """See `Consumer.additional_header`. It precedes headers of that name which the sender has set."""
+        """Add a header to the messages delivered in this context. It precedes a header of that name from the sender."""
         return self._with_header(name, value)
 
     @contextmanager
@@ -130,7 +130,7 @@ class Subscription(Consumer):
             self.lead, self.lead_again = leads
 
     def write(self, message: Message, lead: bytes) -> None:
-        """Put a MESSAGE frame into the outbox; for a wildcard the sender's destination is added to the lead."""
+        """Put a MESSAGE frame into the outbox. For a wildcard the lead gets the destination of the sender."""
         self._write(message.traits, message.tail, message.body_at, lead)
 
     def _write(self, traits: Traits, tail: bytes, body_at: int, lead: bytes) -> None:
@@ -152,12 +152,12 @@ class Subscription(Consumer):
             outbox.on_full()
 
     def on_writable(self) -> None:
-        """The socket has room: take messages if there is credit."""
+        """Resume deliveries if the outbox has capacity."""
         if self.outbox.capacity > 0:
             self.queue.dispatcher.resume_consumer(self)
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
-        """Leave the queue and give ``returns`` back; ``failed`` tells that the connection ends with it."""
+        """Leave the queue, and requeue ``returns``, as failed deliveries if ``failed``."""
         self.ended = self.detached = True
         self.queue.remove_consumer(self, returns, failed=failed)
 
@@ -165,13 +165,13 @@ class Subscription(Consumer):
         return self.queue.reference_to(delivered) if isinstance(delivered, Message) else delivered
 
     def take_unsettled(self) -> list[Reference]:
-        """What was delivered and not settled, in order; it is the caller's from now on."""
+        """Remove and return the unsettled messages, in the order of delivery."""
         unsettled = list(map(self._reference, self.unsettled.values()))
         self.unsettled.clear()
         return unsettled
 
     def forget_unrecorded(self) -> None:
-        """The broker stops: forget unsettled messages that no store knows, without work on each of them."""
+        """Forget unsettled messages that end with the broker, which stops: this saves work on each of them."""
         recorded: dict[bytes, Message | Reference] = {}
         if not self.queue.forgotten_by_restart:
             recorded = {key: each for key, each in self.unsettled.items() if isinstance(each, Reference)}
@@ -180,65 +180,60 @@ class Subscription(Consumer):
 
     @property
     def remote(self) -> str:
-        """See `Consumer.remote`."""
         return self.outbox.wire.peer
 
     @property
     def unsettled_count(self) -> int:
-        """How many messages wait for this client's word."""
+        """The number of delivered messages that are not settled."""
         return len(self.unsettled)
 
     @property
     def first_unsettled(self) -> bytes | None:
-        """The message id of the one that has waited longest for this client's word; None if none waits."""
+        """The id of the unsettled message that was delivered first; None without any."""
         return next(iter(self.unsettled), None)
 
     @property
     def messages_delivered(self) -> int:
-        """Messages delivered since it began, each delivery counted."""
+        """The number of deliveries since the subscription began."""
         return self.settled + self.unsettled_count
 
     @property
     def messages_acknowledged(self) -> int:
-        """Messages acknowledged since it began, also in transactions that are still open."""
+        """The number of messages acknowledged since the subscription began, also in open transactions."""
         return self.settled - self.rejected
 
     @property
     def credit(self) -> int | None:
-        """Messages that it may be sent before it acknowledges one; None: no limit in messages."""
+        """The number of messages that may be delivered before the next ACK; None: no limit in messages."""
         return None
 
     def cancelled(self, reason: str) -> None:
-        """The queue was deleted."""
         self._on_cancel(self, reason)
 
     @property
     def identifier(self) -> str:
-        """See `Consumer.identifier`."""
         return text_of(self.terms.id)
 
 
 class AutoSubscription(Subscription):
-    """``ack:auto``: a message is settled by being written."""
+    """``ack:auto``: writing a message settles it."""
 
     __slots__ = ()
 
     settles_on_delivery = True
 
     def attach(self, queue: Queue) -> None:
-        """See `Subscription.attach`."""
         self.writes_tails = True
         super().attach(queue)
 
     def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
-        """See `Consumer.write_tail`."""
         self.queue.messages_acknowledged += 1
         self.settled += 1
         lead = self.lead
         if self._wildcard or (traits.escaped and not self._any_version):
             self._write(traits, tail, body_at, lead)
             return
-        outbox = self.outbox  # as `Subscription._write`, without a call
+        outbox = self.outbox  # inlined from `Subscription._write`
         parts = outbox.parts
         parts.append(lead)
         parts.append(tail)
@@ -250,38 +245,34 @@ class AutoSubscription(Subscription):
             outbox.on_full()
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.deliver_message`."""
         self.queue.messages_acknowledged += 1
         self.settled += 1
         self.write(message, self.lead)
 
     def deliver_reference(self, ref: Reference) -> None:
-        """See `Consumer.deliver_reference`."""
         self.write(ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
         self.settled += 1
         self.queue.settle(ref)
 
 
 class AcknowledgedSubscription(Subscription):
-    """``ack:client-individual``: a message is settled by its own ACK or NACK, and takes credit until then.
+    """``ack:client-individual``: an ACK or NACK settles one message, which uses credit until then.
 
-    Credit is soft as in Artemis: a message goes out while there is any, so the last one may exceed the window.
+    Credit is a soft limit as in Artemis: a delivery needs some credit, so the last message may exceed the window.
     """
 
     __slots__ = ("credit_bytes", "credit_messages")
 
     def attach(self, queue: Queue) -> None:
-        """See `Subscription.attach`."""
         self.credit_bytes = self.terms.window_bytes
         self.credit_messages = self.terms.window_messages
         super().attach(queue)
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
-        # 1.2 clients acknowledge by the `ack` header, the others by message-id: both are the same text here
+        # 1.2 clients acknowledge by the `ack` header, others by message-id: both headers have the same value
         return lead if self.terms.version == b"1.2" else super()._complete(lead, queue)
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.deliver_message`."""
         queue, traits = self.queue, message.traits
         if traits.durable or traits.retained:
             self._deliver(queue.mark_delivering(message), message, self.lead)
@@ -290,7 +281,6 @@ class AcknowledgedSubscription(Subscription):
             self._deliver(message, message, self.lead)
 
     def deliver_reference(self, ref: Reference) -> None:
-        """See `Consumer.deliver_reference`."""
         self._deliver(ref, ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
 
     def _deliver(self, delivered: Message | Reference, message: Message, lead: bytes) -> None:
@@ -306,7 +296,7 @@ class AcknowledgedSubscription(Subscription):
         self.write(message, lead)
 
     def settle(self, key: bytes) -> None:
-        """An ACK of ``key``, which is unsettled."""
+        """Acknowledge the unsettled message with the id ``key``."""
         delivered = self.unsettled.pop(key)
         self.credit_messages += 1
         self.settled += 1
@@ -320,9 +310,9 @@ class AcknowledgedSubscription(Subscription):
             delivered.queue.settle(delivered)
 
     def release(self, key: bytes) -> list[Reference]:
-        """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again.
+        """Remove and return the references that an ACK or NACK of ``key`` settles, and free their credit.
 
-        Whoever gives them back says anew whom they avoid.
+        `requeue` sets the consumer that they avoid.
         """
         ref = self._reference(self.unsettled.pop(key))
         if self.consumer_name:
@@ -333,12 +323,12 @@ class AcknowledgedSubscription(Subscription):
         return [ref]
 
     def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
-        """As `release`, for a transaction, and what is to be called if that is rolled back."""
+        """Release references for a transaction. Also returns the function that undoes it at a rollback."""
         refs = self.release(key)
         return refs, partial(self._reclaim, refs)
 
     def _reclaim(self, refs: list[Reference], places: Sequence[int] = ()) -> list[Reference]:
-        """What was released is unsettled again and takes credit; where the subscription has ended it is returned."""
+        """Make released references unsettled again. Returns those to requeue: all, if the subscription has ended."""
         if self.ended:
             return refs
         self._restore({b"%b%d" % (self.queue.id_prefix, ref.message.number): ref for ref in refs}, places)
@@ -350,52 +340,49 @@ class AcknowledgedSubscription(Subscription):
         return []
 
     def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
-        self.unsettled.update(refs)  # each is acknowledged by itself, so that their order has no meaning
+        self.unsettled.update(refs)  # in any order: each message is acknowledged separately
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more is delivered until something is settled."""
+        """Whether deliveries pause until a message is settled."""
         return self.credit_bytes <= 0 or self.credit_messages <= 0
 
     @property
     def credit(self) -> int | None:
-        """See `Subscription.credit`; 0 as well while its window in bytes is used up."""
+        """0 as well if the window in bytes is used up."""
         if self.exhausted:
             return 0
         return None if self.terms.window_messages == UNLIMITED else self.credit_messages
 
     def on_writable(self) -> None:
-        """The socket has room, or credit came back: take messages if there are both."""
+        """Resume deliveries if there is credit and the outbox has capacity."""
         if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.capacity > 0:
             self.queue.dispatcher.resume_consumer(self)
 
     def unsettled_references(self) -> Iterable[Reference]:
-        """See `Consumer.unsettled_references`."""
         unsettled = self.unsettled
         for key, delivered in unsettled.items():
-            if isinstance(delivered, Message):  # the next caller gets the same one
+            if isinstance(delivered, Message):  # each message has one reference
                 delivered = unsettled[key] = self.queue.reference_to(delivered)
             yield delivered
 
 
 class CumulativeSubscription(AcknowledgedSubscription):
-    """``ack:client``: an ACK or NACK speaks of its message and of all delivered before it.
+    """``ack:client``: an ACK or NACK settles its message and all messages delivered before it.
 
-    What is released is always what was delivered first. So what transactions have had was delivered before all that
-    they have not, and needs a place only among itself, to come back in the order of delivery.
+    Transactions thus release the oldest deliveries. A rollback restores these before all others; a position for each
+    released message keeps them in the order of delivery.
     """
 
     __slots__ = ("_disordered", "_places", "_positions")
 
     def attach(self, queue: Queue) -> None:
-        """See `Subscription.attach`."""
-        self._places: dict[bytes, int] = {}  # of what is unsettled after the end of a transaction that had it
+        self._places: dict[bytes, int] = {}  # positions of restored messages, by message id
         self._positions = count(1)
-        self._disordered = False  # some came back, and are not in the order of delivery yet
+        self._disordered = False  # restored messages are not in the order of delivery yet
         super().attach(queue)
 
     def settle(self, key: bytes) -> None:
-        """See `AcknowledgedSubscription.settle`."""
         queue = self.queue
         released = self._release(key)
         if len(released) > MOST_AT_ONCE:
@@ -408,18 +395,17 @@ class CumulativeSubscription(AcknowledgedSubscription):
                 delivered.queue.settle(delivered)
 
     def release(self, key: bytes) -> list[Reference]:
-        """See `AcknowledgedSubscription.release`."""
         return list(map(self._reference, self._release(key)))
 
     def _release(self, key: bytes) -> list[Message | Reference]:
-        keys = self._up_to(key)  # which may put them in order
+        keys = self._up_to(key)  # before `unsettled` is read: it may replace the dict
         unsettled, places = self.unsettled, self._places
         size = 0
         released: list[Message | Reference] = []
         for earlier in keys:
             delivered = unsettled.pop(earlier)
             released.append(delivered)
-            if isinstance(delivered, Message):  # which is not retained
+            if isinstance(delivered, Message):  # not retained: no consumer is recorded
                 size += len(delivered.tail)
                 continue
             size += len(delivered.message.tail)
@@ -444,7 +430,6 @@ class CumulativeSubscription(AcknowledgedSubscription):
         return keys
 
     def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
-        """See `AcknowledgedSubscription.release_revocably`."""
         places = [self._places.get(earlier) or next(self._positions) for earlier in self._up_to(key)]
         refs = self.release(key)
         return refs, partial(self._reclaim, refs, places)
@@ -452,7 +437,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
     def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
         self._places.update(zip(refs, places, strict=True))
         self.unsettled.update(refs)
-        self._disordered = True  # put in order once, however many ACKs the transaction had
+        self._disordered = True  # sorted once, even if the transaction has many ACKs
 
     def _put_in_order(self) -> None:
         places, unsettled = self._places, self.unsettled
@@ -461,43 +446,40 @@ class CumulativeSubscription(AcknowledgedSubscription):
         self._disordered = False
 
     def unsettled_references(self) -> Iterable[Reference]:
-        """See `Consumer.unsettled_references`."""
         if self._disordered:
             self._put_in_order()
         return super().unsettled_references()
 
     def take_unsettled(self) -> list[Reference]:
-        """See `Subscription.take_unsettled`."""
         self._places.clear()
         return super().take_unsettled()
 
 
 class BrowserSubscription(Subscription):
-    """``browser:true``: what is pending now is shown and stays, then a frame with ``browser:end`` (ActiveMQ Classic).
+    """``browser:true``: sends copies of the pending messages, then a frame with ``browser:end`` (ActiveMQ Classic).
 
-    It is no consumer of the queue: nothing is delivered in the sense of the counters, and nothing is ever settled.
-    It reads the queue in slices: it may not show a message that leaves the queue meanwhile.
+    A browser is not a consumer of the queue: it does not change counters and settles nothing. It reads the queue in
+    time slices, and may miss a message that leaves the queue meanwhile.
     """
 
     __slots__ = ("_busy", "_remaining")
 
     def attach(self, queue: Queue) -> None:
-        """Note what is to be shown; `on_writable` begins."""
         self.queue = queue
-        self._busy = False  # at work, or it waits for something on disk
+        self._busy = False  # a time slice is scheduled, or a page is being read
         self.lead = b"MESSAGE\n" + header_line(b"subscription", self.terms.id, self.terms.version)
         self.lead += header_line(b"destination", self.terms.destination, self.terms.version)
         self.lead += b"redelivered:false\n"
         self._remaining = iterate_pending(queue)
 
     def on_writable(self) -> None:
-        """Show more, as long as the socket takes it."""
+        """Send more messages while the outbox has capacity."""
         if self.lead and not self._busy:
             self._busy = True
             self.queue.broker.scans.run(self._show(), self.connection_id)
 
     def _show(self) -> Iterator[None]:
-        """Show messages, a few in each step."""
+        """Send messages, `BROWSED_AT_ONCE` in each step."""
         matches, lead = self.matches, self._complete(self.lead, self.queue)
         while True:
             for _ in range(BROWSED_AT_ONCE):
@@ -523,26 +505,24 @@ class BrowserSubscription(Subscription):
         self.on_writable()
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
-        """Show no more."""
         self._remaining = iter(())
         self.lead = b""
 
 
 class RecordingAutoSubscription(AutoSubscription):
-    """``ack:auto`` where the store records who has acknowledged a message."""
+    """``ack:auto`` if the store records the consumer of each message."""
 
     __slots__ = ("_entries",)
 
-    settles_on_delivery = False  # it records who has acknowledged
+    settles_on_delivery = False  # each settlement is recorded
 
     def attach(self, queue: Queue) -> None:
-        """See `Subscription.attach`."""
         self._entries = Entries(queue, self.consumer_name)
         super().attach(queue)
-        self.writes_tails = False  # what was delivered is recorded
+        self.writes_tails = False  # each delivery is recorded
 
     def deliver_message(self, message: Message) -> None:
-        """See `Consumer.deliver_message`. Where the message is retained, that it came and went is written as one."""
+        """Deliver a message. The arrival and the settlement of a retained message become one record."""
         queue = self.queue
         if message.traits.retained >= queue.retains_from:
             taken = self._entries.messages
@@ -552,6 +532,5 @@ class RecordingAutoSubscription(AutoSubscription):
         super().deliver_message(message)
 
     def deliver_reference(self, ref: Reference) -> None:
-        """See `Consumer.deliver_reference`."""
         ref.last_rejected_by = self
         super().deliver_reference(ref)

@@ -1,9 +1,4 @@
-"""BEGIN, COMMIT, ABORT, ACK and NACK.
-
-BEGIN, COMMIT and ABORT (STOMP 1.2, "BEGIN", "COMMIT", "ABORT").
-
-ACK and NACK (STOMP 1.2, "ACK", "NACK").
-"""
+"""BEGIN, COMMIT, ABORT, ACK and NACK (STOMP 1.2, sections of these names)."""
 
 from __future__ import annotations
 
@@ -24,7 +19,6 @@ from .subscription import AcknowledgedSubscription
 
 
 def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
-    """Open a transaction."""
     name = _name(head)
     allowed = session.acceptor.transactions_allowed
     if name in session.transactions:
@@ -41,7 +35,7 @@ def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
 
 
 def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
-    """Everything in the transaction happens now, or nothing of it. `Blocked` while an address is full."""
+    """Commit a transaction as a whole. Raises `Blocked` while an address is full, `Refused` if that is impossible."""
     transaction = transaction_of(session, head)
     if transaction.claims and (duplicate := transaction.duplicate()) is not None:
         address, identifier = duplicate
@@ -68,7 +62,7 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
 
 
 def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Iterator[Rejection]:
-    """What stands in the way, of each address, or of each message where policies say so of each."""
+    """Return the rejections of a COMMIT: by address, or by message if policies decide on each message."""
     of_each = False
     for address in addresses:
         if address.hooks.full is not None:
@@ -78,7 +72,7 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
         if rejection is None:
             continue
         if rejection.policy is FullPolicy.FAIL and (rejection.limit is None or rejection.of_memory):
-            continue  # `exceeded_by` has found that what is acknowledged frees enough
+            continue  # `exceeded_by` found that the acknowledgements free enough memory
         yield rejection
     for ask in transaction.questions if of_each else ():
         rejection = ask()
@@ -87,14 +81,14 @@ def _rejections(transaction: Transaction, addresses: Iterable[Address]) -> Itera
 
 
 def _frees_limit(session: Session, rejection: Rejection, frees: set[AddressBase]) -> bool:
-    """Whether a transaction acknowledges messages that count for the limit: it must not wait for itself."""
+    """Return whether a transaction acknowledges messages that count for the limit: it must not wait for itself."""
     if rejection.limit is rejection.address.memory_limit:
         return rejection.address in frees
     return bool(frees) and rejection.limit in (session.broker.memory, session.broker.disk)
 
 
 def on_ABORT(session: Session, head: Head, body: bytes) -> None:
-    """Nothing in the transaction happens; what it had acknowledged or refused is unacknowledged as before."""
+    """Roll a transaction back: its messages are not sent, and its ACKs and NACKs are undone."""
     transaction = transaction_of(session, head)
     del session.transactions[_name(head)]
     transaction.rollback()
@@ -102,7 +96,7 @@ def on_ABORT(session: Session, head: Head, body: bytes) -> None:
 
 
 def transaction_of(session: Session, head: Head) -> Transaction:
-    """The open transaction that a frame names. Raises `NotFound`."""
+    """Return the open transaction that a frame names. Raises `NotFound`, `ProtocolError`."""
     name = _name(head)
     transaction = session.transactions.get(name)
     if transaction is None:
@@ -124,12 +118,12 @@ SETTLING = (b"ACK", b"NACK")
 
 
 def on_ACK(session: Session, head: Head, body: bytes) -> None:
-    """Settle one message, or in ``client`` mode all up to it."""
+    """Settle one message, or with ``ack:client`` all messages up to it."""
     subscription = session.only_acknowledged
     if subscription is not None and isinstance(head, AckHead) and head.identifier in subscription.unsettled:
         subscription.settle(head.identifier)
         if not subscription.ready:
-            session.credit_freed = subscription  # it goes on once for all ACKs of this read
+            session.credit_freed = subscription  # it resumes once, after all ACKs of this read
         return
     headers = head.headers
     subscription, key = _owner(session, head)
@@ -144,7 +138,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
 
 
 def on_NACK(session: Session, head: Head, body: bytes) -> None:
-    """Put messages back: another consumer first, after the redelivery-delay, in the end the dead letters."""
+    """Requeue messages: for another consumer first, after the redelivery-delay; finally they become dead letters."""
     headers = head.headers
     subscription, key = _owner(session, head)
     if b"transaction" in headers:
@@ -166,7 +160,7 @@ def _undo_rejection(subscription: AcknowledgedSubscription, count: int, undo: Un
 
 
 def _receipt(session: Session, head: Head, subscription: AcknowledgedSubscription) -> None:
-    """Once what was asked for has happened; where that is about many messages the next frame waits for it as well."""
+    """Send the receipt when the work on the queue is complete; work on many messages also delays the next frame."""
     background, queue = session.broker.background, subscription.queue
     if queue in background:
         session.wait_for_work(partial(background.after, queue), lambda: session.receipt(head, durable=True))
@@ -175,7 +169,10 @@ def _receipt(session: Session, head: Head, subscription: AcknowledgedSubscriptio
 
 
 def _owner(session: Session, head: Head) -> tuple[AcknowledgedSubscription, bytes]:
-    """Whose delivery ``id`` (1.2), else ``message-id`` names, and this key; in 1.1 ``subscription`` must agree."""
+    """Return the subscription with the unsettled message of an ACK or NACK, and the message id.
+
+    The header is ``id`` (1.2) or ``message-id``; in 1.1 ``subscription`` must agree. Raises `ProtocolError`, `Refused`.
+    """
     key = head.headers.get(b"id") or head.headers.get(b"message-id")
     if not key:
         wanted = "id" if session.version == b"1.2" else "message-id"
