@@ -1,4 +1,4 @@
-"""A STOMP 1.2 client without I/O: frames out as bytes; bytes in, and out of them messages, receipts and errors."""
+"""A STOMP 1.2 client without I/O: it encodes frames, and decodes bytes into messages, receipts and errors."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from collections.abc import Callable, Iterable
 from .frames import Head, encode_frame
 from .parser import Frames, Parser
 
-#: A broker is trusted more than its clients are: as long as Python's own limits allow, and no less than a broker
-#: may pass on from its clients.
+#: Limits on frames of a broker. They are large: a broker is trusted, and passes on large frames of its clients.
 _MAX_BODY, _MAX_HEADERS, _MAX_LINE = 1 << 31, 1 << 16, 1 << 20
 
-#: ms. A broker that wants heart-beats less often than once a day wants none, and longer times would overflow timers.
+#: Maximum interval in ms: one day. Longer intervals would overflow timers.
 MAX_HEART_BEAT = 24 * 3600 * 1000
 
-#: Digits of a number that a broker sends. Ours have fewer; int() would refuse 4301.
+#: Maximum digits of a number from a broker; int() would refuse 4301.
 MAX_DIGITS = 18
 
 Pairs = Iterable[tuple[str, str]]
 
 
 class FrameReader:
-    """Reads the frames of one connection in the version of its CONNECTED, and the CONNECTED or ERROR that opens it.
+    """Reads the frames of one connection, after CONNECTED in the version that it names.
 
-    CONNECTED is not escaped in any version, and an ERROR in its place is of a broker that does not know yet which one
-    is spoken: the first frame is read as it stands.
+    The first frame is read without escapes: CONNECTED has none in any version, and an ERROR in its place is sent
+    before a version is agreed on.
     """
 
     def __init__(self) -> None:
         self._parser = Parser(_MAX_BODY, _MAX_HEADERS, _MAX_LINE)
 
     def feed(self, data: bytes) -> Frames:
-        """The frames that ``data`` completes. Raises `ProtocolError` where the broker breaks a rule and no frame is
-        left to hand out before that."""
+        """Return the frames that ``data`` completes.
+
+        Raises `ProtocolError` for a fault of the broker, after earlier calls have returned the frames before it.
+        """
         parser = self._parser
         frames = parser.feed(data)
         if frames and parser.version is None:
@@ -45,17 +46,18 @@ class FrameReader:
 
 
 def spoken_version(opening: Head) -> bytes:
-    """The version that the first frame of a broker names: CONNECTED without one is of STOMP 1.0."""
+    """Return the version in the first frame of a broker. CONNECTED without a version: 1.0, ERROR: 1.2."""
     spoken = opening.headers.get(b"version", b"1.0" if opening.command == b"CONNECTED" else b"1.2")
     return spoken if spoken in (b"1.0", b"1.1") else b"1.2"
 
 
 class StompClient:
-    """The state of one connection. The caller has the socket: it sends what methods return, and passes on what comes.
+    """The state of one connection. The caller owns the socket: it sends the bytes that methods return, and passes
+    received bytes to `receive`.
 
-    Receipts come in the order of the frames that asked for them, and confirm all frames before too (STOMP 1.2,
+    Receipts arrive in the order of the frames that requested them, and confirm all earlier frames too (STOMP 1.2,
     "RECEIPT"): one at the end of a group is enough. After CONNECTED ``send_interval`` and ``receive_interval`` are the
-    seconds between heart-beats that were agreed on, 0 for none.
+    agreed seconds between heart-beats, 0 for none.
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class StompClient:
         versions: str = "1.2",
         on_receipt: Callable[[bytes], None] | None = None,
     ) -> None:
-        """``heart_beat`` is offered and wanted, in ms; 0 for none. ``wanted_heart_beat`` is another one to want.
+        """``heart_beat`` is the offered and requested interval in ms, 0 for none; ``wanted_heart_beat`` replaces it as
+        the requested one. ``versions`` is the header accept-version.
 
-        ``versions`` is the header accept-version. ``on_receipt`` gets the id of each receipt, for a caller that chooses
-        its own, or for whom a receipt confirms its own frame only.
+        ``on_receipt`` gets the id of each receipt, for callers that choose ids or confirm each frame separately.
         """
         self.connected: Head | None = None
         self.messages: deque[tuple[Head, bytes]] = deque()
@@ -84,7 +86,7 @@ class StompClient:
     def connect(
         self, host: str, login: str | None = None, passcode: str | None = None, client_id: str | None = None
     ) -> bytes:
-        """CONNECT to the virtual host ``host``."""
+        """Encode CONNECT to the virtual host ``host``."""
         headers = (
             ("accept-version", self._versions),
             ("host", host),
@@ -96,18 +98,18 @@ class StompClient:
         return frame("CONNECT", [(name, value) for name, value in headers if value is not None])
 
     def next_receipt(self) -> str:
-        """The ``receipt`` header of a frame that is sent next."""
+        """Return a value for the ``receipt`` header of the next frame."""
         self._requested += 1
         return str(self._requested)
 
     @property
     def unconfirmed(self) -> int:
-        """Receipts that were asked for and have not come."""
+        """The number of requested receipts that have not arrived."""
         return self._requested - self._confirmed
 
     @property
     def error_text(self) -> str:
-        """The ``message`` header of the ERROR that came, and its body where that says more."""
+        """The ``message`` header of the received ERROR, and its body if that differs; empty without an ERROR."""
         if self.error is None:
             return ""
         head, body = self.error
@@ -116,7 +118,7 @@ class StompClient:
         return f"{message}: {more}" if message and more and more != message else message or more
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the broker. Raises `ProtocolError` where they are not STOMP."""
+        """Process bytes from the broker. Raises `ProtocolError` if they are not STOMP."""
         for head, body in self._reader.feed(data):
             command = head.command
             if command == b"MESSAGE":
@@ -143,13 +145,13 @@ class StompClient:
 
 
 def frame(command: str, headers: Pairs = (), body: bytes = b"", version: bytes = b"1.2") -> bytes:
-    """One frame."""
+    """Encode one frame."""
     pairs = [(name.encode(), value.encode()) for name, value in headers]
     return encode_frame(command.encode(), pairs, body, version)
 
 
 def ack(message: Head, version: bytes = b"1.2") -> bytes:
-    """ACK of a MESSAGE."""
+    """Encode the ACK of a MESSAGE."""
     headers = message.headers
     identifier = headers.get(b"message-id", b"")
     if version == b"1.2":
@@ -161,6 +163,6 @@ def ack(message: Head, version: bytes = b"1.2") -> bytes:
 
 
 def _number(text: bytes) -> int:
-    """A whole number that a broker wrote; 0 for anything else."""
+    """Decode a whole number from a broker; 0 for any other text."""
     digits = text.strip()
     return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else 0

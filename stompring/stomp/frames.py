@@ -1,6 +1,4 @@
-"""Frames: what differs between STOMP 1.0, 1.1 and 1.2, decoded heads, and the encoding with its escapes
-("Value Encoding").
-"""
+"""Frames: the differences between STOMP 1.0, 1.1 and 1.2, decoded heads, and encoding ("Value Encoding")."""
 
 from __future__ import annotations
 
@@ -22,12 +20,12 @@ _ESCAPES_1_2 = {**_ESCAPES_1_1, ord("r"): b"\r"}
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the frames of one version are read.
+    """The rules for reading frames of one version.
 
-    ``escapes`` maps the byte after a backslash to what the pair stands for ("Value Encoding"); it is empty where
-    a backslash is a byte like any other. ``first_wins`` says which of repeated headers counts ("Repeated Header
-    Entries"; 1.0 says nothing and Artemis takes the last). ``trims`` drops the blanks before a value, as those
-    1.0 clients expect that write ``name: value``. ``crlf`` accepts CR LF as a line end whatever CONNECT used.
+    ``escapes`` maps the byte after a backslash to the meaning of the pair ("Value Encoding"); if it is empty, a
+    backslash is an ordinary byte. ``first_wins``: the first of repeated headers counts, else the last ("Repeated Header
+    Entries"; 1.0 does not specify it and Artemis takes the last). ``trims`` removes blanks before a value, for 1.0
+    clients that write ``name: value``. ``crlf`` accepts CR LF as a line end whatever CONNECT used.
     """
 
     name: str
@@ -43,8 +41,8 @@ RULES: Mapping[bytes, Rules] = {
     b"1.2": Rules("STOMP 1.2", escapes=_ESCAPES_1_2, crlf=True),
 }
 
-# A frame that comes before the version is known is read as 1.0, with either line end. A CONNECT that offers 1.1
-# or 1.2 is not escaped either (CONNECT never is), but its padding and its first entries count.
+# A frame before the version is agreed on is read as 1.0, with either line end. A CONNECT that offers 1.1 or 1.2 is not
+# escaped either (CONNECT never is), but blanks belong to its values, and the first of repeated headers counts.
 OPENING = Rules("STOMP before CONNECT", first_wins=False, trims=True, crlf=True)
 OPENING_NEWER = Rules("STOMP before CONNECT", crlf=True)
 
@@ -55,13 +53,12 @@ UNESCAPED_COMMANDS = CONNECT_COMMANDS | {b"CONNECTED"}
 class Head:
     """Command and headers of one frame. Frames with the same header block share one `Head`: never change it.
 
-    ``headers`` maps decoded names to decoded values in order of first appearance; where a header is repeated,
-    1.1 and 1.2 keep the first value and 1.0 the last. ``content_length`` is in bytes, -1 when absent. ``plan`` is
-    free for whoever reads the frames: what is stored there is found again with the next frame whose header block
-    is the same. ``base`` is the head of a block that is the same but for its receipt, where one is known: producers
-    that ask for a receipt each time would never find anything again otherwise. ``kept`` tells that this one may be
-    found again. ``block`` is the header block as it came, with LF line ends, where nothing in it was escaped or
-    repeated; empty otherwise.
+    ``headers`` maps decoded names to decoded values in order of first appearance; of a repeated header 1.1 and 1.2 keep
+    the first value and 1.0 the last. ``content_length`` is in bytes, -1 if absent. The reader of the frames may store
+    any object in ``plan``: the next frame with the same header block has it, too. ``base`` is the head of the same
+    block without its receipt, None if there is none: so producers that request a receipt for each frame share a plan.
+    ``kept``: the head is cached. ``block`` is the header block as received, with LF line ends; empty if a header in it
+    is escaped or repeated.
     """
 
     __slots__ = ("_block", "_headers", "base", "command", "content_length", "kept", "plan")
@@ -83,23 +80,23 @@ class Head:
 
     @property
     def headers(self) -> dict[bytes, bytes]:
-        """Decoded, when somebody asks for them first."""
+        """The headers, decoded at the first access."""
         headers = self._headers
         return self._decode() if headers is None else headers
 
     @property
     def block(self) -> bytes:
-        """See the class."""
+        """The header block, empty if a header in it is escaped or repeated."""
         if self._headers is None:
             self._decode()
         return self._block
 
     def requested_receipt(self) -> bytes | None:
-        """The value of the ``receipt`` header, where there is one."""
+        """Return the value of the ``receipt`` header, None without one."""
         return self.headers.get(b"receipt")
 
     def _decode(self) -> dict[bytes, bytes]:
-        """Set ``_headers`` and ``_block`` of a head that was made without them."""
+        """Set ``_headers`` and ``_block`` of a head that was created without them."""
         raise AssertionError("a head without headers decodes them")
 
     def __repr__(self) -> str:
@@ -108,12 +105,12 @@ class Head:
 
 
 class AckHead(Head):
-    """The head of an ACK that has an ``id`` and nothing else: no transaction, no receipt."""
+    """The head of an ACK with ``id`` as its only header: without transaction and receipt."""
 
     __slots__ = ("identifier",)
 
     def __init__(self, identifier: bytes) -> None:
-        # as `Head.__init__`: its call takes 10 ns even when it is compiled
+        # inlined from `Head.__init__`: a call takes 10 ns even if it is compiled
         self.command = b"ACK"
         self._headers = None
         self.content_length = -1
@@ -124,14 +121,13 @@ class AckHead(Head):
         self.identifier = identifier
 
     def _decode(self) -> dict[bytes, bytes]:
-        """See `Head`."""
         headers = self._headers = {b"id": self.identifier}
         self._block = b"ACK\nid:" + self.identifier
         return headers
 
 
 class ReceiptHead(Head):
-    """The head of a SEND whose block is that of ``base`` with a ``receipt`` added."""
+    """The head of a SEND whose block is that of ``base`` with an additional ``receipt``."""
 
     __slots__ = ("receipt",)
 
@@ -146,31 +142,30 @@ class ReceiptHead(Head):
         self.receipt = receipt
 
     def requested_receipt(self) -> bytes | None:
-        """See `Head`."""
         return self.receipt
 
     def _decode(self) -> dict[bytes, bytes]:
-        """See `Head`. The receipt comes last, wherever it was in the block."""
+        # the receipt is put last, at any position in the block
         assert self.base is not None
         headers = self._headers = {**self.base.headers, b"receipt": self.receipt}
         return headers
 
 
-_LONGEST = 40  # enough to find the place again, and too short to fill a log
+_LONGEST = 40  # bytes: enough to recognise the text, too few to fill a log
 
 
 def shown(text: bytes) -> str:
-    """``text`` in quotes, as ASCII with escapes, cut after 40 bytes."""
+    """Return ``text`` in quotes, as ASCII with escapes, cut after 40 bytes."""
     if len(text) > _LONGEST:
         return f"{ascii(bytes(text[:_LONGEST]))[1:]}..."
     return ascii(bytes(text))[1:]
 
 
 def escape(text: bytes, version: bytes = b"1.2") -> bytes:
-    """``text`` as a header value of ``version``.
+    """Encode ``text`` as a header value of ``version``.
 
-    1.0 has no escapes and 1.1 none for CR: those bytes go out as they are. A line feed alone cannot, because it
-    would begin another header: a 1.0 client is shown it as a backslash and ``n``.
+    1.0 has no escapes and 1.1 none for CR: these bytes are not changed. Only a line feed, which would begin another
+    header, becomes a backslash and ``n`` for a 1.0 client.
     """
     if version == b"1.0":
         return text.replace(b"\n", b"\\n")
@@ -181,9 +176,9 @@ def escape(text: bytes, version: bytes = b"1.2") -> bytes:
 
 
 def unescape(text: bytes, version: bytes = b"1.2", header: bytes = b"") -> bytes:
-    """The bytes that ``text`` stands for; `ProtocolError` for an escape that ``version`` does not define.
+    """Decode the escapes in ``text``. Raises `ProtocolError` for an escape that ``version`` does not define.
 
-    ``header`` is the header's name as it came, for the message.
+    ``header`` is the header's name as received, for the message.
     """
     escapes = RULES[version].escapes
     if not escapes or BACKSLASH not in text:
@@ -197,7 +192,7 @@ def unescape(text: bytes, version: bytes = b"1.2", header: bytes = b"") -> bytes
             if meaning is None:
                 raise _undefined(part[:1], version, header)
             plain += (meaning, part[1:])
-        else:  # two backslashes in a row: what follows the second one is plain
+        else:  # two backslashes in a row: the part after the second one is not escaped
             following = next(rest, None)
             if following is None:
                 raise _undefined(b"", version, header)
@@ -213,12 +208,12 @@ def _undefined(byte: bytes, version: bytes, header: bytes) -> ProtocolError:
 
 
 def header_line(name: bytes, value: bytes, version: bytes = b"1.2") -> bytes:
-    """``name:value`` and a line feed, escaped for ``version``."""
+    """Encode ``name:value`` and a line feed, escaped for ``version``."""
     return b"%b:%b\n" % (_escape_name(name, version), escape(value, version))
 
 
 def _escape_name(name: bytes, version: bytes) -> bytes:
-    # Where there are no escapes, a colon would make another header of the name ("redelivered:true" for one).
+    # Without escapes, a colon in the name would make another header ("redelivered:true", for example).
     escaped = escape(name, version)
     return escaped.replace(b":", b"\\c") if version == b"1.0" else escaped
 
@@ -226,10 +221,10 @@ def _escape_name(name: bytes, version: bytes) -> bytes:
 def encode_frame(
     command: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes = b"", version: bytes = b"1.2"
 ) -> bytes:
-    """One whole frame. It says its content-length when it has a body, and ends in NUL and LF as Artemis's do.
+    """Encode one frame. It has a content-length if it has a body, and ends in NUL and LF as in Artemis.
 
-    A content-length among ``headers`` is replaced by the true one. CONNECT and CONNECTED are not escaped in any
-    version ("Value Encoding").
+    The true content-length replaces one among ``headers``. CONNECT and CONNECTED are not escaped in any version
+    ("Value Encoding").
     """
     if command in UNESCAPED_COMMANDS:
         version = b"1.0"
@@ -247,16 +242,16 @@ def encode_frame(
 
 
 def receipt_frame(receipt: bytes, version: bytes) -> bytes:
-    """The RECEIPT frame for the value of a ``receipt`` header: as `encode_frame`, for the most frequent answer."""
+    """Encode the RECEIPT frame for the value of a ``receipt`` header: a fast `encode_frame` for a frequent answer."""
     if COLON in receipt or BACKSLASH in receipt or LF in receipt or CR in receipt:
         receipt = escape(receipt, version)
     return b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt
 
 
 def recode(block: bytes, version: bytes) -> bytes:
-    """A header block escaped for 1.2 (lines ``name:value`` LF, joined) in the form of another version.
+    """Convert a header block escaped for 1.2 (joined lines ``name:value`` LF) to another version.
 
-    The same object comes back when it holds no escape.
+    Returns the same object if it has no escape.
     """
     if version == b"1.2" or BACKSLASH not in block:
         return block

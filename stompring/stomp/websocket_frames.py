@@ -1,6 +1,5 @@
-"""The WebSocket frames (RFC 6455) of most STOMP frames: short messages of clients, binary messages of the broker.
-
-And what a client gets instead of a WebSocket: an error of HTTP.
+"""WebSocket frames (RFC 6455) with STOMP: short messages of clients, binary messages of the broker, and HTTP errors
+for handshakes.
 """
 
 from __future__ import annotations
@@ -8,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
-#: First bytes of frames: FIN with the opcode, and the bit of a masked one.
+#: The first byte of a frame, FIN with the opcode; and the mask bit of its second byte.
 TEXT, BINARY, MASKED = 0x81, 0x82, 0x80
 
-#: Ends every frame of STOMP of the broker, after its NUL, and is a heart-beat alone; no first piece of a frame ends so.
+#: Last byte of each STOMP frame of the broker, after its NUL, and of a heart-beat. Its earlier parts end otherwise.
 LF = 0x0A
 
-#: Frame headers of binary messages by the length of the payload, up to `MAX_CACHED` bytes.
+#: Cached frame headers of binary messages, by length of the payload up to `MAX_CACHED` bytes.
 _HEADERS: dict[int, bytes] = {}
 MAX_CACHED = 4096
 
@@ -22,12 +21,12 @@ MAX_CACHED = 4096
 def read_short_messages(
     data: bytes, longest: int, payloads: list[bytes], unmask: Callable[[bytes, bytes], bytes]
 ) -> tuple[int, bool]:
-    """Append to ``payloads`` those of the short messages at the beginning of ``data``.
+    """Append the payloads of the short messages at the start of ``data`` to ``payloads``.
 
-    Only what is beyond doubt is read: a whole message in one masked frame with a payload of at most ``longest`` bytes.
-    Anything else, wrong frames included, is the WebSocket library's to judge, which takes ten times as long.
-    ``unmask`` gets a payload and its mask. Returns where something else begins, and whether that is perhaps the
-    beginning of another short message.
+    A short message is valid: a whole message in one masked frame with a payload of at most ``longest`` bytes. The
+    WebSocket library reads everything else, invalid frames included, and takes ten times as long. ``unmask`` gets a
+    payload and its mask. Returns the offset of the remaining bytes, and whether they may begin a short message that is
+    incomplete.
     """
     at, end = 0, len(data)
     while True:
@@ -57,9 +56,9 @@ def read_short_messages(
 
 
 def pack_binary(parts: list[bytes]) -> bytes:
-    """Binary messages of ``parts``: frames, of which each may be in several pieces, and heart-beats."""
+    """Encode one binary message for each STOMP frame or heart-beat in ``parts``. A frame may have several parts."""
     packed: list[bytes] = [b""]
-    slot = length = 0  # where the header of the message goes
+    slot = length = 0  # index of the message's header in ``packed``, bytes of its payload
     for part in parts:
         packed.append(part)
         length += len(part)
@@ -86,7 +85,7 @@ def _header(length: int) -> bytes:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether ``data`` is well-formed UTF-8."""
+    """Return whether ``data`` is well-formed UTF-8."""
     if data.isascii():
         return True
     try:
@@ -97,7 +96,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def http_error_response(code: int, reason: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
-    """The whole answer."""
+    """Encode an HTTP error response with ``reason`` as its body."""
     body = f"{reason}\n".encode()
     lines = [
         ("Content-Type", "text/plain; charset=utf-8"),
