@@ -1,7 +1,7 @@
-"""Header blocks: where one ends, whether it keeps the limits, and its decoding by the rules of a version.
+"""Header blocks: their end, their limits, and their decoding by the rules of a version.
 
-Producers repeat themselves. A block that came before is found in a memo; where blocks differ, native code cuts those of
-SENDs into the lines that are read and the lines that are passed on.
+Most producers repeat their header blocks, so decoded heads are cached. For blocks of SENDs that differ, native code
+separates the lines that are read from the lines that are passed on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .frames import (
     unescape,
 )
 
-#: Bytes of command and headers, and of the body, of a frame before CONNECTED: who sends it is not known yet.
+#: Maximum bytes of command and headers, and of the body, of a frame before CONNECTED: its client is not known yet.
 FIRST_FRAME = 16 * 1024
 
 _LEAST_BLOCK = 64 * 1024
@@ -39,9 +39,9 @@ _LINES_PER_BLOCK = 16
 class HeadLimits:
     """``max_headers`` counts header lines, repeated ones too; ``max_line`` is bytes of a line without its line feed.
 
-    ``max_block`` bounds command and headers together, so that many long lines cannot add up: 64 KiB, which is eight
-    times what common HTTP servers allow, or 16 of the longest lines if that is more. It is `FIRST_FRAME` before
-    CONNECTED (``first``).
+    ``max_block`` limits command and headers together, so that many long lines cannot add up: 64 KiB, eight times the
+    limit of common HTTP servers, or 16 of the longest lines if that is more. It is `FIRST_FRAME` before CONNECTED
+    (``first``).
     """
 
     max_headers: int
@@ -50,11 +50,11 @@ class HeadLimits:
 
     @property
     def max_block(self) -> int:
-        """Bytes of command and headers together."""
+        """Maximum bytes of command and headers together."""
         return FIRST_FRAME if self.first else max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line)
 
     def may_be_passed_by(self, block: bytes) -> bool:
-        """False when a complete block needs no `HeadScan`, as one look at it tells."""
+        """Return False if a complete block certainly keeps the limits, and needs no `HeadScan`."""
         return (
             len(block) > min(self.max_line, self.max_block)
             or NUL in block
@@ -63,7 +63,7 @@ class HeadLimits:
 
 
 def first_frame_too_long(part: str, limit: int, receipt: bytes | None = None) -> ProtocolError:
-    """The error for a frame before CONNECTED whose ``part`` is too long."""
+    """Return the error for a frame before CONNECTED whose ``part`` is too long."""
     return ProtocolError(
         f"first frame too long: its {part} exceed the limit of {limit} bytes before CONNECTED",
         receipt,
@@ -72,21 +72,21 @@ def first_frame_too_long(part: str, limit: int, receipt: bytes | None = None) ->
 
 
 class HeadScan:
-    """Walks one header block from its first byte on."""
+    """Searches one header block for its end, and checks the limits."""
 
     __slots__ = ("_crlf", "_limits", "_line", "_lines", "_seen")
 
     def __init__(self, limits: HeadLimits, crlf: bool) -> None:
         self._limits = limits
         self._crlf = crlf
-        self._line = 0  # where the line begins that is not complete yet
-        self._lines = 0  # complete lines, the command's included
-        self._seen = 0  # how far the block was searched
+        self._line = 0  # offset of the first incomplete line
+        self._lines = 0  # number of complete lines, with that of the command
+        self._seen = 0  # offset of the first byte that was not searched
 
     def advance(self, block: bytes | bytearray) -> bool:
-        """Look at what was added to ``block``. True when it holds the empty line that ends the headers.
+        """Search the bytes added to ``block``. Returns whether it has the empty line that ends the headers.
 
-        `ProtocolError` for a limit passed, and for a NUL: the frame is over and its headers are not.
+        Raises `ProtocolError` for a limit that is passed, and for a NUL: the frame ends before its headers do.
         """
         nul = block.find(NUL, self._seen)
         end = len(block) if nul < 0 else nul
@@ -156,16 +156,16 @@ def _command(block: bytes | bytearray) -> str:
 
 
 _BLANKS = b" \t"
-_MOST_DIGITS = 18  # of a content-length: beyond any limit, and far below where int() refuses
+_MOST_DIGITS = 18  # of a content-length: beyond any limit, and far fewer than int() refuses
 
 
 def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
-    """The head of an ordinary 1.1 or 1.2 block, as fast as can be; None for any other, be it right or wrong.
+    """Decode an ordinary 1.1 or 1.2 block, as fast as possible; None for any other block, valid or not.
 
-    ``block`` is the lines with LF between them, without the empty line that ends them. It is ordinary when it has
-    no escape and no CR, not more bytes than the longest line may have, and no fault.
+    ``block`` is the lines with LF between them, without the empty line that ends them. An ordinary block has no escape,
+    CR, repeated header or fault, and at most as many bytes as the longest line may have.
     """
-    # Looking for a number in bytes is ten times as fast as looking for bytes of length one.
+    # A search in bytes for an integer is ten times as fast as one for bytes of length one.
     if BACKSLASH in block or CR in block or NUL in block or len(block) > limits.max_line or not block:
         return None
     lines = block.split(b"\n")
@@ -188,9 +188,9 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
 
 
 def decode(block: bytes, version: bytes | None) -> Head:
-    """The head whose lines are ``block``; ``version`` is None before it is agreed on.
+    """Decode the lines in ``block``, without a check of the limits. ``version`` is None before it is agreed on.
 
-    `ProtocolError` names the rule and the header. The limits are not looked at here.
+    Raises `ProtocolError` with the rule and the header.
     """
     command, _, text = block.partition(b"\n")
     lines = text.split(b"\n") if text else []
@@ -218,9 +218,9 @@ def decode(block: bytes, version: bytes | None) -> Head:
 
 
 def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
-    """``block`` with LF for each CR LF; a CR at its very end belongs to the line feed after it.
+    """Replace each CR LF in ``block`` by LF; a CR at its very end belongs to the line feed after it.
 
-    In 1.2 no other CR may stand in a header; before, it is a byte of the value.
+    In 1.2 any other CR in a header raises `ProtocolError`; before 1.2, it is a byte of the value.
     """
     block = block.removesuffix(b"\r").replace(b"\r\n", b"\n")
     if version == b"1.2" and CR in block:
@@ -231,12 +231,12 @@ def plain_line_ends(block: bytes, version: bytes | None) -> bytes:
 
 def _bad_line(command: bytes, line: bytes) -> ProtocolError:
     fault = "no name before its colon" if b":" in line else "no colon"
-    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)  # it may be half of a passcode
+    line_shown = "(not shown)" if command in CONNECT_COMMANDS else shown(line)  # it may show a passcode
     return ProtocolError(f"header line {line_shown} of {shown(command)} has {fault}")
 
 
 def _content_length(text: bytes) -> int:
-    """Bytes of the body. Blanks around the number are forgiven: they cannot mean anything else."""
+    """Return the bytes of the body. Ignores blanks around the number: they have no other meaning."""
     digits = text.strip(_BLANKS)
     if not digits.isdigit():
         raise ProtocolError(f"content-length {shown(text)} is not a decimal number of bytes, 0 or greater")
@@ -246,27 +246,27 @@ def _content_length(text: bytes) -> int:
 
 
 _MOST_HEADS = 256
-_LONGEST_BLOCK = 1024  # bytes: what a connection can make us keep is 256 KiB
-_REST = 16_384  # heads that are not kept after a bad time: the 256 kept in vain are then one in 64
+_LONGEST_BLOCK = 1024  # bytes: the cache of a connection holds at most 256 KiB of blocks
+_REST = 16_384  # heads that are not cached after a useless cache: of all, 1 in 64 is then cached without use
 
 
 class HeadCache:
-    """Heads by their header block, as it came.
+    """Heads by their header block, as received.
 
-    Producers mostly send the same block over and over, and then a head costs one look in a dict. Where each block
-    holds something unique, keeping them is in vain: a full memo that was not hit at least once for each of its
-    entries is emptied and left so for a while.
+    Most producers send the same block repeatedly, and then a head costs one dict lookup. If each block has unique
+    content, the cache is useless: a full cache with fewer hits than entries is emptied, and the next `_REST` heads are
+    not cached.
     """
 
     __slots__ = ("heads", "hits", "rest")
 
     def __init__(self) -> None:
         self.heads: dict[bytes, Head] = {}
-        self.hits = 0  # since the memo was last empty; added up by the reader, once per read
-        self.rest = 0  # how many more heads are not kept
+        self.hits = 0  # since the cache was emptied; the parser adds to them once per read
+        self.rest = 0  # number of further heads that are not cached
 
     def keep(self, block: bytes, head: Head) -> None:
-        """Remember ``head``, unless its block is long or sure to be unique."""
+        """Cache ``head``, unless its block is long, or unique because of its receipt."""
         if self.rest:
             self.rest -= 1
         elif len(block) <= _LONGEST_BLOCK and b"receipt" not in head.headers:
@@ -288,7 +288,7 @@ _LENGTH, _DUPLICATE_ID = b"content-length", b"_AMQ_DUPL_ID"
 
 @dataclass(frozen=True, slots=True)
 class HeaderUse:
-    """What the reader of SENDs does with headers: reads the values of some, and does not pass on others.
+    """The use of the headers of SENDs: the broker reads the values of ``read`` and does not pass ``hidden`` on.
 
     `Cut` leaves blocks with a ``special`` header to `decode`.
     """
@@ -298,7 +298,7 @@ class HeaderUse:
     special: frozenset[bytes]
 
     def for_cutter(self) -> tuple[tuple[bytes, int], ...]:
-        """The names of headers, and what `Cut` does with each."""
+        """Return the names of headers, and the bits of their use by `Cut`."""
         found: list[tuple[bytes, int]] = []
         for name in sorted(self.read | self.hidden | self.special):
             use = _HIDDEN if name in self.hidden else 0
@@ -318,14 +318,14 @@ _CUT_APART = {_LENGTH: 8, b"receipt": 16, _DUPLICATE_ID: 32}
 
 
 #: Cuts the header block of a SEND at an offset. Returns the offset after the block, its content-length or -1, key,
-#: receipt as it came, lines that are passed on, and duplicate id (see `CutHead`).
+#: receipt as received, lines that are passed on, and duplicate id (see `CutHead`).
 #:
-#: None for a block that is cut off, has a fault, a CR, a header twice, a ``special`` one, an escape in the key or the
-#: duplicate id, or passes on a colon that must be escaped; and for one that passes a limit.
+#: Returns None for a block that is incomplete or passes a limit, or has a fault, a CR, a repeated or ``special``
+#: header, an escape in the key or the duplicate id, or a colon that must be escaped in the lines that are passed on.
 Cut = Callable[[bytes, int], tuple[int, int, bytes, bytes | None, bytes, bytes | None] | None]
 
-#: Native code with a method `Cut`, absent where nothing was compiled. It is made of names with their uses, most
-#: headers, longest block, longest body, and whether escapes are those of 1.2.
+#: Constructor of the native cutter, which has a method `Cut`; None in a build without native code. Parameters: names
+#: with their uses, maximum number of headers, maximum bytes of block and body, and whether 1.2 defines the escapes.
 NATIVE_CUTTER: Callable[[tuple[tuple[bytes, int], ...], int, int, int, bool], Any] | None
 try:
     NATIVE_CUTTER = import_module("stompring.stomp._cut").Cutter
@@ -334,10 +334,10 @@ except ImportError:
 
 
 class CutHead(Head):
-    """The head of a SEND that is read by ``key`` alone. Its headers are decoded when somebody asks for them.
+    """The head of a SEND that a plan identifies by ``key``. Its headers are decoded at the first access.
 
-    ``key`` has the lines that are read, besides content-length, ``receipt`` and the duplicate id (``identifier``). One
-    more line feed stands for a receipt, two for a duplicate id. ``rest`` are the lines that are passed on.
+    ``key`` has the lines that are read, without content-length, ``receipt`` and the duplicate id (``identifier``). One
+    more line feed stands for a receipt, two for a duplicate id. ``rest`` has the lines that are passed on.
     """
 
     __slots__ = ("_data", "_start", "_stop", "identifier", "key", "receipt", "rest")
@@ -369,14 +369,12 @@ class CutHead(Head):
         self.identifier = identifier
 
     def requested_receipt(self) -> bytes | None:
-        """See `Head`."""
         receipt = self.receipt
         return receipt if receipt is None or BACKSLASH not in receipt else unescape(receipt)
 
     def _decode(self) -> dict[bytes, bytes]:
-        """See `Head`."""
         block = self._data[self._start : self._stop]
-        plain = decode_plain(block, _ANY) or decode(block, b"1.2")  # 1.1 is not cut where it has escapes
+        plain = decode_plain(block, _ANY) or decode(block, b"1.2")  # a 1.1 block with escapes is not cut
         headers = self._headers = plain.headers
         self._block = plain.block
         return headers
@@ -385,7 +383,7 @@ class CutHead(Head):
 _ANY = HeadLimits(1 << 30, 1 << 30)
 
 
-# A header block ends in an empty line, which is one of two. The line end before it may be of the other kind.
+# The empty line that ends a header block is LF or CR LF. The last header line before it may end in the other of these.
 _LF_END = b"\n\n"
 _CRLF_END = b"\n\r\n"
 
@@ -402,12 +400,10 @@ class MalformedHead(ProtocolError):
 class HeadReader:
     """Reads the header blocks of one connection.
 
-    ``end`` is how its blocks end, as far as seen; whoever looks for one looks for this first. ``plain`` tells that
-    such a block is worth a try of `decode_plain`. ``memo`` holds what was read before. ``body`` is the offset after
-    the block that `read` looked at last. ``use`` is what the one who reads SENDs does with their headers. ``last`` is
-    the head of `memo` that came last, ``recent`` its block with the end, once it came twice in a row. ``asking`` is how
-    a block begins that is like the last one but for its receipt, up to the receipt, once there were two of them.
-    ``acks`` tells that `read_ack` is worth a try.
+    ``end``: end of the latest block, with its line feed; the parser searches for it first. ``plain``: such a block may
+    be ordinary (`decode_plain`). ``acks``: `read_ack` may be used. ``memo``: cache of heads. ``body``: offset after
+    the block that was read last. ``last``: latest head from ``memo``; ``recent``: its block with the end, if it came
+    twice in a row. ``asking``: common prefix of two consecutive blocks that differ only in the value of ``receipt``.
     """
 
     __slots__ = (
@@ -444,15 +440,15 @@ class HeadReader:
         self.last: Head | None = None
         self.recent = b""
         self.asking = b""
-        self._asking_head: Head | None = None  # the one without a receipt
-        self._asking_end = b""  # what follows the receipt
+        self._asking_head: Head | None = None  # head of the block without the receipt
+        self._asking_end = b""  # bytes after the receipt
         self.body = 0
         self.max_body = max_body_length
         self._crlf = True  # CR LF is a line end
         self._opened_crlf = False  # the opening frame had one
 
     def negotiated(self, version: bytes) -> None:
-        """What follows is of ``version``. CR LF ends lines in 1.2, and where the opening frame used it."""
+        """Read further blocks by the rules of ``version``. CR LF ends lines in 1.2, or if the opening frame used it."""
         self.version = version
         self.limits = self._later_limits
         self._crlf = RULES[version].crlf or self._opened_crlf
@@ -466,7 +462,7 @@ class HeadReader:
         self.memo.clear()
 
     def can_cut(self) -> bool:
-        """Whether `cut` is worth a try while the memo rests."""
+        """Return whether `cut` can be used, while heads are not cached."""
         if self._cutter is not None:
             return True
         use = self._use
@@ -478,7 +474,7 @@ class HeadReader:
         return True
 
     def cut(self, data: bytes, start: int) -> CutHead | None:
-        """The head at ``start``, None where it cannot be cut. ``body`` is the offset after it."""
+        """Return the head at ``start``, None if it cannot be cut. Sets ``body``."""
         cutter = self._cutter
         assert cutter is not None
         found = cutter(data, start)
@@ -489,13 +485,13 @@ class HeadReader:
         return CutHead(data, start, end - len(_LF_END), length, key, receipt, rest, identifier)
 
     def scan(self) -> HeadScan:
-        """For a block of which not all is there."""
+        """Return a scan for an incomplete block."""
         return HeadScan(self.limits, self._crlf)
 
     def read(self, data: bytes, start: int, stop: int) -> Head | None:
-        """The head at ``start``; ``stop`` is where ``end`` was found, -1 where it was not. None when it is cut off.
+        """Return the head at ``start``, None if it is incomplete. ``stop`` is the offset of ``end``, -1 if not found.
 
-        `MalformedHead` for a block that breaks a rule, and another `ProtocolError` for a limit that is passed.
+        Sets ``body``. Raises `MalformedHead` for a block that breaks a rule, another `ProtocolError` for a limit.
         """
         if self._crlf:
             stop = self._first_end(data, start, stop)
@@ -523,9 +519,9 @@ class HeadReader:
         return head
 
     def read_ack(self, data: bytes, start: int) -> AckHead | None:
-        """The ACK at ``start`` that has an ``id`` and nothing else; None for any other frame, and for one cut off.
+        """Return the ACK at ``start`` if ``id`` is its only header; None for any other or an incomplete frame.
 
-        ``body`` is the offset after its NUL.
+        ``body`` becomes the offset after its NUL.
         """
         begin = start + len(_ACK)
         if data[start:begin] != _ACK:
@@ -544,7 +540,7 @@ class HeadReader:
         return AckHead(identifier)
 
     def with_receipt(self, block: bytes) -> Head | None:
-        """The head of an ordinary SEND that asks for a receipt, made from one without; None for any other block."""
+        """Return the head of an ordinary SEND with a receipt, based on the head without it; None for other blocks."""
         before, found, after = block.partition(_RECEIPT)
         if not found or not block.startswith(_SEND):
             return None
@@ -560,7 +556,7 @@ class HeadReader:
         else:
             self.memo.hits += 1
         ordinary = BACKSLASH not in receipt and CR not in receipt and NUL not in receipt
-        # what is left over must be looked at with the limits in mind, and in full
+        # `read` handles other blocks, and checks all limits
         if not ordinary or len(base.headers) >= self.limits.max_headers or len(block) > self.limits.max_line:
             return None
         if base is self._asking_head:
@@ -573,9 +569,9 @@ class HeadReader:
         return ReceiptHead(base, receipt)
 
     def read_receipt(self, data: bytes, start: int) -> ReceiptHead | None:
-        """The head at ``start``, which begins with ``asking``; None where it goes on differently, or is cut off.
+        """Return the head at ``start``, which begins with ``asking``; None if it differs later, or is incomplete.
 
-        ``body`` is the offset after it.
+        Sets ``body``.
         """
         begin = start + len(self.asking)
         stop = data.find(b"\n", begin)
@@ -595,7 +591,7 @@ class HeadReader:
         return ReceiptHead(base, receipt)
 
     def _first_end(self, data: bytes, start: int, stop: int) -> int:
-        """Where the block ends when the other way to end it is thought of, too: it may come before ``stop``."""
+        """Return the offset of the first end of either kind: the kind that is not ``end`` may come before ``stop``."""
         other = _LF_END if self.end is _CRLF_END else _CRLF_END
         found = data.find(other, start) if stop < 0 else data.find(other, start, stop + 1)
         if found < 0:
@@ -619,7 +615,7 @@ class HeadReader:
 
 
 def _receipt_in(block: bytes) -> bytes | None:
-    """The receipt that a malformed header block asks for, as it came: the client compares it with what it sent."""
+    """Return the receipt in a malformed header block, as received: the client compares it with its own value."""
     for line in block.split(b"\n"):
         name, colon, value = line.partition(b":")
         if name == b"receipt" and colon:

@@ -1,19 +1,17 @@
-"""Bytes to frames: sans-IO, incremental, and the first room on the way of every message.
+"""Bytes to frames: an incremental parser without I/O.
 
-Theory of operation. Whole frames are read where they lie, in the bytes object that came from the socket, by the
-loop of `Parser.feed`. What is left over at the end of a read is held back in one of a few ways, and `_resume`
-takes it up with the next read:
+The loop of `Parser.feed` reads whole frames in the bytes object that came from the socket. The parser buffers the rest
+of a read in one of these states, and `_resume` continues with the next read:
 
-- inside a header block: a `HeadScan` remembers how far it looked;
-- inside a body: its head is decoded, and only what is new is counted or searched;
-- not looked at yet: an opening frame was handed out, and how the rest is read depends on the version.
+- inside a header block: a `HeadScan` knows how far the block was searched;
+- inside a body: the head is decoded, and only new bytes are counted or searched;
+- unparsed: an opening frame was returned, and the parser must know the version before it reads on.
 
-So no byte is searched again and again, and a body that comes in many reads is copied once into the buffer and once
-out of it. What the parser says of a stream of bytes (frames, then perhaps one error) does not depend on how the
-stream is cut into reads.
+So no byte is searched repeatedly, and a body that comes in many reads is copied once into the buffer and once out of
+it. The result for a stream of bytes (frames, then at most one error) does not depend on the division into reads.
 
 A limit that is passed is an error at once. A header block that breaks another rule is an error when its frame ends
-in NUL: what never becomes a frame is not answered.
+in NUL: the parser reports no error about an incomplete frame.
 """
 
 from __future__ import annotations
@@ -35,17 +33,17 @@ from .headers import (
 )
 
 _A = ord("A")
-_CHUNK = 4096  # bytes looked at in one go, so that a megabyte of heart-beats is not copied again and again
+_CHUNK = 4096  # bytes examined at once, so that a megabyte of heart-beats is not copied repeatedly
 
 
 def skip_line_ends(data: bytes, start: int) -> int:
-    """The offset of the first byte from ``start`` on that is no line end, or ``len(data)``.
+    """Return the offset of the first byte after the line ends at ``start``, or ``len(data)``.
 
-    The offset may be that of a CR when it is the last byte of all: its LF may be still to come.
-    `ProtocolError` for any other CR without LF.
+    A CR as the last byte of ``data`` may be the result: its LF may follow in the next read. Raises `ProtocolError` for
+    any other CR without LF.
     """
     size = len(data)
-    if data[start] == LF:  # nearly always just one
+    if data[start] == LF:  # nearly always the only one
         start += 1
         if start == size or data[start] > CR:
             return start
@@ -67,28 +65,26 @@ Frames = list[tuple[Head, bytes]]
 
 
 class _State(IntEnum):
-    """What is held back."""
+    """The content of the buffer."""
 
     NOTHING = 0
-    UNREAD = 1  # bytes that were not looked at yet
-    OPENED = 2  # the same, and they are not looked at before `negotiated`
-    HEAD = 3  # the beginning of a header block
-    BODY = 4
-    FAULT = 5  # an error, until the NUL of its frame comes
-    DEAF = 6
+    UNREAD = 1  # unparsed bytes
+    OPENED = 2  # bytes that stay unparsed until `negotiated`
+    HEAD = 3  # the start of a header block
+    BODY = 4  # the start of a body
+    FAULT = 5  # no bytes; an error is reported with the NUL of its frame
+    DEAF = 6  # no bytes; input is ignored
 
 
 class Parser:
-    """Reads one connection's frames.
+    """Parses the frames of one connection.
 
     ``max_body_length`` is bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of one
     line without its line feed; before `negotiated` headers and body have at most `FIRST_FRAME` bytes each. ``use`` is
-    what the caller does with the headers of SENDs, so that those that differ are read more quickly.
+    the caller's use of the headers of SENDs, which lets the parser read SENDs with different headers faster.
 
-    ``buffer`` is what is held back.
-
-    ``error`` is set once, when the peer breaks a rule: `feed` still returns the frames before the fault, and from
-    then on discards everything.
+    ``buffer`` holds the rest of the reads so far. ``error`` is set once, when the peer breaks a rule: `feed` still
+    returns the frames before the fault, and discards all further input.
     """
 
     __slots__ = (
@@ -122,22 +118,22 @@ class Parser:
         return self._heads.version
 
     def negotiated(self, version: bytes) -> None:
-        """From now on frames are those of ``version``. Call ``feed(b"")`` to go on with what came already."""
+        """Parse further frames by the rules of ``version``. Call ``feed(b"")`` to parse the buffer."""
         self._heads.negotiated(version)
         self._max_body = self._heads.max_body = self._later_body
         if self._state in (_State.OPENED, _State.HEAD):
             self._state = _State.UNREAD
 
     def discard(self) -> None:
-        """Ignore all further input, and forget what is held back."""
+        """Ignore all further input, and drop the buffer."""
         self._state = _State.DEAF
         self.buffer = bytearray()
         self._heads.memo.clear()
 
     def feed(self, data: bytes) -> Frames:
-        """The frames that ``data`` completes. Never raises `ProtocolError`: see ``error``.
+        """Return the frames that ``data`` completes. Never raises `ProtocolError`: see ``error``.
 
-        Before `negotiated` it is one frame at most, and none after CONNECT or STOMP: the rest waits.
+        Before `negotiated` it returns at most one frame, and none after CONNECT or STOMP: the rest stays in the buffer.
         """
         frames: Frames = []
         start = 0
@@ -189,7 +185,7 @@ class Parser:
                 head = known(block)
                 if head is not None:
                     if head is heads.last:
-                        # twice in a row: the third one is known without looking for its end
+                        # twice in a row: the third one is recognised without a search for its end
                         recent = heads.recent = data[start : stop + len(heads.end)]
                     else:
                         heads.last = head
@@ -230,16 +226,16 @@ class Parser:
                 self._suspend_next(head, data, start)
                 break
         memo.hits += len(frames) - missed - matched
-        if matched:  # heads that were not worth keeping
+        if matched:  # heads that count as not cached
             memo.rest = max(0, memo.rest - matched)
         return frames
 
-    # -- what comes before a body
+    # -- before a body
 
     def _skip(self, data: bytes, start: int) -> int:
-        """The offset of the next frame's first byte, or the end of ``data``.
+        """Return the offset of the next frame's first byte, or the end of ``data``.
 
-        A CR that the read cuts from its LF counts as a first byte: held back, it is looked at again with the next.
+        A CR at the end of a read counts as a first byte: it stays in the buffer until the next read.
         """
         try:
             return skip_line_ends(data, start)
@@ -248,7 +244,7 @@ class Parser:
             return len(data)
 
     def _read_head(self, data: bytes, start: int, stop: int) -> Head | None:
-        """The head at ``start``; None when its block is cut off, and held back, or refused."""
+        """Return the head at ``start``; None if its block is incomplete (it is buffered) or has a fault."""
         try:
             head = self._heads.read(data, start, stop)
         except MalformedHead as malformed:
@@ -265,14 +261,14 @@ class Parser:
             self._scan_on()
         return head
 
-    # -- holding back
+    # -- buffering
 
     def _suspend(self, held: _State, data: bytes, start: int) -> None:
         self._state = held
         self.buffer = bytearray(memoryview(data)[start:])
 
     def _scan_on(self) -> bool:
-        """True when the header block in the buffer is complete."""
+        """Return whether the header block in the buffer is complete."""
         assert self._scan is not None
         try:
             return self._scan.advance(self.buffer)
@@ -288,22 +284,22 @@ class Parser:
             self._suspend(_State.BODY, data, start)
 
     def _suspend_next(self, head: Head, data: bytes, start: int) -> None:
-        """Hold back what follows the frame of ``head``, which came before the version is agreed on."""
+        """Buffer the bytes after the frame of ``head``, which came before the version was agreed on."""
         self._suspend(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, start)
 
     def _fail(self, fault: ProtocolError) -> None:
         self.error = fault
         self.discard()
 
-    # -- going on
+    # -- resuming
 
     def _resume(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
-        """Take up what is held back. Returns the bytes that `feed` goes on with, and from where."""
+        """Continue after the buffered bytes. Returns the bytes that `feed` parses, and the offset of the first."""
         held = self._state
         if held is _State.BODY:
             return self._resume_body(data, frames)
         if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self.buffer)):
-            # The loop looks at a block again from its start, but no more of it than there is that is new.
+            # The loop searches a block again from its start, but at most as many old bytes as new ones.
             return b"".join((self._take_buffer(), data)), 0
         if held is _State.HEAD:
             self.buffer += data
@@ -343,7 +339,7 @@ class Parser:
         return b"", 0
 
     def _await_end(self, data: bytes, start: int) -> None:
-        """A frame whose headers are refused already brings the error with its NUL."""
+        """Report the fault of a frame's headers if its NUL is in ``data``."""
         if data.find(b"\0", start) >= 0:
             assert self._fault is not None
             self._fail(self._fault)
