@@ -1,13 +1,9 @@
-"""Selectors: compiled to Python, cached, and applied to messages.
+"""Selectors: compiled to Python functions, cached by text, and applied to messages.
 
-Code generation: from a syntax tree to a Python function.
+The code of a condition tests either whether it is true, or whether it is false. NOT swaps the two tests, so that
+three-valued logic costs nothing at run time.
 
-The code of a condition tests either whether it is true, or whether it is false. NOT swaps the two, so that three-valued
-logic costs nothing at run time.
-
-Names, texts and numbers of a selector are defaults of further parameters: no text of a client is part of the code.
-
-Compiled selectors: one object for each text, cached and shared.
+Names, texts and numbers of a selector are default values of parameters: no text of a client is part of the code.
 """
 
 from __future__ import annotations
@@ -60,20 +56,20 @@ def is_text(value: str) -> str:
 
 
 def like_test(pattern: str, escape: str | None) -> tuple[str, str]:
-    """The test for a pattern: a method of str and its argument, or ``fullmatch`` and a regular expression.
+    """Return the test for a pattern: a method of str and its argument, or ``fullmatch`` and a regular expression.
 
     ``escape`` is one character or None. The regular expression never backtracks over more than one ``%``: each run of
     characters between two ``%`` matches at its first position, in an atomic group; only the last run backtracks. So a
     pattern with many ``%`` costs length times pattern, not a power of it.
     """
     escaped = "" if escape is None else f"{re.escape(escape)}[%_{re.escape(escape)}]|"
-    runs: list[list[str]] = [[]]  # of characters between two %; the empty text is any character
+    runs: list[list[str]] = [[]]  # runs of characters between two %; the empty text stands for any character
     for piece in re.findall(f"{escaped}.", pattern, re.DOTALL):
         if piece == "%":
             runs.append([])
         else:
             runs[-1].append("" if piece == "_" else piece[-1])
-    runs[1:-1] = filter(None, runs[1:-1])  # several % are one
+    runs[1:-1] = filter(None, runs[1:-1])  # adjacent % are one
     if not any("" in run for run in runs):
         match ["".join(run) for run in runs]:
             case [text]:
@@ -104,7 +100,7 @@ _RUN_TIME = """
     add subtract multiply divide remainder negative plus equal order all3 any3 not3 cached_number
 """.split()
 
-#: The function, and what begins it for messages whose headers are lines of bytes.
+#: The function, and its first statement for messages whose headers are lines of bytes.
 _FRAME = """
 def matches(message{constants}):
     try:
@@ -117,20 +113,20 @@ _LINES = "tail, stop = message.tail, message.body_at; "
 #: A value that is bound to a local variable.
 _BINDING = re.compile(r"\((\w+) := ")
 
-#: Names that may be the broker's own begin with one of these. Others are headers.
+#: Prefixes of names that may be the broker's own. Other names are headers.
 SYSTEM_PREFIXES = ("AMQ", "JMS", "_AMQ")
 
-#: Header lines that a broker writes for each message. They are asked of the message.
+#: Header lines that a broker writes for each message. A selector reads them with ``get_property``.
 MESSAGE_LINES = frozenset({"content-length", "expires", "timestamp"})
 
-#: Characters that stand for something else in a header line.
+#: Characters that a header line escapes.
 _ESCAPED = frozenset("\\\n\r:")
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def line_of(name: str) -> bytes | None:
-    """A line feed and the beginning of the line of a header; None for a name that may be the broker's own."""
+    """Return a line feed and the start of a header's line; None if the name may be the broker's own or is escaped."""
     if name.startswith(SYSTEM_PREFIXES) or name in MESSAGE_LINES:
         return None
     text = _plain(name)
@@ -138,7 +134,7 @@ def line_of(name: str) -> bytes | None:
 
 
 def _plain(text: str) -> bytes | None:
-    """The bytes of a text in a header line; None where they are not those of the text, or of other texts too."""
+    """Encode a text as it appears in a header line. None if it is escaped, has no encoding, or shares it."""
     if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
         return None
     try:
@@ -157,13 +153,13 @@ class _Emitter:
         self.properties: dict[str, int] = {}  # name -> number in the names of its local variables
         self.reads_body = False
         self._temporaries = 0
-        self._constants: dict[str, object] = {}  # by the parameter that has them as its default
+        self._constants: dict[str, object] = {}  # parameter -> default value
         self._globals: dict[str, Any] = {word: getattr(values, word) for word in _RUN_TIME}
         self._globals["number"] = values.number if convert else values.plain_number
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
     def function(self, test: str) -> Callable[[Any], bool]:
-        """The compiled function that returns the test."""
+        """Compile the function that returns the test."""
         constants = "".join(f", {word}" for word in self._constants)
         source = _FRAME.format(constants=constants, lines=_LINES if self._reads_lines else "", test=test)
         exec(compile(source, "<selector>", "exec"), self._globals)  # nosec B102
@@ -210,7 +206,7 @@ class _Emitter:
         raise TypeError(f"not a condition: {node}")
 
     def _chain(self, parts: list[Node], all_of: bool, sense: bool, known: Known) -> Tested:
-        """Code for all parts, or any of them. Variables bound by a part are known to later parts."""
+        """Code for a chain of AND or OR. Variables bound by a part are known to later parts."""
         tests: list[str] = []
         ends: list[Known] = []  # variables bound if the chain ends after each part
         for part in parts:
@@ -268,9 +264,9 @@ class _Emitter:
         return local
 
     def _found(self, node: Property, rest: bytes | None, known: Known) -> str | None:
-        """A test whether the line of a header is there, its value beginning with ``rest``.
+        """Code that tests whether a message has the header, with a value that begins with ``rest``.
 
-        None where that cannot be told from the line, or the value is at hand anyway.
+        None if a search for the line cannot decide it, or if the value is in a local variable.
         """
         line = line_of(node.name) if self._lines and rest is not None else None
         number = self.properties.setdefault(node.name, len(self.properties))
@@ -282,7 +278,10 @@ class _Emitter:
     def _line(
         self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
     ) -> str | None:
-        """A test whether a header is a text, or begins with it; where ``sense`` is False whether it is another one."""
+        """Code that tests whether a header equals a text, or begins with it; the opposite if ``sense`` is False.
+
+        None if a search for the line cannot decide it.
+        """
         value = _plain(text)
         if value is not None and not prefix:
             value += b"\n"
@@ -432,7 +431,7 @@ class _Emitter:
         return f"({local} := cached_number({same}) if {short} else number({same}))", known | {local}
 
     def _named(self, value: str) -> tuple[str, str]:
-        """The value bound to a local variable, and the name of it, for a value that is used twice."""
+        """Return code that binds a value to a local variable, and the variable, for a value that is used twice."""
         if value.isidentifier():
             return value, value
         bound = _BINDING.match(value)
@@ -443,7 +442,7 @@ class _Emitter:
         return f"({local} := {value})", local
 
     def _constant(self, value: object) -> Constant:
-        """The parameter for a value of this selector."""
+        """Add a parameter for a value of this selector."""
         word = Constant(f"constant{len(self._constants)}")
         self._constants[word] = value
         return word
@@ -454,7 +453,7 @@ CACHE_SIZE = 1024  # compiled selectors in the cache
 LONG = 512  # characters; a compiled selector takes up to 150 times its length in memory,
 LONG_CACHE_SIZE = 64  # so the cache for long ones is smaller
 
-# Any number of these prefixes in any order; the last of contradicting ones applies (Artemis).
+# A selector may have several prefixes in any order; the last of contradicting ones applies (Artemis).
 _PREFIX = re.compile(r"(no_)?(convert_string_expressions|hyphenated_props):\s*")
 
 
@@ -462,10 +461,10 @@ class Properties(Protocol):
     """The properties of a message for a selector."""
 
     def get_property(self, name: str) -> str | int | float | bool | None:
-        """The header or system identifier of that name, None without one."""
+        """Return the header or system identifier of that name, None without one."""
 
     def get_body(self) -> bytes:
-        """The body as sent; read only by XPATH."""
+        """Return the body as sent; only XPATH reads it."""
 
 
 class HeaderLines(Properties, Protocol):
@@ -482,14 +481,14 @@ class HeaderLines(Properties, Protocol):
     def body_at(self) -> int: ...
 
     def text_of_line(self, line: bytes) -> str | None:
-        """The value of the header whose line begins with ``line``, a line feed in front; None without one."""
+        """Return the value of the header whose line begins with ``line``, a line feed first; None without one."""
 
 
 class Selector:
     """A filter that compiles to a Python function.
 
     ``text`` is the text without white space around it. ``matches`` returns whether the selector is true for a message;
-    it returns False for unknown and for any error, and never raises. ``matches_lines`` is the same and faster, for
+    it returns False for unknown and for any error, and never raises. ``matches_lines`` is a faster function for
     messages of the broker. ``names`` are the properties that it reads; ``reads_body`` is whether it contains an XPATH.
     """
 
@@ -507,7 +506,7 @@ class Selector:
 
     @property
     def matches(self) -> Callable[[Properties], bool]:
-        """Generated when it is asked for first: the broker needs ``matches_lines`` only."""
+        """The function for any `Properties`. Compiled at the first access: the broker needs only ``matches_lines``."""
         if self._matches is None:
             self._matches, _, _ = _emit(self.text, lines=False)
         return self._matches
@@ -517,7 +516,7 @@ class Selector:
 
 
 def compile_selector(text: str) -> Selector:
-    """The selector of a text; the same object for the same text.
+    """Compile a selector. The cache returns the same object for the same text.
 
     Raises:
         InvalidSelector: if the text is empty, too long or invalid. Its text is one line with the column.
@@ -535,7 +534,7 @@ _compiled_long = lru_cache(LONG_CACHE_SIZE)(Selector)
 
 
 def _emit(text: str, lines: bool) -> tuple[Callable[[Any], bool], frozenset[str], bool]:
-    """The predicate, the properties it reads, and whether it reads the body.
+    """Return the predicate, the properties it reads, and whether it reads the body.
 
     The predicate is True only if the condition is true; any error in it means no match. With ``lines`` it is for
     messages whose headers are lines of bytes: most conditions are then a search for a line.

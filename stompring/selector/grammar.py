@@ -115,7 +115,7 @@ BLANK: /[ \t\r\n\f]+/
 
 @cache
 def parser(hyphenated: bool) -> Lark:
-    """The parser; with ``hyphenated`` names may contain a minus (Artemis, ``hyphenated_props:``)."""
+    """Return the parser; with ``hyphenated`` names may contain a minus (Artemis, ``hyphenated_props:``)."""
     from lark import Lark
 
     first = r"(?:[^\W\d]|[$])"
@@ -126,7 +126,7 @@ def parser(hyphenated: bool) -> Lark:
 
 
 def _keyword(token: Token) -> Token:
-    """A name that is a keyword, in any case, becomes that keyword's token; other names are interned."""
+    """Convert a name that is a keyword, in any case, to the keyword's token; intern other names."""
     from lark import Token
 
     word = token.upper()
@@ -183,7 +183,7 @@ class Builder:
         return _negated(negated, nest(Like(operand.column, operand, _unquoted(pattern), sign), operand))
 
     def between(self, children: Children) -> Node:
-        """``x BETWEEN a AND b`` is ``x >= a AND x <= b``."""
+        """Build ``x >= a AND x <= b`` from ``x BETWEEN a AND b``."""
         operand, negated, _, low, _, high = children
         valued("compared with BETWEEN", operand, low, high, no_text=True)
         bounds = [_compared(operand, ">=", low), _compared(operand, "<=", high)]
@@ -260,7 +260,7 @@ def _compared(left: Node, operator: str, right: Node) -> Node:
 
 
 def _negated(word: Token | None, node: Node) -> Node:
-    """The node, inside a NOT if ``word`` is given."""
+    """Return the node, inside a NOT if ``word`` is given."""
     return node if word is None else nest(Not(node.column, node), node)
 
 
@@ -269,13 +269,13 @@ def _column(token: Token) -> int:
 
 
 def _unquoted(token: Token) -> str:
-    """The text between the quotes, with doubled quotes replaced."""
+    """Return the text between the quotes, with doubled quotes replaced."""
     quote = token[0]
     return str(token[1:-1].replace(quote * 2, quote))
 
 
 def _numeric(token: Token) -> int | float:
-    """Value of a numeric literal; a leading 0 means octal, as in Java, and a final ``L`` has no effect."""
+    """Return the value of a numeric literal; a leading 0 means octal, as in Java, and a final ``L`` has no effect."""
     if len(token) > NUMBER_LENGTH:
         raise InvalidSelector(f"number longer than {NUMBER_LENGTH} digits", _column(token))
     text = token.lower().removesuffix("l")
@@ -311,7 +311,7 @@ _HINTS = {"!=": "use <>", "==": "use =", "&&": "use AND", "||": "use OR"}
 
 
 def parse(text: str, hyphenated: bool) -> Node:
-    """The root condition of the text.
+    """Parse the text. Returns its root condition.
 
     Raises:
         InvalidSelector: with the column in ``text``.
@@ -353,7 +353,7 @@ def _unexpected_character(error: UnexpectedCharacters, text: str) -> InvalidSele
 
 
 def _expected(accepted: set[str]) -> str:
-    """The accepted terminals as text: ``an operator, AND, OR or the end``."""
+    """Return the accepted terminals as text: ``an operator, AND, OR or the end``."""
     for terminal, others in _COVERED_BY.items():
         if terminal in accepted:
             accepted = accepted.difference(others)

@@ -15,7 +15,7 @@ SHOWN_LENGTH = 40  # characters of the selector in an error message
 
 
 class InvalidSelector(ValueError):
-    """The text is not a valid selector. ``str()`` is one line with the column, what was found and what was expected.
+    """The text is not a valid selector. ``str()`` is one line with the column, the found and the expected token.
 
     ``column`` counts characters from 1 in the stripped text, prefixes included; ``None`` for errors without a column.
     """
@@ -26,7 +26,7 @@ class InvalidSelector(ValueError):
 
 
 def shown(text: str) -> str:
-    """A part of the selector, quoted and cut to `SHOWN_LENGTH`."""
+    """Return a part of the selector, quoted and cut to `SHOWN_LENGTH`."""
     cut = text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}..."
     return repr(cut)
 
@@ -174,7 +174,7 @@ class XPath(Node):
     evaluate: Callable[[Any], bool | None]
 
 
-#: The kinds of nodes that are no conditions, but for `Arithmetic`.
+#: The kinds of the nodes that are not conditions. `Arithmetic` computes its kind.
 _KINDS: dict[type[Node], Kind] = {
     Text: Kind.TEXT,
     Number: Kind.NUMBER,
@@ -201,14 +201,14 @@ def nest(node: Node, *children: Node) -> Node:
 
 
 def condition(node: Node, position: str) -> Node:
-    """The node, if it is a condition or a property. Raises `InvalidSelector`."""
+    """Return the node if it is a condition or a property; else raise `InvalidSelector`."""
     if node.kind is Kind.BOOLEAN or isinstance(node, Property):
         return node
     raise InvalidSelector(f"found {description(node)}, expected a condition {position}", node.column)
 
 
 def comparable(left: Node, right: Node, operator: str) -> None:
-    """``=`` and ``<>``: not with NULL, and not a boolean constant with a constant of another kind."""
+    """Check ``=`` and ``<>``: not with NULL, and not a boolean constant with a constant of another kind."""
     for node in (left, right):
         if isinstance(node, Null):
             raise InvalidSelector(f"NULL cannot be compared with {operator}, use IS NULL", node.column)
@@ -220,9 +220,9 @@ def comparable(left: Node, right: Node, operator: str) -> None:
 
 
 def valued(use: str, *nodes: Node, no_text: bool = False) -> None:
-    """Arithmetic and comparisons: no boolean, no condition, no NULL. ``use`` is what such a node cannot be.
+    """Reject booleans, conditions and NULL in arithmetic and comparisons. ``use`` describes the use, for the error.
 
-    ``no_text`` (``< <= > >=`` and BETWEEN): no string constant either.
+    ``no_text`` (``< <= > >=`` and BETWEEN): reject string constants, too.
     """
     for node in nodes:
         if node.kind in (Kind.BOOLEAN, Kind.NULL) or (no_text and isinstance(node, Text)):
@@ -230,7 +230,7 @@ def valued(use: str, *nodes: Node, no_text: bool = False) -> None:
 
 
 def description(node: Node) -> str:
-    """The node as text for an error message."""
+    """Describe the node in an error message."""
     match node:
         case Text():
             return f"string {shown(node.value)}"

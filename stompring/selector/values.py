@@ -1,8 +1,8 @@
 """Comparison and arithmetic of values at run time.
 
 ``None`` is SQL's unknown: a missing property, text that is not a number where a number is needed, a value of another
-type than the other operand. Header values are text, so with conversion (the default) text is read as a number beside a
-number and as a boolean beside a boolean.
+type than the other operand. Header values are text: with conversion (the default), an operator reads text as a number
+if its other operand is a number, and as a boolean if that is a boolean.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def parse_number(text: str) -> Numeric | None:
-    """The number in a text, or None. Plain decimal notation only: no blanks, underscores, ``inf``, ``0x``."""
+    """Return the number in a text, or None. Plain decimal notation only: no blanks, underscores, ``inf``, ``0x``."""
     if len(text) > NUMBER_LENGTH:
         return None
     found = _NUMBER(text)
@@ -42,33 +42,33 @@ cached_number = lru_cache(CACHED_NUMBERS)(parse_number)
 
 
 def number(value: Value) -> Numeric | None:
-    """The value as a number, converted from text if necessary; None if it is not a number."""
+    """Return the value as a number, converted from text if necessary; None if it is not a number."""
     if isinstance(value, str):
         return cached_number(value) if len(value) <= CACHED_LENGTH else parse_number(value)
     return plain_number(value)
 
 
 def plain_number(value: Value) -> Numeric | None:
-    """The value if it is a number; None for text, booleans and NaN."""
+    """Return the value if it is a number; None for text, booleans and NaN."""
     if value is None or isinstance(value, (str, bool)) or value != value:
         return None
     return value
 
 
 def boolean(value: Value) -> bool | None:
-    """The value as a boolean, converted from the text ``true`` or ``false`` in any case; else None."""
+    """Return the value as a boolean, converted from the text ``true`` or ``false`` in any case; else None."""
     if isinstance(value, str):
         return _BOOLEANS.get(value.lower()) if len(value) <= 5 else None
     return plain_boolean(value)
 
 
 def plain_boolean(value: Value) -> bool | None:
-    """The value if it is a boolean, else None."""
+    """Return the value if it is a boolean, else None."""
     return value if value is True or value is False else None
 
 
 def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value, Value] | None:
-    """Both values converted to a common type, or None without one, as for an unknown value."""
+    """Convert two values to a common type. None if they have none, or a value is unknown."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -86,13 +86,13 @@ def _alike(left: Value, right: Value, text: bool, convert: bool) -> tuple[Value,
 
 
 def equal(left: Value, right: Value, text: bool, convert: bool) -> bool | None:
-    """``left = right``. ``text``: one side is a string constant, so that strings compare as strings."""
+    """Evaluate ``left = right``. ``text``: one side is a string constant, so that strings compare as strings."""
     pair = _alike(left, right, text, convert)
     return None if pair is None else pair[0] == pair[1]
 
 
 def order(left: Value, right: Value, text: bool, convert: bool) -> int | None:
-    """-1, 0 or 1 as left is less than, equal to or greater than right. Booleans have no order: None."""
+    """Return -1, 0 or 1 if left is less than, equal to or greater than right. Booleans have no order: None."""
     pair = _alike(left, right, text, convert)
     if pair is None or isinstance(pair[0], bool):
         return None
@@ -101,7 +101,7 @@ def order(left: Value, right: Value, text: bool, convert: bool) -> int | None:
 
 
 def plus(left: Value, right: Value, text: bool, convert: bool) -> str | Numeric | None:
-    """``+`` of values whose types are not known statically: adds two numbers, else concatenates two texts."""
+    """Evaluate ``+`` of values whose types are not known statically: add two numbers, else concatenate two texts."""
     pair = _alike(left, right, text, convert)
     if pair is None or isinstance(pair[0], bool):
         return None
@@ -112,7 +112,7 @@ def plus(left: Value, right: Value, text: bool, convert: bool) -> str | Numeric 
 
 
 def _bounded(result: Numeric) -> Numeric | None:
-    """An integer beyond 64 bits becomes a double instead of wrapping around; NaN is unknown."""
+    """Convert an integer beyond 64 bits to a double instead of wrapping around; NaN is unknown."""
     if isinstance(result, int):
         return result if _LEAST_LONG <= result <= _GREATEST_LONG else float(result)
     return result if result == result else None
@@ -131,7 +131,7 @@ def multiply(left: Numeric | None, right: Numeric | None) -> Numeric | None:
 
 
 def divide(left: Numeric | None, right: Numeric | None) -> float | None:
-    """Always a double, as in Artemis; a division by zero is infinite (0/0 is unknown)."""
+    """Divide as doubles, as in Artemis; a division by zero is infinite (0/0 is unknown)."""
     if left is None or right is None:
         return None
     if right == 0:
@@ -143,7 +143,7 @@ def divide(left: Numeric | None, right: Numeric | None) -> float | None:
 
 
 def remainder(left: Numeric | None, right: Numeric | None) -> float | None:
-    """Always a double with the sign of the dividend, as in Java; the remainder by zero is unknown."""
+    """Return the remainder as a double with the sign of the dividend, as in Java; unknown for a division by zero."""
     if left is None or right is None or right == 0 or math.isinf(left):
         return None
     return math.fmod(left, right)

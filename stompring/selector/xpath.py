@@ -18,7 +18,7 @@ BODY_LENGTH = 100 * 1024  # bytes; large messages of Artemis, whose body its fil
 BODY_DEPTH = 100  # nested elements
 EXPRESSION_NESTING = 50  # nested brackets: elementpath's parser is recursive
 EVALUATION_TIME = 0.5  # seconds, after which a body does not match: "//*[//*[//*]]" would take hours
-OVERRUNS = 10  # bodies with a timeout after which an XPATH is not evaluated any more
+OVERRUNS = 10  # number of timeouts after which an XPATH is no longer evaluated
 
 
 class Document(ElementTree):
@@ -52,7 +52,7 @@ class _BoundedBuilder(TreeBuilder):
 
 
 def parse_body(body: bytes) -> Document | None:
-    """The document in a body, or None if it is too large, not well-formed XML, or has a DTD."""
+    """Parse a body. None if it is too large or too deep, not well-formed XML, or has a DTD."""
     if len(body) > BODY_LENGTH:
         return None
     parser = XMLParser(target=_BoundedBuilder())  # nosec B314
@@ -65,7 +65,7 @@ def parse_body(body: bytes) -> Document | None:
 
 
 def compile_xpath(expression: str, column: int) -> Callable[[Document | None], bool | None]:
-    """A function that evaluates an expression for a document: true, false, or None (unknown).
+    """Compile an expression to a function of a document that returns true, false, or None (unknown).
 
     The result is a boolean as XPath's ``boolean()`` makes it: a node-set is true when it is not empty, a string when
     it has a character, a number when it is neither zero nor NaN.
@@ -73,7 +73,7 @@ def compile_xpath(expression: str, column: int) -> Callable[[Document | None], b
     Raises:
         InvalidSelector: if the expression is not XPath 1.0, or reads a variable.
     """
-    # an upper bound: brackets within strings count too
+    # an upper bound: it counts brackets in strings, too
     depths = accumulate((character in "([") - (character in ")]") for character in expression)
     if max(depths, default=0) > EXPRESSION_NESTING:
         raise InvalidSelector(f"XPATH nested deeper than {EXPRESSION_NESTING} levels", column)

@@ -30,9 +30,7 @@ class LimitExceeded(Exception):
 class Dialect(XPath1Parser):
     """XPath 1.0 with the comparisons of its section 3.4 (``@num = 1``), which the library lacks.
 
-    ``concat()`` is limited in length.
-
-    Without ``id()``: without a DTD there are no ids.
+    It limits the length of ``concat()``, and has no ``id()``: without a DTD there are no ids.
     """
 
     symbol_table: dict[str, Any] = dict(XPath1Parser.symbol_table)
@@ -50,7 +48,7 @@ def _compare(token: Any, context: XPathContext | None = None) -> bool:
 
 
 def _any_pair(symbol: str, left: list[Any], right: list[Any]) -> bool:
-    """Whether a comparison is true for any pair of two non-empty lists, in linear time."""
+    """Return whether a comparison is true for any pair of two non-empty lists, in linear time."""
     if symbol == "!=":
         return left[0] != left[0] or right[0] != right[0] or len({*left, *right}) > 1
     left, right = [item for item in left if item == item], [item for item in right if item == item]  # no NaN
@@ -97,7 +95,7 @@ _dialect = Dialect()
 
 
 def compile_expression(expression: str) -> Any:
-    """The root token of an expression. Raises an exception of the library for an invalid one."""
+    """Return the root token of an expression. Raises an exception of the library if the expression is invalid."""
     token = _dialect.parse(expression)
     for part in token.iter():
         if part.symbol == "$":
@@ -106,7 +104,7 @@ def compile_expression(expression: str) -> Any:
 
 
 def _timed(method: Callable[..., Iterator[Any]]) -> Any:
-    """An iterator of the library that checks the deadline."""
+    """Wrap an iterator of the library so that it checks the deadline."""
 
     def iterate(context: Evaluation, *arguments: Any, **named: Any) -> Iterator[Any]:
         for node in method(context, *arguments, **named):
