@@ -1,23 +1,22 @@
-"""Who may do what: permissions of roles, and limits on logins.
+"""Access control: permissions of roles on addresses and queues, and limits on logins.
 
-Access control: what roles may do on which address and queue, by the ``<security-setting>`` entries of broker.xml.
+The ``<security-setting>`` entries of broker.xml grant permissions. Entries are not merged: only the most specific entry
+that matches an address decides, so it can revoke permissions that a wider entry grants. An entry for ``address::queue``
+applies to that queue and precedes the entries for its address. If no entry matches, every operation is refused. These
+rules are those of Artemis. stompring adds three:
 
-Entries are not merged: the most specific one that matches an address decides alone, so that it can take away what a
-wider one gives. An entry for ``address::queue`` is for that queue alone and stands above those for its address.
-Where no entry matches, every operation is refused. All as in Artemis; beyond it:
+A subscription to a wildcard address reads many addresses. It needs the permission in each entry that decides about one
+of them, and an entry must cover all of them.
 
-A subscription to a wildcard address reads many addresses, so it needs the permission on each of them: by every
-entry that decides about one of these addresses, and there must be one for all of them.
+Names of queues are unique in the broker, and an address creates its anycast queue under its own name. Creating a queue
+with another name than its address therefore also needs the permission on the address of that name: else a user with
+permissions only below ``mal.#`` could take the name of a future queue of the address ``pay``. An entry for
+``address::queue`` is sufficient.
 
-The name of a queue is unique in the broker, and an address creates its anycast queue by its own name. Creating a queue
-by another name than its address's therefore needs the permission on the address of that name too: else a user with
-rights below ``mal.#`` alone could take the name of the queue that the address ``pay`` is going to need. An entry for
-``address::queue`` names the queue, and is enough.
+An internal address stores messages of another address: the entries for that address decide. (For temporary queues and
+topics see `stompring.session.destination`.)
 
-An internal address keeps messages of another address: the entries for that one decide, whichever door asks. (What is
-temporary belongs to a connection, which `stompring.session.destination` knows.)
-
-Limits on logins: delays for hosts that fail, a fair queue of verifications, and the cache of verified logins.
+Limits on logins: delays for hosts with failed logins, a fair queue of verifications, and a cache of verified logins.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ class Decision:
     """Whether roles have a permission, and the entries that decide: none, one, or those of a wildcard address."""
 
     allowed: bool
-    address: str  # whose entries decide: of a queue to be created perhaps the address of its own name
+    address: str  # its entries decide; for a new queue it may be the address with the name of the queue
     entries: tuple[SecuritySettingEntry, ...]
 
     def refusing(self, roles: frozenset[str], permission: PermissionType) -> SecuritySettingEntry | None:
-        """The first of the entries that does not grant the permission to any of these roles."""
+        """Return the first entry that grants the permission to none of these roles, None if each grants it."""
         granted = (entry for entry in self.entries if roles.isdisjoint(entry.roles.get(permission, NO_ROLES)))
         return next(granted, None)
 
@@ -98,7 +97,7 @@ class Permissions:
 
     @classmethod
     def of(cls, configuration: BrokerConfiguration) -> Permissions:
-        """The entries of a broker.xml."""
+        """Create the permissions of a broker.xml."""
         return cls(
             configuration.security_settings, configuration.wildcard, configuration.literal_match_markers
         )
@@ -111,13 +110,13 @@ class Permissions:
     def allows(
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> bool:
-        """Whether a user with these roles has a permission on an address, or on that queue of it."""
+        """Return whether a user with these roles has a permission on an address, or on that queue of the address."""
         return self.decide(roles, permission, address, queue).allowed
 
     def decide(
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> Decision:
-        """As `allows`, with the entries that decide."""
+        """Return whether a user with these roles has a permission, and the entries that decide."""
         if is_internal(address):
             address, queue = owner_of(address), None
             if is_internal(address):
@@ -134,7 +133,7 @@ class Permissions:
         return Decision(allowed, address, entries)
 
     def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
-        """The deciding entries, all of which must grant the permission; none if every operation is refused."""
+        """Return the deciding entries. All of them must grant the permission; without any it is refused."""
         if queue is not None:
             of_queue = self._queues.get(f"{address}{QUEUE_SEPARATOR}{queue}")
             if of_queue is not None:
@@ -149,7 +148,7 @@ class Permissions:
         return next(((entry,) for pattern, entry in self._patterns if pattern.matches_words(words)), ())
 
     def _of_all(self, wildcard: str) -> tuple[SecuritySettingEntry, ...]:
-        """The entries of the addresses that a wildcard address stands for."""
+        """Return the deciding entries of all addresses that match a wildcard address; none if no entry covers all."""
         addresses = Pattern(wildcard, self._syntax)
         names = (*self._named.items(), *self._literal.items())
         deciding = [entry for name, entry in names if addresses.matches(name)]
@@ -157,7 +156,7 @@ class Permissions:
             if overlaps(pattern.text, wildcard, self._syntax):
                 deciding.append(entry)
                 if covers(pattern.text, wildcard, self._syntax):
-                    return tuple(deciding)  # less specific ones decide about none of them
+                    return tuple(deciding)  # less specific entries decide about none of the addresses
         return ()
 
 
@@ -169,9 +168,9 @@ CLOSE_MANAGEMENT = (
 
 
 def open_management(configuration: BrokerConfiguration) -> Iterator[str]:
-    """A warning with file and line for each pattern that opens an address of the management to ordinary roles.
+    """Return a warning with file and line for each pattern that opens a management address to ordinary roles.
 
-    Those are the roles without `manage` on the management-address. An entry for the very address is meant so.
+    Ordinary roles lack `manage` on the management-address. An entry for the exact address is deliberate: no warning.
     """
     rules = Permissions.of(configuration)
     management, notifications = (
@@ -205,7 +204,7 @@ _READ_AND_CREATE = (
 
 
 class AccessControl:
-    """Permissions of roles and roles of users, as they are now. ``refusals`` counts refusals since the start."""
+    """The current permissions of roles and roles of users. ``rejections`` counts refusals since the start."""
 
     _reloads = 0
 
@@ -216,11 +215,11 @@ class AccessControl:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Changes when a decision may have changed: decisions can be cached until then."""
+        """A value that changes when a decision may have changed: decisions can be cached until then."""
         return self._reloads, self._roles.generation
 
     def roles_of(self, user: str) -> frozenset[str]:
-        """The roles of a user."""
+        """Return the roles of a user."""
         return self._roles.of(user)
 
     def use(self, permissions: Permissions) -> None:
@@ -229,7 +228,7 @@ class AccessControl:
         self._reloads += 1
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """Whether ``user`` has a permission on an address, or on that queue of it."""
+        """Return whether ``user`` has a permission on an address, or on that queue of the address."""
         return self.permissions.allows(self._roles.of(user), permission, address, queue)
 
 
@@ -237,16 +236,16 @@ FREE_FAILURES = 10
 """Failed logins of a host before further ones are delayed."""
 
 FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
-"""Seconds of the first delay, doubled with each failure, and of the longest: below any handshake-timeout."""
+"""Seconds of the first delay, which each failure doubles, and of the longest: below any handshake-timeout."""
 
 FORGET_AFTER = 300.0
 """Seconds without a failure after which the failures of a host are forgotten."""
 
 MAX_HOSTS = 10_000
-"""Hosts with recorded failures; beyond them the host with the oldest last failure is removed."""
+"""Maximum number of hosts with recorded failures; beyond it the host with the oldest last failure is removed."""
 
 MAX_DELAYED = 16
-"""Delayed logins of one host at a time. Further ones are refused at once."""
+"""Maximum number of delayed logins of one host at a time. Further logins are refused at once."""
 
 
 class LoginThrottle:
@@ -260,7 +259,7 @@ class LoginThrottle:
         self._delayed: Counter[str] = Counter()
 
     def failed(self, host: str) -> bool:
-        """Record a failed login. True if it is the one after which logins of the host are delayed."""
+        """Record a failed login. Returns True for the failure after which logins of the host are delayed."""
         key = source_network(host)
         failures = self._of(key) + 1
         self._failures[key] = (failures, self._now())
@@ -270,12 +269,12 @@ class LoginThrottle:
         return failures == FREE_FAILURES
 
     def delay(self, host: str) -> float:
-        """Seconds by which the next login of a host is delayed."""
+        """Return the seconds by which the next login of a host is delayed."""
         beyond = self._of(source_network(host)) - FREE_FAILURES
         return 0.0 if beyond < 0 else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(beyond, 16))
 
     def begin_delay(self, host: str) -> bool:
-        """Count a delayed login. False if the host has too many."""
+        """Count a delayed login. Returns False if the host has too many."""
         key = source_network(host)
         if self._delayed[key] >= MAX_DELAYED:
             return False
@@ -283,7 +282,7 @@ class LoginThrottle:
         return True
 
     def end_delay(self, host: str) -> None:
-        """The delay of a login is over."""
+        """Stop counting a delayed login."""
         key = source_network(host)
         self._delayed[key] -= 1
         if not self._delayed[key]:
@@ -314,7 +313,7 @@ class FairQueue(Generic[Item]):
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
-        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # the next host comes first
+        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()  # the host to serve next comes first
 
     def __len__(self) -> int:
         return self._length
@@ -325,7 +324,7 @@ class FairQueue(Generic[Item]):
         self._length += 1
         if self._length <= self._maximum:
             return None
-        # among hosts with equally many items this one, so that no other host loses an item to it
+        # of several hosts with the most items it is ``host``, so that no other host loses an item to it
         longest = max(self._by_host, key=lambda one: (len(self._by_host[one]), one == host))
         dropped = self._by_host[longest].pop()
         self._removed(longest)
@@ -365,14 +364,14 @@ class VerifiedLogins:
         self._expiry: OrderedDict[bytes, float] = OrderedDict()
 
     def digest(self, generation: int, name: str, password: str) -> bytes:
-        """The keyed digest of a login. ``generation`` is that of the users file: a changed file changes the digest."""
+        """Return the keyed digest of a login. A changed users file has another ``generation``, and changes it."""
         parts = [str(generation).encode(), name.encode("utf-8", "surrogatepass")]
         message = b"".join(b"%d:%b" % (len(part), part) for part in parts)
         message += password.encode("utf-8", "surrogatepass")
         return hmac.digest(self._key, message, "sha256")
 
     def contains(self, digest: bytes) -> bool:
-        """Whether the login was verified or used less than ``seconds`` ago; this is a use."""
+        """Return whether the login was verified or used less than ``seconds`` ago. The call counts as a use."""
         end = self._expiry.get(digest)
         if end is None or self._now() >= end:
             return False
@@ -380,7 +379,7 @@ class VerifiedLogins:
         return True
 
     def add(self, digest: bytes) -> None:
-        """Add a login that was verified or used just now."""
+        """Add a login that was just verified or used."""
         if self._seconds <= 0:
             return
         self._expiry[digest] = self._now() + self._seconds

@@ -1,22 +1,18 @@
-"""Users, roles and their passwords, in properties files.
+"""Users, their roles and their password hashes, in properties files.
 
-Properties files, ``name = value`` on each line: parsed with the line of each error, replaced atomically, watched.
+Properties files have ``name = value`` on each line, like Artemis's ``.properties`` files. They are replaced atomically
+and watched for changes. Lines that begin with ``#`` are comments and survive every change. A file whose name begins
+with ``artemis-`` is one of Artemis's and has the syntax of Java (`Syntax`).
 
-They look like Artemis's ``.properties`` files. Lines that begin with ``#`` are comments and survive every change.
-A file whose name begins with ``artemis-`` is one of Artemis's and has the syntax of Java (`Syntax`).
+The roles file has one role per line, ``role = user, user``, as in Artemis.
 
-Roles of users: a roles file, one role per line, ``role = user, user``, as in Artemis.
+The users file has one user per line, ``name = $argon2id$…``. Hashes of Artemis are supported, too,
+``ENC(iterations:salt:hash)``: PBKDF2 with HMAC-SHA1 of the UTF-8 password, 64 bytes, salt and hash in hexadecimal
+digits; plain passwords only in Artemis's own file. New hashes are argon2.
 
-Users and their password hashes: a users file, one user per line, ``name = $argon2id$…``.
-
-The hashes of Artemis are read as well, ``ENC(iterations:salt:hash)``: PBKDF2 with HMAC-SHA1 of the UTF-8 password, 64
-bytes, salt and hash in hexadecimal digits. Plain passwords are read from Artemis's own file only. New hashes are of
-argon2.
-
-Changes of users and their roles in the users file and the roles file, as the HTTP API makes them.
-
-Every call reads the files as they are now, and replaces each atomically under the lock that ``stompring user`` uses
-as well: comments and changes made by hand are preserved. The calls are slow on purpose (argon2) and belong in a thread.
+`UserFiles` changes users and roles for the HTTP API. Each call reads the current files, and replaces each atomically
+under the lock that ``stompring user`` uses, too: comments and manual changes are preserved. The calls are slow on
+purpose (argon2): call them in a thread.
 """
 
 from __future__ import annotations
@@ -60,7 +56,7 @@ LOCK_TIME, LOCK_PAUSE = 10.0, 0.02
 
 
 def version_of(path: Path) -> Version:
-    """The version of the file at ``path``. Raises OSError if it cannot be read."""
+    """Return the version of the file at ``path``. Raises OSError if it cannot be read."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -69,7 +65,7 @@ def version_of(path: Path) -> Version:
 
 
 def versions_of(files: Iterable[str]) -> Versions:
-    """The version of each file; None for a file that is missing or out of reach."""
+    """Return the version of each file; None for a file that is missing or inaccessible."""
     found: Versions = {}
     for file in files:
         try:
@@ -80,7 +76,7 @@ def versions_of(files: Iterable[str]) -> Versions:
 
 
 def read_lines(path: Path, what: str) -> list[str]:
-    """The lines of a file without line ends. Raises ConfigurationError if it is not readable or not UTF-8."""
+    """Return the lines of a file without line ends. Raises ConfigurationError if it is not readable or not UTF-8."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -97,7 +93,7 @@ def read_lines(path: Path, what: str) -> list[str]:
 def edit_lines(path: Path, what: str, parse: Callable[[list[str], str], object]) -> Iterator[list[str]]:
     """Edit the lines of a file, or create it: the list of lines is written when the block ends without an exception.
 
-    ``parse`` raises ConfigurationError for invalid lines of the present file. The file is replaced atomically, so
+    ``parse`` raises ConfigurationError for invalid lines of the current file. The file is replaced atomically, so
     that a broker reads the old or the new one; a lock on the directory serialises edits.
     Raises ConfigurationError if the file has an invalid line, cannot be read or written, or was changed meanwhile.
     """
@@ -143,7 +139,7 @@ def _lock(directory: int, path: Path, what: str) -> None:
 
 
 def name_of(line: str) -> str | None:
-    """The name in a line; None for a comment or an empty line."""
+    """Return the name in a line; None for a comment or an empty line."""
     text = line.strip()
     return None if not text or text.startswith("#") else text.partition("=")[0].strip()
 
@@ -153,9 +149,9 @@ Entry = tuple[str, str | None]
 
 
 class Syntax(NamedTuple):
-    """How the lines of a properties file are written.
+    """The syntax of the lines of a properties file.
 
-    ``read`` returns the entry in a line, None for a comment or an empty line; ``write`` is the line of an entry.
+    ``read`` returns the entry in a line, None for a comment or an empty line; ``write`` returns the line of an entry.
     """
 
     read: Callable[[str], Entry | None]
@@ -209,12 +205,12 @@ ARTEMIS_PREFIX = "artemis-"
 
 
 def is_artemis_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a users or roles file is one that Artemis's ``create`` wrote, by its name."""
+    """Return whether a users or roles file has the name of a file that Artemis's ``create`` writes."""
     return os.path.basename(path).startswith(ARTEMIS_PREFIX)
 
 
 def syntax_of(path: str | os.PathLike[str]) -> Syntax:
-    """The syntax of a properties file, by its name."""
+    """Return the syntax of a properties file, by its name."""
     return JAVA if is_artemis_file(path) else PLAIN
 
 
@@ -226,7 +222,7 @@ class Edit:
         self._syntax = syntax
 
     def entries(self) -> dict[str, str | None]:
-        """Name to value."""
+        """Return the values by name."""
         return dict(filter(None, map(self._syntax.read, self.lines)))
 
     def set(self, name: str, value: str | None) -> None:
@@ -243,7 +239,7 @@ class Edit:
 def parse_entries(
     lines: list[str], file: str, kind: str, read: Callable[[str, str | None], Content]
 ) -> dict[str, Content]:
-    """Name to what ``read`` makes of name and value. Raises ConfigurationError with the line that has a ValueError."""
+    """Return the results of ``read`` by name. Its ValueErrors become ConfigurationErrors with the line."""
     found: dict[str, Content] = {}
     numbers: dict[str, int] = {}
     syntax = syntax_of(file)
@@ -278,7 +274,7 @@ def check_name(name: str, kind: str = "user") -> None:
 
 
 def unreadable(path: Path, error: OSError, what: str) -> ConfigurationError:
-    """The error for a file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     hint = "; create it with: stompring user add NAME" if isinstance(error, FileNotFoundError) else ""
     return ConfigurationError(f"the {what} cannot be read: {error.strerror}{hint}", str(path))
 
@@ -290,7 +286,7 @@ def _unwritable(path: Path, error: OSError, what: str) -> ConfigurationError:
 def _replace(path: Path, version: Version, what: str, text: str) -> None:
     """Replace a file of this version atomically: mode 0600, same owner.
 
-    Raises ConfigurationError if a program without the lock, as an editor, has changed it meanwhile.
+    Raises ConfigurationError if a program without the lock, such as an editor, has changed it meanwhile.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp: mode 0600
     try:
@@ -341,7 +337,7 @@ class WatchedFile(Generic[Content]):
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read the file again if it has changed. Returns whether it has.
+        """Read the file again if it has changed. Returns whether it has changed.
 
         Raises ConfigurationError if the changed file cannot be used; the previous content stays in effect.
         """
@@ -360,7 +356,7 @@ class WatchedFile(Generic[Content]):
         return changed
 
     def refresh_or_log(self) -> None:
-        """As `refresh`, but log an error, once for the same text."""
+        """Read the file again if it has changed. Log an error instead of raising it, once for the same text."""
         try:
             self.refresh()
         except ConfigurationError as fault:
@@ -390,7 +386,7 @@ class Roles(WatchedFile[Mapping[str, frozenset[str]]]):
         return self.content.get(user, NO_ROLES)
 
     def users_by_role(self) -> dict[str, list[str]]:
-        """Role to its users, both sorted. A role without users is not in it."""
+        """Return the users by role, both sorted, without roles that have no users."""
         found: dict[str, list[str]] = {}
         for user, roles in self.content.items():
             for role in roles:
@@ -402,7 +398,7 @@ class RolesEdit(Edit):
     """An edit of a roles file. Created by `edit_roles`."""
 
     def grant(self, role: str, user: str) -> bool:
-        """Grant a role to a user. False if the user has it already. Raises ValueError for an invalid name."""
+        """Grant a role to a user. Returns False if the user has it already. Raises ValueError for an invalid name."""
         check_name(role, "role")
         check_member(user)
         members = self._members(role)
@@ -412,7 +408,7 @@ class RolesEdit(Edit):
         return True
 
     def revoke(self, role: str, user: str) -> bool:
-        """Revoke a role from a user. False if the user does not have it. A role without users is removed."""
+        """Revoke a role from a user. Returns False if the user does not have it. Removes a role without users."""
         members = self._members(role)
         if user not in members:
             return False
@@ -440,12 +436,12 @@ def edit_roles(path: Path) -> Iterator[RolesEdit]:
 
 
 def parse_roles(lines: list[str], file: str) -> dict[str, tuple[str, ...]]:
-    """Role to users. Raises ConfigurationError with the invalid line."""
+    """Return the users by role. Raises ConfigurationError with the invalid line."""
     return parse_entries(lines, file, "role", _checked_members)
 
 
 def roles_by_user(lines: list[str], file: str) -> Mapping[str, frozenset[str]]:
-    """User to roles. Raises ConfigurationError with the invalid line."""
+    """Return the roles by user. Raises ConfigurationError with the invalid line."""
     found: dict[str, set[str]] = {}
     for role, users in parse_roles(lines, file).items():
         for user in users:
@@ -495,7 +491,7 @@ def check_password(password: str) -> None:
 
 
 def is_argon2(text: str) -> bool:
-    """Whether ``text`` is an argon2 hash in the format ``$argon2id$…``, with any parameters."""
+    """Return whether ``text`` is an argon2 hash in the format ``$argon2id$…``, with any parameters."""
     try:
         extract_parameters(text)
         for part in text.split("$")[-2:]:
@@ -506,7 +502,7 @@ def is_argon2(text: str) -> bool:
 
 
 def dummy_hash(hasher: PasswordHasher) -> str:
-    """A hash that no password matches and that takes as long to verify: random bytes in place of a digest."""
+    """Return a hash that no password matches and that takes as long to verify: random bytes in place of a digest."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(length)).rstrip(b"=").decode()
         for length in (hasher.salt_len, hasher.hash_len)
@@ -516,7 +512,7 @@ def dummy_hash(hasher: PasswordHasher) -> str:
 
 
 ARGON2 = "$argon2"
-"""Hashes of argon2 begin with it."""
+"""Prefix of argon2 hashes."""
 
 _PBKDF2 = re.compile(r"ENC\((\d{1,8}):((?:[0-9A-Fa-f]{2})+):((?:[0-9A-Fa-f]{2})+)\)")
 PBKDF2_ITERATIONS, PBKDF2_SALT, PBKDF2_LENGTH = 1024, 32, 64
@@ -524,13 +520,13 @@ PBKDF2_ITERATIONS, PBKDF2_SALT, PBKDF2_LENGTH = 1024, 32, 64
 
 
 def is_pbkdf2(text: str) -> bool:
-    """Whether ``text`` is a hash of Artemis, ``ENC(1024:salt:hash)``."""
+    """Return whether ``text`` is a hash of Artemis, ``ENC(1024:salt:hash)``."""
     found = _PBKDF2.fullmatch(text)
     return found is not None and int(found[1]) > 0
 
 
 def verify_pbkdf2(hashed: str, password: str) -> bool:
-    """Whether ``password`` is that of a hash of Artemis. Raises UnicodeEncodeError for a lone surrogate."""
+    """Return whether ``password`` matches a hash of Artemis. Raises UnicodeEncodeError for a lone surrogate."""
     found = _PBKDF2.fullmatch(hashed)
     assert found is not None
     expected = bytes.fromhex(found[3])
@@ -577,13 +573,13 @@ def edit_users(path: Path, hasher: PasswordHasher = HASHER) -> Iterator[UsersEdi
 
 
 def parse_users(lines: list[str], file: str) -> dict[str, str]:
-    """User name to hash. Raises ConfigurationError with the invalid line."""
+    """Return the hashes by user name. Raises ConfigurationError with the invalid line."""
     plain = is_artemis_file(file)
     return parse_entries(lines, file, "user", lambda name, hashed: _checked_hash(name, hashed, plain))
 
 
 def _checked_hash(name: str, hashed: str | None, plain: bool) -> str:
-    """The hash of a user, or the password where ``plain`` allows it. Errors never contain it."""
+    """Return the hash of a user, or the password if ``plain``. Errors never contain either."""
     if hashed is None:
         raise ValueError("a line must be 'name = hash', or begin with '#'")
     check_name(name)
@@ -603,7 +599,7 @@ def _checked_hash(name: str, hashed: str | None, plain: bool) -> str:
 
 
 def check_users_file(configuration: BrokerConfiguration) -> None:
-    """Raise ConfigurationError, with what to do, where security is enabled and there is no users file."""
+    """Raise ConfigurationError, with advice, if security is enabled and the users file does not exist."""
     if not configuration.security_enabled or configuration.users_file is None:
         return
     if not os.path.lexists(configuration.users_file):
@@ -619,7 +615,7 @@ def check_users_file(configuration: BrokerConfiguration) -> None:
 class Users(WatchedFile[dict[str, str]]):
     """The users of one file, which is read again when it has changed, before each login.
 
-    `verify`, `refresh` and `refresh_or_log` are calls for a thread pool, as those of `WatchedFile`.
+    `verify`, `refresh` and `refresh_or_log` may be called in a thread pool.
     """
 
     def __init__(self, path: str | os.PathLike[str], hasher: PasswordHasher = HASHER) -> None:
@@ -634,11 +630,11 @@ class Users(WatchedFile[dict[str, str]]):
         return name in self.content
 
     def names(self) -> list[str]:
-        """All user names, in the order of the file."""
+        """Return all user names, in the order of the file."""
         return list(self.content)
 
     def verify(self, name: str, password: str) -> bool:
-        """Whether ``password`` is that of the user ``name``, by the present file.
+        """Return whether ``password`` is the password of the user ``name``, by the current file.
 
         Takes as long for an unknown user as for the first of the file. A changed file that cannot be used is logged,
         and the previous users stay in effect.
@@ -650,7 +646,7 @@ class Users(WatchedFile[dict[str, str]]):
         try:
             return self._matches(hashed, password) and name in content
         except (VerifyMismatchError, UnicodeEncodeError):
-            return False  # a lone surrogate is in no password that was ever set
+            return False  # passwords cannot contain a lone surrogate
         except VerificationError as error:
             raise ConfigurationError(
                 f"password of user {name!r} cannot be verified: {error}", str(self.path)
@@ -664,7 +660,7 @@ class Users(WatchedFile[dict[str, str]]):
         return hmac.compare_digest(hashed.encode(), password.encode())
 
     def _dummy(self, like: str) -> str:
-        """A hash that no password matches, of the same kind as ``like``."""
+        """Return a hash that no password matches, of the same kind as ``like``."""
         if like.startswith(ARGON2):
             return dummy_hash(self._hasher)
         digest = secrets.token_hex(PBKDF2_LENGTH)
@@ -673,13 +669,13 @@ class Users(WatchedFile[dict[str, str]]):
         return digest
 
     def plain_passwords(self) -> list[str]:
-        """The users whose password the file has as it is, without a hash."""
+        """Return the users with a plain password in the file."""
         return [
             name for name, text in self.content.items() if not (text.startswith(ARGON2) or is_pbkdf2(text))
         ]
 
     def needs_rehash(self, name: str) -> bool:
-        """Whether the hash is no argon2 or has other parameters than new hashes: the password should be set again.
+        """Return whether the hash is not argon2 or has outdated parameters. Set such a password again.
 
         Raises KeyError for an unknown user.
         """
@@ -697,9 +693,10 @@ class InvalidUser(Refused):
 
 @dataclass(frozen=True, slots=True)
 class UserFiles:
-    """The two files. ``manages`` tells which roles may manage users; the last user with one of them keeps it.
+    """The users file and the roles file.
 
-    ``certified`` are the users who log in by a certificate, with or without a line in the users file.
+    ``manages`` returns whether one of some roles may manage users. The last user with such a role cannot lose it.
+    ``certified`` returns the users who log in by a certificate, with or without a line in the users file.
     All calls raise `Refused` if the change is not possible, and ConfigurationError for a file that cannot be used.
     """
 
@@ -710,7 +707,7 @@ class UserFiles:
     hasher: PasswordHasher = HASHER
 
     def add(self, name: str, password: str, roles: Iterable[str]) -> None:
-        """Add a user. Raises `Refused` for a user who exists."""
+        """Add a user. Raises `Refused` if the user exists."""
         wanted = _checked_roles(name, roles)
         with _checking("password"):
             check_password(password)
@@ -771,21 +768,21 @@ class UserFiles:
                 edit.grant(role, name)
 
     def _check_managers(self, name: str, wanted: frozenset[str]) -> None:
-        """Raise `Refused` if nobody could manage users once ``name`` has the roles ``wanted``."""
+        """Raise `Refused` if no user could manage users after ``name`` gets the roles ``wanted``."""
         roles = Roles(self.roles)
         if self.manages(wanted) or not self.manages(roles.of(name)):
             return
         others = {*Users(self.users).content, *self.certified()} - {name}
         if not any(self.manages(roles.of(other)) for other in others):
             raise Refused(
-                f"User {name} is the last one with permission='MANAGE' on address activemq.management: nobody could "
-                "manage users any more. Grant a role with this permission to another user first"
+                f"User {name} is the last user with permission='MANAGE' on address activemq.management: no user could "
+                "manage users. Grant a role with this permission to another user first"
             )
 
 
 @contextmanager
 def _after(done: str | None) -> Iterator[None]:
-    """Add what was done already to the error of a file that cannot be used."""
+    """Prefix the error of a file that cannot be used with the part of the change that is ``done``."""
     try:
         yield
     except ConfigurationError as fault:
@@ -796,7 +793,7 @@ def _after(done: str | None) -> Iterator[None]:
 
 @contextmanager
 def _checking(field: str) -> Iterator[None]:
-    """Raise `InvalidUser` for a ValueError."""
+    """Convert a ValueError to `InvalidUser`."""
     try:
         yield
     except ValueError as error:
@@ -804,7 +801,7 @@ def _checking(field: str) -> Iterator[None]:
 
 
 def _checked_roles(name: str, roles: Iterable[str]) -> tuple[str, ...]:
-    """The roles without duplicates. Raises `InvalidUser`."""
+    """Return the roles without duplicates. Raises `InvalidUser`."""
     wanted = tuple(dict.fromkeys(roles))
     with _checking("name"):
         check_name(name)

@@ -1,15 +1,11 @@
-"""Certificates and private keys: PEM files, Java keystores, self-signed ones.
-
-Certificates and private keys in PEM files and Java keystores, and the users that client certificates belong to.
+"""Certificates and private keys in PEM files and Java keystores, the users of client certificates, and self-signed
+certificates for new instances.
 
 A file that cannot be used raises `CertificateError`, whose text begins with the file's name.
 
-Java keystores, JKS and PKCS12, as Artemis reads them: private keys with their chains, and trusted certificates.
-
-A JKS file is a list of entries and a digest of them; a private key in it is hidden by a stream of SHA-1 digests, not
-encrypted by any standard. The format is `KeyStore` of Java 1.2; PKCS12 is RFC 7292.
-
-A self-signed certificate for a new instance: clients trust it by its file.
+Java keystores, JKS and PKCS12, have private keys with their chains, and trusted certificates, as in Artemis. A JKS file
+is a list of entries and a digest of them; a stream of SHA-1 digests hides each private key, without a standard
+encryption. The format is `KeyStore` of Java 1.2; PKCS12 is RFC 7292.
 """
 
 from __future__ import annotations
@@ -92,12 +88,12 @@ class Identity:
         return min(certificate.not_valid_after_utc for certificate in self.chain)
 
     def describe(self) -> str:
-        """Subject, hosts and end of validity, as text."""
+        """Return subject, hosts and end of validity as text."""
         names = ", ".join(self.names) or "no host"
         return f"certificate {self.subject} for {names}, until {self.not_after:%Y-%m-%d %H:%M} UTC"
 
     def expiry_warning(self, now: float, notice: float) -> str | None:
-        """A warning if it is not valid at ``now`` (epoch seconds), or expires within ``notice`` seconds; else None."""
+        """Return a warning if it is not valid at ``now`` (epoch s) or expires within ``notice`` seconds; else None."""
         shown = f"certificate {self.subject} ({self.file})"
         remaining = self.not_after.timestamp() - now
         if remaining <= 0:
@@ -112,22 +108,22 @@ class Identity:
 
 
 def subject_of(certificate: x509.Certificate) -> str:
-    """Subject of a certificate in the format of RFC 4514: ``CN=anna,O=Example``."""
+    """Return the subject of a certificate in the format of RFC 4514: ``CN=anna,O=Example``."""
     return certificate.subject.rfc4514_string()
 
 
 def peer_subject(transport: object) -> str | None:
-    """Subject of the verified certificate of the peer of a connection, None without one."""
+    """Return the subject of the peer's verified certificate on a connection, None without one."""
     shown = getattr(transport, "getPeerCertificate", None)
     certificate = None if shown is None else shown()
     return None if certificate is None else subject_of(certificate.to_cryptography())
 
 
 def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | None) -> list[Identity]:
-    """Read the identities of all files, in their order; of a directory those of its ``.pem`` files, by name.
+    """Read the identities of all files in order; for a directory the identities of its ``.pem`` files, by name.
 
     ``keys`` has the private key file of each of ``paths``, or is empty: then the key is in the file of its
-    certificate, or beside it with the suffix ``.key``. Returns at least one. Raises `CertificateError`.
+    certificate, or beside it with the suffix ``.key``. Returns at least one identity. Raises `CertificateError`.
     """
     found: list[Identity] = []
     for index, path in enumerate(paths):
@@ -154,7 +150,7 @@ def _keystore(file: str | Path, data: bytes, password: str | None, parameter: st
 
 
 def read_certificates(path: str, password: str | None = None) -> list[x509.Certificate]:
-    """All certificates of a file, at least one; of a Java keystore the trusted ones. Raises `CertificateError`."""
+    """Read all certificates of a file, at least one; of a Java keystore the trusted ones. Raises `CertificateError`."""
     data = _read(Path(path))
     if is_keystore(data):
         trusted = _keystore(path, data, password, "trustStorePassword").trusted
@@ -168,7 +164,7 @@ def read_certificates(path: str, password: str | None = None) -> list[x509.Certi
 
 
 def source_files(paths: Sequence[str], keys: Sequence[str]) -> Iterator[Path]:
-    """All files that `read_identities` would read, and their directories if given as such."""
+    """Return all files that `read_identities` may read, and the directories among ``paths``."""
     for path in map(Path, paths):
         if path.is_dir():
             yield path
@@ -249,19 +245,19 @@ _COMMA = re.compile(r"(?<!\\),")
 
 
 class CertificateUsers(WatchedFile[Mapping[str, str]]):
-    """The users of one file by the subject of their certificate. The file is read again when it has changed."""
+    """The users in one file, by the subject of their certificate. The file is read again when it has changed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the file at ``path``. Raises ConfigurationError, with file and line, for an invalid line."""
         super().__init__(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
 
     def user_of(self, subject: str) -> str | None:
-        """The user of a certificate subject, None for an unknown subject."""
+        """Return the user of a certificate subject, None for an unknown subject."""
         return self.content.get(normalized(subject))
 
 
 def parse_certificate_users(lines: list[str], file: str) -> Mapping[str, str]:
-    """Subject to user. Raises ConfigurationError with the invalid line."""
+    """Return the users by subject. Raises ConfigurationError with the invalid line."""
     users: dict[str, str] = {}
     numbers: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -293,7 +289,7 @@ def _subject_of(line: str, name: str) -> str:
 
 
 def normalized(subject: str) -> str:
-    """A subject (RFC 4514) without white space around commas and equals signs, and with types in upper case."""
+    """Remove white space around commas and equals signs of a subject (RFC 4514); types become upper case."""
     parts = (part.partition("=") for part in _COMMA.split(subject))
     return ",".join(f"{kind.strip().upper()}{equals}{value.strip()}" for kind, equals, value in parts)
 
@@ -302,23 +298,23 @@ JKS = b"\xfe\xed\xfe\xed"
 
 _KEY_ENTRY, _TRUSTED_ENTRY = 1, 2
 _DIGEST_SIZE = 20
-#: What the digest of a JKS file begins with after the password.
+#: Text between the password and the content in the input of a JKS file's digest.
 _WHITENER = b"Mighty Aphrodite"
 
 
 class KeystoreError(Exception):
-    """A keystore cannot be read; the text says why, without the name of the file."""
+    """A keystore cannot be read. The text is the reason, without the name of the file."""
 
 
 class Keystore(NamedTuple):
-    """What is in a keystore."""
+    """The contents of a keystore."""
 
     keys: list[tuple[PrivateKeyTypes, tuple[x509.Certificate, ...]]]  # each with its chain, leaf first
     trusted: list[x509.Certificate]
 
 
 def is_keystore(data: bytes) -> bool:
-    """Whether a file is a Java keystore. A DER certificate begins as PKCS12 does, and is not one."""
+    """Return whether a file is a Java keystore. A DER certificate begins with the same byte as PKCS12, but is none."""
     if not data.startswith(_DER):
         return data.startswith(JKS)
     try:
@@ -329,7 +325,7 @@ def is_keystore(data: bytes) -> bool:
 
 
 def read_keystore(data: bytes, password: str) -> Keystore:
-    """The contents of a file. Raises `KeystoreError`."""
+    """Read a keystore. Raises `KeystoreError`."""
     try:
         return _read_jks(data, password) if data.startswith(JKS) else _read_pkcs12(data, password)
     except (ValueError, IndexError, UnsupportedAlgorithm) as error:
@@ -363,7 +359,7 @@ def _read_jks(data: bytes, password: str) -> Keystore:
     for _ in range(reader.number(4)):
         kind = reader.number(4)
         reader.text()  # the alias
-        reader.take(8)  # the time at which it was made
+        reader.take(8)  # creation time
         if kind == _KEY_ENTRY:
             key = load_der_private_key(_private_key(reader.take(reader.number(4)), secret), None)
             chain = tuple(_certificate(reader, version) for _ in range(reader.number(4)))
@@ -377,7 +373,7 @@ def _read_jks(data: bytes, password: str) -> Keystore:
 
 def _certificate(reader: _Reader, version: int) -> x509.Certificate:
     if version == 2:
-        reader.text()  # its type
+        reader.text()  # the type of the certificate
     data = reader.take(reader.number(4))
     try:
         return x509.load_der_x509_certificate(data)
@@ -386,7 +382,7 @@ def _certificate(reader: _Reader, version: int) -> x509.Certificate:
 
 
 def _private_key(sealed: bytes, secret: bytes) -> bytes:
-    """PKCS8 out of an EncryptedPrivateKeyInfo of Sun's own algorithm: salt, key, digest."""
+    """Return the PKCS8 key in an EncryptedPrivateKeyInfo of Sun's own algorithm: salt, key, digest."""
     outer, _ = _element(sealed, 0, 0x30)
     algorithm, at = _element(outer, 0, 0x30)
     if not algorithm.startswith(_SUN_ALGORITHM):
@@ -413,7 +409,7 @@ def _sha1(data: bytes) -> bytes:
 
 
 def _element(data: bytes, at: int, tag: int) -> tuple[bytes, int]:
-    """The value of a DER element, and where it ends."""
+    """Return the value of a DER element, and the offset of its end."""
     if data[at] != tag:
         raise ValueError("a private key is not DER")
     size, at = data[at + 1], at + 2
@@ -445,7 +441,7 @@ class _Reader:
 
 
 def self_signed(names: Sequence[str], days: int) -> tuple[bytes, bytes]:
-    """Certificate and private key (P-256), both PEM, for host names and IP addresses; valid for ``days`` from now."""
+    """Create a certificate for host names and IP addresses, valid for ``days``, and its key (P-256); both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     now = datetime.now(UTC)
@@ -458,7 +454,7 @@ def self_signed(names: Sequence[str], days: int) -> tuple[bytes, bytes]:
         .not_valid_before(now - timedelta(hours=1))  # clocks of clients differ
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
-        # it signs itself, and nothing else
+        # it signs only itself
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(
             x509.KeyUsage(

@@ -271,7 +271,7 @@ def test_last_manager_stays(broker, what, method, body, roles, done):
     else:
         assert (reply.status, broker.files) == (409, before)
         assert (
-            "User anna is the last one with permission='MANAGE' on address activemq.management"
+            "User anna is the last user with permission='MANAGE' on address activemq.management"
             in reply.json["detail"]
         )
         assert "Grant a role with this permission to another user first" in reply.json["detail"]
