@@ -7,7 +7,7 @@ BUILDS = ("compiled", "pure Python")
 
 
 def build() -> str:
-    """The build that runs: ``compiled`` (some modules are extension modules: setup.py) or ``pure Python``."""
+    """Return the build that runs: ``compiled`` (some modules are extension modules: setup.py) or ``pure Python``."""
     from importlib.machinery import ExtensionFileLoader
     from importlib.util import find_spec
 

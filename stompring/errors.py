@@ -1,12 +1,8 @@
-"""Errors
+"""The base classes of expected errors.
 
-The error families of the house. Each is caught in exactly one place.
-
-``ProtocolError`` and ``Refused`` become an ERROR frame in ``session``; ``ConfigurationError`` stops a start or a
-reload in ``cli``; ``StoreError`` belongs to the store. Anything else that escapes is a bug of ours, is logged with
-its traceback and closes only the connection it happened on.
-
-The base of expected errors, in a module without the libraries of the extra ``spark``.
+The session turns ``ProtocolError`` and ``Refused`` into an ERROR frame; ``ConfigurationError`` ends a start or a reload
+in ``cli``; the store raises ``StoreError``. Any other exception is a bug: the broker logs it with its traceback, and
+closes only the connection on which it happened.
 """
 
 from __future__ import annotations
@@ -19,8 +15,8 @@ from mypy_extensions import mypyc_attr
 class ProtocolError(Exception):
     """The peer broke a rule of STOMP. The text names the rule, the header and the limit.
 
-    ``receipt`` is the receipt that the faulty frame asked for, where that could be read in spite of the fault;
-    ``limit`` the limit that was passed, by the name of its setting.
+    ``receipt`` is the receipt that the faulty frame requested, None if it requested none or is unreadable; ``limit``
+    the name of the setting with the limit that was passed, None for other faults.
     """
 
     def __init__(self, text: str, receipt: bytes | None = None, limit: str | None = None) -> None:
@@ -30,9 +26,9 @@ class ProtocolError(Exception):
 
 
 class Refused(Exception):
-    """A well-formed request that the broker will not do. The text is the reason, fit to be shown to a user.
+    """The broker refuses a well-formed request. The text is the reason, suitable for users.
 
-    ``status`` is the HTTP status with which the management API answers the same refusal.
+    ``status`` is the HTTP status with which the management API reports the refusal.
     """
 
     def __init__(self, reason: str, status: int = 409, limit: str | None = None) -> None:
@@ -42,7 +38,7 @@ class Refused(Exception):
 
 
 class LimitReached(Refused):
-    """Something is refused because there is too much of it already. ``limit`` is the name of the setting."""
+    """The request would exceed a limit. ``limit`` is the name of its setting."""
 
     def __init__(self, reason: str, limit: str, status: int = 409) -> None:
         super().__init__(reason, status, limit)
@@ -57,7 +53,7 @@ class NotFound(Refused):
 
 @mypyc_attr(native_class=False)
 class Line(int):
-    """A line of a file that broker.xml includes. A fault at it is shown with ``file``, as text it names that file."""
+    """A line number in a file that broker.xml includes. As text it has the name of the file."""
 
     file: str
 
@@ -74,10 +70,10 @@ class Line(int):
 
 
 class ConfigurationError(Exception):
-    """broker.xml says something that cannot be. ``str()`` gives ``file:line: text``.
+    """The configuration is invalid. ``str()`` is ``file:line: text``.
 
-    ``faults`` has line, column and text of each fault; the lines and columns are None where unknown. A `Line` is one
-    of another file than ``file``. ``files`` are those that were read until then, where a file includes others.
+    ``faults`` has line, column and text of each fault; unknown lines and columns are None. A `Line` is in another file
+    than ``file``. ``files`` are the files that were read until then, if a file includes others.
     """
 
     def __init__(
@@ -102,7 +98,7 @@ class ConfigurationError(Exception):
         super().__init__(f"{place} {text}" if place else text)
 
     def lines(self) -> list[str]:
-        """``file:line: text`` of each fault."""
+        """Return ``file:line: text`` of each fault."""
         found = []
         for line, _, text in self.faults:
             file = line.file if isinstance(line, Line) else self.file
@@ -124,9 +120,12 @@ class StoreError(Exception):
 
     @classmethod
     def of(cls, fault: OSError, path: object = None) -> StoreError:
-        """The error of a file operation; ``path`` is for an error that names no file."""
+        """Convert the error of a file operation; ``path`` is used if the error names no file."""
         return cls(fault.strerror or str(fault), fault.filename or path)
 
 
 class PipelineError(Exception):
-    """Base of expected errors that have no other class. They are shown by their message alone."""
+    """Base of expected errors of the pipeline, in a module without the libraries of the extra ``spark``.
+
+    The user sees only the message.
+    """
