@@ -1,1 +1,1 @@
-"""One client's conversation, sans-IO: frames in, broker calls, frames out."""
+"""The STOMP session of one client, without I/O: frames in, calls of the broker, frames out."""

@@ -92,9 +92,9 @@ class StompSession(Session):
             return
         was_connected = self.connected
         if len(frames) > FRAMES_AT_ONCE:
-            self._take_in_slices(frames)
+            self._process_in_slices(frames)
         else:
-            self._take(frames)
+            self._process(frames)
         if self.connected and not was_connected and not self.closed:
             # the parser defers the bytes after CONNECT until the version is known
             self.receive(b"")
@@ -103,26 +103,26 @@ class StompSession(Session):
         if error is not None and not (self._deferred_frames or self.closed or self.leaving):
             self.fail(error, None)
 
-    def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
+    def _process_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
         """Process frames for at most about `READ_SLICE`, then defer the rest and serve other clients."""
         now = self.broker.background.now
         end = now() + READ_SLICE
         while True:
-            self._take(frames[:FRAMES_AT_ONCE], offered)
+            self._process(frames[:FRAMES_AT_ONCE], offered)
             frames, offered = frames[FRAMES_AT_ONCE:], None
             if not frames or self.closed or self.leaving:
                 return
             if self.blocked or self.awaiting_login:
                 self._deferred_frames += frames
                 if self._blocked_by is not None:
-                    self._let_settlements_pass()
+                    self._process_settlements()
                 return
             if now() >= end:
                 self._deferred_frames = frames
-                self._wait_for_turn()
+                self._defer_to_next_slice()
                 return
 
-    def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
+    def _process(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
         """Process frames. ``offered`` is the first of them if that is a SEND that was blocked."""
         head = None
         taken = 0
@@ -188,9 +188,9 @@ class StompSession(Session):
             self._deferred_frames = frames[taken:] + self._deferred_frames
             if self.blocked:
                 if may_pass:
-                    self._let_settlements_pass()
+                    self._process_settlements()
             elif not self.awaiting_login:
-                self._wait_for_turn()
+                self._defer_to_next_slice()
 
     def discard_input(self) -> None:
         self._parser.discard()
@@ -226,12 +226,12 @@ class StompSession(Session):
             clock = self.steady
             self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self.go_on)
 
-    def _wait_for_turn(self) -> None:
+    def _defer_to_next_slice(self) -> None:
         """Process the deferred frames after other clients were served."""
         self.block()
-        self.broker.frame_slices.defer(self._go_on_in_turn)
+        self.broker.frame_slices.defer(self._resume_in_slice)
 
-    def _go_on_in_turn(self) -> None:
+    def _resume_in_slice(self) -> None:
         self.go_on()
         self.broker.frame_slices.is_over()
 
@@ -247,7 +247,7 @@ class StompSession(Session):
         self._pause = None
         self.blocked = self.heartbeat.suspended = False
 
-    def _let_settlements_pass(self) -> None:
+    def _process_settlements(self) -> None:
         """Process the ACKs and NACKs received after a blocked SEND: they may free the memory that it waits for."""
         passing: list[Frame] = []
         held: list[Frame] = []
@@ -257,7 +257,7 @@ class StompSession(Session):
             (passing if passes else held).append(frame)
         self._deferred_frames = held
         if passing:
-            self._take(passing)
+            self._process(passing)
 
     def go_on(self) -> None:
         limit, self._resumed_by = self._resumed_by, None
@@ -267,7 +267,7 @@ class StompSession(Session):
                 held, self._deferred_frames = self._deferred_frames, []
                 self.broker.clock.refresh()
                 offered, self._offered = self._offered, None
-                self._take_in_slices(held, offered)
+                self._process_in_slices(held, offered)
                 if not self.blocked and not self.closed:
                     self.receive(b"")
                 if not self.blocked and not self.closed:

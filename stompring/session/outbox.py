@@ -257,7 +257,7 @@ class Heartbeat:
     __slots__ = (
         "_beat",
         "_clock",
-        "_last_look",
+        "_last_check",
         "_outbox",
         "_pace",
         "_silent",
@@ -275,7 +275,7 @@ class Heartbeat:
         self._silent = silent
         self._pace = HeartbeatIntervals(0, 0, 0)
         self._timers: dict[str, Timer] = {}
-        self._last_look = False  # the connection seemed silent; the next check decides
+        self._last_check = False  # the connection seemed silent; the next check decides
         self.last_read = clock.now
         self.suspended = False  # the broker does not read: silence is not the client's fault
 
@@ -314,11 +314,11 @@ class Heartbeat:
         if self.suspended or self._outbox.reading.stopped:
             self.last_read = now
         seems_silent = now - self.last_read >= self._pace.ttl
-        if seems_silent and self._last_look:
+        if seems_silent and self._last_check:
             self._timers.pop("ttl", None)
             self._silent(self._pace.ttl)
             return
-        self._last_look = seems_silent
+        self._last_check = seems_silent
         self._timers["ttl"] = self._clock.call_at(self.last_read + self._pace.ttl, self._may_end)
 
 
@@ -412,7 +412,7 @@ class SlowReaders:
         """Add an outbox whose socket accepts no more data."""
         self._since[outbox] = self._clock.now
         if self._timer is None:
-            self._timer = self._clock.call_at(self._clock.now + SLOW, self._look)
+            self._timer = self._clock.call_at(self._clock.now + SLOW, self._check)
 
     def leave(self, outbox: Outbox) -> None:
         """Remove an outbox whose socket has accepted all data."""
@@ -426,7 +426,7 @@ class SlowReaders:
             cancel(self._timer)
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         now = self._clock.refresh()
         new = [outbox for outbox in self._since if self.is_slow(outbox) and outbox not in self._known]
@@ -443,7 +443,7 @@ class SlowReaders:
                 extra={"peer": first.wire.peer},
             )
         if self._since:
-            self._timer = self._clock.call_at(now + SLOW, self._look)
+            self._timer = self._clock.call_at(now + SLOW, self._check)
 
 
 class InProgress(Exception):
@@ -634,7 +634,7 @@ class Outbox:
             self.outgoing.slow.enter(self)
 
     def resume(self) -> None:
-        """The socket has accepted all data: restore the capacity."""
+        """The socket has accepted all data: restore the capacity, and read the client again."""
         self.paused = False
         self.outgoing.slow.leave(self)
         self._answers = 0

@@ -327,11 +327,11 @@ class AcknowledgedSubscription(Subscription):
         refs = self.release(key)
         return refs, partial(self._reclaim, refs)
 
-    def _reclaim(self, refs: list[Reference], places: Sequence[int] = ()) -> list[Reference]:
+    def _reclaim(self, refs: list[Reference], positions: Sequence[int] = ()) -> list[Reference]:
         """Make released references unsettled again. Returns those to requeue: all, if the subscription has ended."""
         if self.ended:
             return refs
-        self._restore({b"%b%d" % (self.queue.id_prefix, ref.message.number): ref for ref in refs}, places)
+        self._restore({b"%b%d" % (self.queue.id_prefix, ref.message.number): ref for ref in refs}, positions)
         self.credit_bytes -= sum(len(ref.message.tail) for ref in refs)
         self.credit_messages -= len(refs)
         self.settled -= len(refs)
@@ -339,7 +339,7 @@ class AcknowledgedSubscription(Subscription):
             self.queue.dispatcher.pause_consumer(self)
         return []
 
-    def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
+    def _restore(self, refs: dict[bytes, Reference], positions: Sequence[int]) -> None:
         self.unsettled.update(refs)  # in any order: each message is acknowledged separately
 
     @property
@@ -374,11 +374,11 @@ class CumulativeSubscription(AcknowledgedSubscription):
     released message keeps them in the order of delivery.
     """
 
-    __slots__ = ("_disordered", "_places", "_positions")
+    __slots__ = ("_disordered", "_next_position", "_positions")
 
     def attach(self, queue: Queue) -> None:
-        self._places: dict[bytes, int] = {}  # positions of restored messages, by message id
-        self._positions = count(1)
+        self._positions: dict[bytes, int] = {}  # positions of restored messages, by message id
+        self._next_position = count(1)
         self._disordered = False  # restored messages are not in the order of delivery yet
         super().attach(queue)
 
@@ -399,7 +399,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
 
     def _release(self, key: bytes) -> list[Message | Reference]:
         keys = self._up_to(key)  # before `unsettled` is read: it may replace the dict
-        unsettled, places = self.unsettled, self._places
+        unsettled, positions = self.unsettled, self._positions
         size = 0
         released: list[Message | Reference] = []
         for earlier in keys:
@@ -411,9 +411,9 @@ class CumulativeSubscription(AcknowledgedSubscription):
             size += len(delivered.message.tail)
             if self.consumer_name:
                 delivered.last_rejected_by = self
-        if places:
+        if positions:
             for earlier in keys:
-                places.pop(earlier, None)
+                positions.pop(earlier, None)
         self.credit_bytes += size
         self.credit_messages += len(released)
         self.settled += len(released)
@@ -430,18 +430,20 @@ class CumulativeSubscription(AcknowledgedSubscription):
         return keys
 
     def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
-        places = [self._places.get(earlier) or next(self._positions) for earlier in self._up_to(key)]
+        positions = [
+            self._positions.get(earlier) or next(self._next_position) for earlier in self._up_to(key)
+        ]
         refs = self.release(key)
-        return refs, partial(self._reclaim, refs, places)
+        return refs, partial(self._reclaim, refs, positions)
 
-    def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
-        self._places.update(zip(refs, places, strict=True))
+    def _restore(self, refs: dict[bytes, Reference], positions: Sequence[int]) -> None:
+        self._positions.update(zip(refs, positions, strict=True))
         self.unsettled.update(refs)
         self._disordered = True  # sorted once, even if the transaction has many ACKs
 
     def _put_in_order(self) -> None:
-        places, unsettled = self._places, self.unsettled
-        self.unsettled = {key: unsettled.pop(key) for key in sorted(places, key=places.__getitem__)}
+        positions, unsettled = self._positions, self.unsettled
+        self.unsettled = {key: unsettled.pop(key) for key in sorted(positions, key=positions.__getitem__)}
         self.unsettled.update(unsettled)
         self._disordered = False
 
@@ -451,7 +453,7 @@ class CumulativeSubscription(AcknowledgedSubscription):
         return super().unsettled_references()
 
     def take_unsettled(self) -> list[Reference]:
-        self._places.clear()
+        self._positions.clear()
         return super().take_unsettled()
 
 
