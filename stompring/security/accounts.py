@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from argon2 import PasswordHasher as PasswordHasher  # others take it from here
+from argon2 import PasswordHasher as PasswordHasher  # other modules import it from here
 from argon2 import extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
@@ -200,7 +200,7 @@ PLAIN = Syntax(_read_plain, "{} = {}".format)
 #: Comments begin with ``#`` or ``!``, the first ``=`` or ``:`` separates, ``\\`` escapes. Names may contain blanks.
 JAVA = Syntax(_read_java, _write_java)
 
-#: The names of Artemis's own files begin with this.
+#: Prefix of the names of Artemis's own files.
 ARTEMIS_PREFIX = "artemis-"
 
 
@@ -382,7 +382,7 @@ class Roles(WatchedFile[Mapping[str, frozenset[str]]]):
         super().__init__(path, ROLES_FILE, roles_by_user, optional=True)
 
     def of(self, user: str) -> frozenset[str]:
-        """The roles of a user."""
+        """Return the roles of a user."""
         return self.content.get(user, NO_ROLES)
 
     def users_by_role(self) -> dict[str, list[str]]:
@@ -417,7 +417,7 @@ class RolesEdit(Edit):
         return True
 
     def of(self, user: str) -> list[str]:
-        """The roles of a user."""
+        """Return the roles of a user."""
         return [role for role in self.entries() if user in self._members(role)]
 
     def _members(self, role: str) -> list[str]:

@@ -134,7 +134,7 @@ def line_of(name: str) -> bytes | None:
 
 
 def _plain(text: str) -> bytes | None:
-    """Encode a text as it appears in a header line. None if it is escaped, has no encoding, or shares it."""
+    """Encode a text as it appears in a header line. None if the line escapes it, or another text has the same bytes."""
     if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
         return None
     try:

@@ -1,7 +1,7 @@
-/* Cuts the header block of a SEND without decoding it: see stompring/stomp/headers.py, which works without this as well.
+/* Cuts the header block of a SEND without decoding it. It is optional: stompring/stomp/headers.py works without it.
 
-   Nothing here is needed: every block that is unusual in any way is left to the Python code (None). Offsets are checked
-   against the length of `data` by memchr alone: no byte at or after `limit` is read. */
+   For any unusual block it returns None, and the Python code decodes the block. Only memchr checks offsets against the
+   length of `data`: no byte at or after `limit` is read. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -26,7 +26,7 @@ typedef struct {
     Name table[MOST_NAMES];
     int first[LONGEST_NAME + 2]; /* of the names of each length in the table, which is sorted by length */
     Py_ssize_t most_headers, longest_block, longest_body;
-    int escapes; /* whether STOMP 1.2 says what a backslash means */
+    int escapes; /* whether the escapes of STOMP 1.2 apply */
 } Cutter;
 
 typedef struct {
@@ -44,7 +44,7 @@ static int use_of(const Cutter *self, const char *name, Py_ssize_t size) {
     return 0;
 }
 
-/* Whether each backslash begins an escape, in the value of a line of which no value is compared. */
+/* Whether each backslash begins an escape in a value that is not compared. */
 static int only_escapes(const Line *lines, int count) {
     for (int i = 0; i < count; i++) {
         const char *at = lines[i].line, *end = at + lines[i].size;
@@ -130,7 +130,7 @@ static PyObject *cutter_cut(Cutter *self, PyObject *const *arguments, Py_ssize_t
             receipt_size = value_size;
         }
         if (use & IDENTIFIER) {
-            if (!value_size) Py_RETURN_NONE; /* it is none */
+            if (!value_size) Py_RETURN_NONE; /* an empty id is not one */
             identifier = value;
             identifier_size = value_size;
         }

@@ -334,7 +334,7 @@ except ImportError:
 
 
 class CutHead(Head):
-    """The head of a SEND that a plan identifies by ``key``. Its headers are decoded at the first access.
+    """The head of a SEND whose plan is found by ``key``. Its headers are decoded at the first access.
 
     ``key`` has the lines that are read, without content-length, ``receipt`` and the duplicate id (``identifier``). One
     more line feed stands for a receipt, two for a duplicate id. ``rest`` has the lines that are passed on.
