@@ -35,7 +35,6 @@ class TimedClock(Clock):
     def callLater(
         self, when: float, call: Callable[..., object], *arguments: object, **named: object
     ) -> DelayedCall:
-        """See IReactorTime."""
         return super().callLater(when, self.timed, call, *arguments, **named)
 
     def timed(self, call: Callable[..., object], *arguments: object, **named: object) -> None:

@@ -52,7 +52,7 @@ class Wire:
         """It is never slow."""
 
     def resume_reading(self) -> None:
-        """See `pause_reading`."""
+        pass
 
 
 @dataclass(frozen=True)

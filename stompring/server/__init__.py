@@ -1,1 +1,1 @@
-"""Where Twisted lives: sockets, signals, threads, and the composition of the whole."""
+"""The Twisted side of the broker: sockets, signals, threads, and the service that assembles all parts."""

@@ -1,6 +1,6 @@
-"""Authentication: logins by password or client certificate, behind a throttle, and the files they are checked against.
+"""Authentication: logins by password or client certificate, the login throttle, and the files with the users.
 
-Passwords are verified off the reactor's thread, a few at a time: argon2 is slow and takes 64 MiB on purpose.
+The broker verifies passwords in a few threads, not in the reactor's: argon2 is slow and takes 64 MiB by design.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from stompring.settings.network import source_network
 
 log = logging.getLogger(__name__)
 
-#: What is counted, by the HTTP status of a refusal.
+#: HTTP status of a refused login → key of ``Logins.outcomes``.
 OUTCOMES = {401: "refused", 429: "throttled", 503: "overloaded", 500: "failed"}
 
 
-#: Passwords that are checked at a time. Each check works on several cores itself.
+#: Maximum number of concurrent password checks. Each one uses several cores.
 CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
 
-#: Checks that may be queued: some seconds' worth.
+#: Maximum number of queued password checks: the work of some seconds.
 MAX_QUEUED_CHECKS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One login that waits to be checked. ``generation`` is that of the users file when it came."""
+    """A queued password check. ``generation``: version of the users file when the login arrived."""
 
     digest: bytes
     generation: int
@@ -69,10 +69,10 @@ class _Check:
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    Passwords are verified in threads. A verified login is not checked again for ``seconds``, unless the users file
-    changes: ``follow`` reads files that have changed, in a thread, before each check. ``user_of`` maps the subject of a
-    certificate to a user. ``outcomes`` counts the results of logins. ``guest`` is the login of STOMP clients without
-    login and passcode, None where they are refused.
+    Threads verify the passwords. A verified login stays valid for ``seconds``, unless the users file changes:
+    ``follow`` reads changed files in a thread before each check. ``user_of`` maps the subject of a certificate to a
+    user. ``outcomes`` counts the results of logins. ``guest``: login of STOMP clients without login and passcode; None
+    if the broker refuses them.
     """
 
     users: Users
@@ -92,13 +92,12 @@ class Logins:
         self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
 
     def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
-        """See `Authenticator`."""
         self.log_in(credentials).addCallbacks(
             lambda login: answer(login, ""), lambda failure: answer(None, str(failure.value))
         )
 
     def log_in(self, credentials: Credentials) -> Deferred[Login]:
-        """The login. Fails with `Refused` of status 401, 429, 503, or 500 for a fault of the broker."""
+        """Check credentials and count the result. Fails with `Refused`, status 401, 429, 503, or 500 (broker fault)."""
         checked: Deferred[Login | Refused] = self._check(credentials)
         return checked.addBoth(self._count, credentials.login)
 
@@ -120,7 +119,7 @@ class Logins:
 
     @inlineCallbacks
     def _check(self, credentials: Credentials) -> Any:
-        """A `Login`, or the `Refused`, which is not raised: its traceback would be a cycle."""
+        """Return a `Login` or a `Refused`. A raised `Refused` would form a cycle with its traceback."""
         login, passcode, host = credentials.login, credentials.passcode, credentials.host
         certified = None if credentials.certificate is None else self.user_of(credentials.certificate)
         if certified is not None and login not in (None, certified):
@@ -174,13 +173,13 @@ class Logins:
     # ---- passwords
 
     def followed(self) -> Deferred[None]:
-        """Fires when the files have been checked for changes."""
+        """Read changed files in a thread. Fires when they are read."""
         return self.in_thread(self.follow).addCallback(lambda _: None)
 
     def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
-        """Whether ``password`` is that of user ``name``. Hosts are served round robin.
+        """Return whether ``password`` is the password of user ``name``. Checks take the hosts round robin.
 
-        Fails with `Refused` of status 503 where too many logins are pending.
+        Fails with `Refused` of status 503 if too many logins are pending.
         """
         return self.followed().addCallback(lambda _: self._answer(name, password, host))
 
@@ -219,16 +218,16 @@ class Logins:
             answer.callback(outcome)  # a Failure goes to the errbacks
 
     def in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
-        """The result of a call in a thread of the reactor's pool."""
+        """Call a function in a thread of the reactor's pool. Fires with its result."""
         return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), call, *arguments)
 
 
-#: Users with a plain password that a line of the log names.
+#: Maximum number of users that the warning about plain passwords names.
 MAX_SHOWN_USERS = 10
 
 
 class GuestPermissions:
-    """The permissions of guests: those of one role, whatever roles a user of the same name has."""
+    """The permissions of guests: the permissions of one role. Roles of a user of the same name do not count."""
 
     def __init__(self, authority: AccessControl, role: str) -> None:
         self.rejections = authority.rejections
@@ -237,22 +236,20 @@ class GuestPermissions:
 
     @property
     def generation(self) -> object:
-        """See `PermissionSource`."""
         return self._authority.generation
 
     def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
-        """See `PermissionSource`."""
         return self._authority.permissions.allows(self._roles, permission, address, queue)
 
 
-#: Seconds between checks of the files for changes where security-invalidation-interval is 0.
+#: Minimum of seconds between two checks of the files for changes, for a short security-invalidation-interval.
 FILE_CHECK_INTERVAL = 1.0
 
 
 class Security:
-    """The security of a broker: users, roles, permissions, logins, and the files they come from.
+    """The security of a broker: users, roles, permissions, logins, and their files.
 
-    ``changed`` is called in the reactor's thread when permissions or roles have changed.
+    Calls ``changed`` in the reactor's thread when permissions or roles have changed.
     """
 
     def __init__(
@@ -262,7 +259,7 @@ class Security:
         changed: Callable[[], None],
         hasher: PasswordHasher = HASHER,
     ) -> None:
-        """``hasher`` makes the hashes of new passwords. Raises `ConfigurationError` for a file that cannot be read."""
+        """Read the files. ``hasher`` hashes new passwords. Raises `ConfigurationError` if a file cannot be read."""
         check_users_file(configuration)
         assert configuration.users_file is not None and configuration.roles_file is not None
         self.users = Users(configuration.users_file, hasher)
@@ -290,7 +287,7 @@ class Security:
         self._interval = max(interval, FILE_CHECK_INTERVAL)
 
     def start(self) -> None:
-        """Begin to check the files for changes, also while nobody logs in."""
+        """Begin to check the files for changes periodically, so that a change takes effect without a login."""
         if not self.roles.path.exists():
             log.warning("roles file %s does not exist: no user has a role", self.roles.path)
         plain = self.users.plain_passwords()
@@ -311,19 +308,19 @@ class Security:
             self._file_check.stop()
 
     def refresh(self) -> None:
-        """Read the files again that have changed. Raises `ConfigurationError`; then nothing is changed."""
+        """Read changed files again. Raises `ConfigurationError` at the first invalid file: its old contents stay."""
         for file in self._files:
             file.refresh()
 
     def check_files(self) -> None:
-        """Parse the files without using them. Raises `ConfigurationError`."""
+        """Parse the files without applying them. Raises `ConfigurationError`."""
         Users(self.users.path)
         Roles(self.roles.path)
         if self._certificates is not None:
             CertificateUsers(self._certificates.path)
 
     def use(self, configuration: BrokerConfiguration) -> None:
-        """The configuration was read again."""
+        """Apply a configuration that was read again."""
         self.authority.use(Permissions.of(configuration))
         self._use_guest(configuration)
         self.logins.verified.clear()
@@ -337,11 +334,11 @@ class Security:
         self.logins.guest = login
 
     def read_changes(self) -> Deferred[None]:
-        """Fires when changes of the files are in effect. The files are read in a thread."""
+        """Read changed files in a thread. Fires when the changes are in effect."""
         return self.logins.followed().addCallback(lambda _: self._report_change())
 
     def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
-        """Run a change of the files in a thread, one after another. Fires when it is in effect, or with its error."""
+        """Run a change of the files in a thread, after earlier changes. Fires when it is in effect, or fails."""
 
         def edit() -> None:
             change(self._user_files)
@@ -350,7 +347,7 @@ class Security:
         return self._edits.run(self.logins.in_thread, edit).addCallback(lambda _: self._report_change())
 
     def certificate_subjects(self) -> dict[str, str]:
-        """User to the subject of the certificate with which the user logs in."""
+        """Return the certificate subject of each user that has one."""
         if self._certificates is None:
             return {}
         return {user: subject for subject, user in self._certificates.content.items()}
@@ -359,7 +356,7 @@ class Security:
         return None if self._certificates is None else self._certificates.user_of(subject)
 
     def _follow_files(self) -> None:
-        """In a thread."""
+        # called in a thread
         for file in self._files:
             file.refresh_or_log()
 

@@ -1,4 +1,4 @@
-"""The connections of bridges (`stompring.broker.bridge`): TCP and TLS to other brokers, STOMP 1.2 or 1.1 over them."""
+"""The connections of bridges (`stompring.broker.bridge`) to other brokers: STOMP 1.2 or 1.1 over TCP or TLS."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from .tls import new_context, openssl_reasons, use_identity
 
 log = logging.getLogger(__name__)
 
-#: Characters of what a remote broker says, in logs and management.
+#: Maximum number of characters of a remote broker's text in logs and management.
 MAX_TEXT = 500
 
-#: How late a heart-beat of the remote broker may be: as often as it promised one.
+#: Factor of the heart-beat interval of the remote broker after which a silent connection counts as lost.
 GRACE = 2.0
 
-#: ms that a bridge may wait for confirmations while the broker stops.
+#: Maximum ms that a bridge waits for confirmations while the broker stops.
 STOP_TIMEOUT = 5000
 
-#: How a remote broker begins to answer, and the bytes of its answer in which that is looked for.
+#: Commands that begin the answer of a STOMP broker, and the number of bytes of an answer that may contain them.
 OPENINGS, MAX_OPENING = (b"CONNECTED", b"ERROR"), 64
 
 DISCONNECT = frame("DISCONNECT")
@@ -58,7 +58,7 @@ DISCONNECT = frame("DISCONNECT")
 
 @implementer(IPushProducer)
 class BridgeProtocol(Protocol):
-    """STOMP with one remote broker. As a push producer it learns when the socket is slow."""
+    """STOMP with one remote broker. Twisted pauses this push producer when the socket is slow."""
 
     transport: Any
     _lost = False
@@ -79,7 +79,6 @@ class BridgeProtocol(Protocol):
         self._sent = self._received = 0.0
 
     def connectionMade(self) -> None:
-        """See IProtocol. With TLS the handshake is yet to come."""
         self.transport.setTcpNoDelay(True)
         connection = self._connection
         if connection is not None and connection.connector.tls is None:
@@ -91,7 +90,7 @@ class BridgeProtocol(Protocol):
         configuration, connector = connection.worker.bridge.configuration, connection.connector
         password = configuration.password
         limit = configuration.producer_window_size
-        # the transport itself, below TLS
+        # the TCP transport, below TLS if there is TLS
         lowest = getattr(self.transport, "transport", None) or self.transport
         lowest.bufferSize = limit if limit > 0 else configuration.confirmation_window_size
         self.transport.registerProducer(self, True)
@@ -105,7 +104,6 @@ class BridgeProtocol(Protocol):
         )
 
     def dataReceived(self, data: bytes) -> None:
-        """See IProtocol."""
         connection = self._connection
         if connection is None:
             return
@@ -180,25 +178,23 @@ class BridgeProtocol(Protocol):
     # ---- the connection
 
     def write(self, data: bytes) -> None:
-        """Send frames."""
+        """Send encoded frames."""
         self._sent = self._reactor.seconds()
         self.transport.write(data)
 
     def pauseProducing(self) -> None:
-        """The socket is slow."""
         if self._connection is not None:
             self._connection.worker.on_unwritable()
 
     def resumeProducing(self) -> None:
-        """The socket has taken everything."""
         if self._connection is not None:
             self._connection.worker.on_writable()
 
     def stopProducing(self) -> None:
-        """The connection is lost; `connectionLost` follows."""
+        pass  # `connectionLost` follows
 
     def end(self) -> None:
-        """Close; nothing is reported any more."""
+        """Send DISCONNECT, close the connection, and report no further event to the worker."""
         self._connection = None
         cancel(self._timer)
         if self._lost:
@@ -212,22 +208,20 @@ class BridgeProtocol(Protocol):
         self._timer = self._reactor.callLater(LINGER, self.transport.abortConnection)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
-        """See IProtocol."""
         self._lost = True
         cancel(self._timer)
         self._fail(describe(reason))
 
 
-#: Seconds that a remote broker has to take what was written before the connection is closed.
+#: Seconds that a remote broker has to read the last frames before the broker aborts the connection.
 LINGER = 5.0
 
 
 @implementer(IHandshakeListener)
 class SecureBridgeProtocol(BridgeProtocol):
-    """The same over TLS: CONNECT, with the password, is sent when the remote broker has proved who it is."""
+    """A `BridgeProtocol` over TLS. It sends CONNECT with the password after it has verified the remote broker."""
 
     def handshakeCompleted(self) -> None:
-        """See IHandshakeListener."""
         connection = self._connection
         if connection is None:
             return
@@ -266,7 +260,7 @@ class BridgeConnection:
 
     def __post_init__(self) -> None:
         self.timeout = self.reactor.callLater(self.connector.connect_timeout / 1000, self._timed_out)
-        self.reactor.callLater(0, self._open)  # nothing is reported from within the call that began it
+        self.reactor.callLater(0, self._open)  # report a failure after this call has returned
 
     def _open(self) -> None:
         if self._ended:
@@ -300,17 +294,15 @@ class BridgeConnection:
         self.gather(lambda: self.worker.on_closed(reason))
 
     def gather(self, call: Callable[[], None]) -> None:
-        """Call the worker, with the time read anew and one write for each connection that gets something by it."""
+        """Call the worker at the current time. Each connection that it sends to gets one write."""
         self.worker.bridge.broker.clock.refresh()
         self.outgoing.gather(call)
 
     def write(self, data: bytes) -> None:
-        """See `RemoteConnection`."""
         if self._protocol is not None:
             self._protocol.write(data)
 
     def close(self) -> None:
-        """See `RemoteConnection`."""
         self._ended = True
         cancel(self.timeout)
         if self._protocol is not None:
@@ -320,7 +312,7 @@ class BridgeConnection:
 
 
 def client_endpoint(connector: Connector, reactor: Any) -> IStreamClientEndpoint:
-    """Where a connector leads. Raises `CertificateError`."""
+    """Return the endpoint of a connector. Raises `CertificateError`."""
     endpoint = HostnameEndpoint(
         reactor, connector.host, connector.port, timeout=connector.connect_timeout / 1000
     )
@@ -337,7 +329,6 @@ class _Creator:
     context: SSL.Context
 
     def clientConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """See IOpenSSLClientConnectionCreator."""
         connection = SSL.Connection(self.context, None)
         connection.set_connect_state()
         if not _is_address(self.name):
@@ -346,7 +337,7 @@ class _Creator:
 
 
 def client_context(tls: ConnectorTls) -> SSL.Context:
-    """The OpenSSL context of a connector. Raises `CertificateError`."""
+    """Return the OpenSSL context of a connector. Raises `CertificateError`."""
     context = new_context(SSL.TLS_CLIENT_METHOD, SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION, tls)
     if tls.trust_store_path is None:
         context.set_default_verify_paths()
@@ -363,7 +354,7 @@ def client_context(tls: ConnectorTls) -> SSL.Context:
 
 
 def describe(reason: Failure) -> str:
-    """Why a connection was lost or not made."""
+    """Return the reason why a connection was lost or failed."""
     fault = reason.value
     if isinstance(fault, ConnectionDone):
         return "closed by the remote broker"

@@ -1,16 +1,14 @@
-"""The disk: the threads that wait for it, its limits, and the drain before a stop.
+"""The disk: its threads, the monitor that reports a full disk, and the drain before a stop.
 
-The disk: the threads that wait for it, and the monitor that reports it full.
+One thread writes and another one reads pages, so that reads never wait for a sync. Each thread puts its results into a
+queue, and one wake-up of the reactor processes all of them. A stopping broker waits for the queue without a running
+reactor. Each thread has an eventfd(2) that the reactor polls like a socket: the round of the wake-up processes the
+results and sends what they cause. ``callFromThread`` would need one more iteration of the reactor.
 
-One thread writes and one reads pages, so that reads never wait for a sync. Results travel through a queue of the
-pool's own, and one wake-up of the reactor takes all that are there: a broker that stops can wait for them without a
-running reactor. Each thread has an eventfd(2) that the reactor polls like a socket: results are delivered in the round
-of the wake-up, and their writes go out with it. ``callFromThread`` would take another iteration and another waker.
-
-The monitor measures the disks of journal and pages every ``disk-scan-period``. A disk that fills up to its last byte
-could not take acknowledgements either, which free space. Beyond ``max-disk-usage``, or with less than
-``min-disk-free``, durable messages therefore wait, are dropped or fail, by the ``disk-full-policy`` of their address;
-everything else goes on. Artemis: its ``FileStoreMonitor``.
+The monitor measures the disks of journal and pages every ``disk-scan-period``. A disk without a free byte could not
+store the acknowledgements that free space. Above ``max-disk-usage``, or below ``min-disk-free``, durable messages
+therefore wait, are dropped or fail, as the ``disk-full-policy`` of their address says. All other work continues.
+Artemis: ``FileStoreMonitor``.
 
 Drain: the broker refuses new STOMP connections and reports not ready, while existing clients continue.
 """
@@ -38,9 +36,9 @@ from stompring.store.files import Disk
 
 from .protocol import Connections
 
-#: Seconds after which a thread that comes back from the disk gets the interpreter from the reactor when that is busy.
-#: Python's own 5 ms are as long as many a sync, and each batch would wait for them twice: with many producers this
-#: alone is a third more durable messages a second (docs/performance.md).
+#: Seconds after which a busy reactor yields the interpreter to a thread whose disk operation has ended. Python's
+#: default of 5 ms is as long as a sync, and each batch would wait for it twice. With many producers the short interval
+#: gives a third more durable messages per second (docs/performance.md).
 SWITCH_INTERVAL = 0.0005
 
 Job = Callable[[], Any]
@@ -49,10 +47,10 @@ Done = Callable[[Any], None]
 
 @implementer(IReadDescriptor)
 class Wakeup:
-    """An eventfd(2) in the reactor's poll: calls ``call`` in the reactor's thread after `ring` in any other."""
+    """An eventfd(2) in the reactor's poll: `ring` in any thread makes the reactor's thread call ``call``."""
 
     def __init__(self, reactor: Any, name: str, call: Callable[[], None]) -> None:
-        """Raises `OSError`."""
+        """Create the eventfd and add it to the reactor. Raises `OSError`."""
         self._reactor = reactor
         self._name = name
         self._call = call
@@ -60,11 +58,11 @@ class Wakeup:
         reactor.addReader(self)
 
     def ring(self) -> None:
-        """Thread-safe."""
+        """Wake up the reactor. Thread-safe."""
         os.eventfd_write(self._descriptor, 1)
 
     def close(self) -> None:
-        """Nobody will ring any more."""
+        """Remove the eventfd from the reactor, and close it. The caller ensures that no thread calls `ring` later."""
         self._reactor.removeReader(self)
         os.close(self._descriptor)
         self._descriptor = -1
@@ -89,13 +87,13 @@ class Wakeup:
 
 
 class DiskThread:
-    """One thread; see `Disk` of the store. It starts with the first job.
+    """One thread that runs the jobs of a `Disk`. It starts with the first job.
 
-    ``reactor`` is an IReactorFromThreads; with ``addReader`` (IReactorFDSet) it is faster.
+    ``reactor`` is an IReactorFromThreads. Results arrive faster if it also has ``addReader`` (IReactorFDSet).
     """
 
     _wakeup: Wakeup | None = None
-    _outstanding = 0  # jobs whose `done` was not called
+    _outstanding = 0  # jobs whose `done` was not yet called
     _thread: threading.Thread | None = None
 
     def __init__(self, reactor: Any, name: str) -> None:
@@ -106,7 +104,6 @@ class DiskThread:
         self._scheduled = threading.Event()  # a call in the reactor's thread is scheduled
 
     def run(self, job: Job, done: Done) -> None:
-        """See `Disk.run`."""
         if self._thread is None:
             if hasattr(self._reactor, "addReader") and hasattr(os, "eventfd"):
                 self._wakeup = Wakeup(self._reactor, self._name, self._deliver_results)
@@ -116,12 +113,11 @@ class DiskThread:
         self._jobs.put((job, done))
 
     def finish(self) -> None:
-        """See `Disk.finish`."""
         while self._outstanding:
             self._deliver(*self._results.get())
 
     def stop(self) -> None:
-        """Finish, and end the thread."""
+        """Finish all jobs, and end the thread."""
         self.finish()
         if self._thread is not None:
             self._jobs.put(None)
@@ -139,7 +135,7 @@ class DiskThread:
             job, done = task
             try:
                 result = job()
-            except BaseException as fault:  # it is for `done` to deal with
+            except BaseException as fault:  # `done` handles it
                 result = fault
             self._results.put((done, result))
             if not self._scheduled.is_set():
@@ -169,7 +165,7 @@ class DiskThread:
 
 
 class DiskThreads:
-    """Both threads."""
+    """The writing and the reading thread of a broker."""
 
     def __init__(self, reactor: Any) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL)
@@ -177,7 +173,7 @@ class DiskThreads:
         self.reading = DiskThread(reactor, "page reader")
 
     def stop(self) -> None:
-        """Finish both, and end them."""
+        """Finish all jobs, and end both threads."""
         self.reading.stop()
         self.writing.stop()
 
@@ -187,7 +183,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """How full one disk is, in bytes. ``free`` is what this process may use."""
+    """Size and usage of one disk in bytes. ``free``: bytes that this process may use."""
 
     path: Path
     total: int
@@ -195,12 +191,12 @@ class DiskUsage:
 
     @property
     def usage(self) -> float:
-        """The share that is in use, from 0 to 1. Space reserved for root counts as used, as in Artemis."""
+        """The used share, from 0 to 1. Space reserved for root counts as used, as in Artemis."""
         return 1 - self.free / self.total if self.total else 0.0
 
 
 def disk_usage(path: Path) -> DiskUsage:
-    """How full the disk is that ``path`` is on, or will be. Raises `OSError`."""
+    """Measure the disk of ``path``. If it does not exist, its nearest parent folder counts. Raises `OSError`."""
     there = path
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -209,7 +205,7 @@ def disk_usage(path: Path) -> DiskUsage:
 
 
 def disk_full_reason(reading: DiskUsage, configuration: BrokerConfiguration) -> str | None:
-    """Why a disk counts as full, None where it does not."""
+    """Return the reason why a disk counts as full, None if it does not."""
     least, most = configuration.min_disk_free, configuration.max_disk_usage
     if least >= 0:
         if reading.free < least:
@@ -222,25 +218,29 @@ def disk_full_reason(reading: DiskUsage, configuration: BrokerConfiguration) -> 
 
 
 class LogUsage(NamedTuple):
-    """How full a replicated log is, in bytes. ``limit`` 0 or less: it has no limit."""
+    """Usage of a replicated log in bytes. ``limit`` 0 or less: no limit."""
 
     used: int
     limit: int
 
     @property
     def usage(self) -> float:
-        """The share that is in use, from 0."""
+        """The used share of the limit: 0 and more."""
         return self.used / self.limit if self.limit > 0 else 0.0
 
 
-#: Percent below ``max-disk-usage`` to which a full log must shrink: removals and messages would take turns else.
+#: Percentage points below ``max-disk-usage`` to which a full log must shrink. Without this margin the log would
+#: alternate between full and not full.
 LOG_MARGIN = 2
 
 
 def log_full_reason(
     usage: LogUsage, configuration: BrokerConfiguration, was_full: bool = False
 ) -> str | None:
-    """Why a replicated log counts as full, None where it does not: the rest is for acknowledgements and removals."""
+    """Return the reason why a replicated log counts as full, None if it does not.
+
+    The space above ``max-disk-usage`` is reserved for acknowledgements and removals.
+    """
     most = configuration.max_disk_usage
     if usage.limit <= 0 or most < 0 or usage.usage * 100 < most - (LOG_MARGIN if was_full else 0):
         return None
@@ -252,21 +252,21 @@ def log_full_reason(
 
 @dataclass(eq=False, repr=False)
 class DiskMonitor:
-    """Shuts and opens ``broker.disk``. ``reading`` is that of the fuller disk, None until the first was made."""
+    """The monitor that sets and clears ``broker.disk.fault``. ``reading``: the last measurement of the fullest disk."""
 
     broker: Broker
     disk: Disk
     paths: Collection[Path]
     read: Callable[[Path], DiskUsage] = disk_usage
     log_usage: Callable[[], LogUsage] | None = None
-    #: called with each measurement while a disk or the log is full: what can go should go now
+    #: called with each measurement while a disk or the log is full: it frees space
     free: Callable[[], object] = bool
     reading: DiskUsage | None = None
     _disk_fault: str | None = None
     _log_full = False
     _timer: Any = None
     _measuring = _stopped = False
-    _silent: str | None = None  # the last fault of a measurement, logged once
+    _silent: str | None = None  # text of the last failed measurement: logged once
 
     def start(self) -> None:
         """Measure at once, before the first message, and then every ``disk-scan-period``."""
@@ -274,7 +274,7 @@ class DiskMonitor:
         self._wait()
 
     def stop(self) -> None:
-        """Cancel the timer; a measurement under way has no effect."""
+        """Cancel the timer. The result of a running measurement is ignored."""
         self._stopped = True
         cancel(self._timer)
 
@@ -293,7 +293,7 @@ class DiskMonitor:
         )
 
     def _begin(self) -> None:
-        """In a thread: a disk in trouble may take long to answer."""
+        # in a thread: a faulty disk may take long to answer
         if not self._measuring:
             self._measuring = True
             self.disk.run(self._measure, self._done)
@@ -314,7 +314,7 @@ class DiskMonitor:
 
     def _evaluate(self, outcome: Any) -> None:
         if isinstance(outcome, BaseException):
-            # the last state stays in force: a disk that cannot be measured is not empty
+            # the last state stays in force: a failed measurement does not mean that the disk has space
             if str(outcome) != self._silent:
                 self._silent = str(outcome)
                 log.error("cannot read disk usage: %s", outcome)
@@ -329,7 +329,7 @@ class DiskMonitor:
             self.free()
 
     def check_log(self, free: bool = False) -> None:
-        """Compare the replicated log with its limit, which takes no look at a disk. ``free``: call `free` too."""
+        """Compare the replicated log with its limit, without measuring a disk. ``free``: call `free` if it is full."""
         if not self._stopped and self.reading is not None:
             self._set_fault()
             if free and self._log_full:
@@ -360,14 +360,14 @@ REASON = "The broker is draining and refuses new connections: connect to another
 
 @dataclass(eq=False, repr=False)
 class Drain:
-    """Whether the broker drains, and since when."""
+    """The drain: the broker refuses new connections while it lasts."""
 
     broker: Broker
     connections: Connections
-    since: int | None = None  # epoch ms; None: it does not
+    since: int | None = None  # epoch ms; None: the broker does not drain
 
     def begin(self) -> bool:
-        """Refuse new connections from now on. False if that was so already."""
+        """Refuse new connections from now on. False if the broker already drains."""
         if self.since is not None:
             return False
         self.since = self.broker.clock.now
@@ -378,7 +378,7 @@ class Drain:
         return True
 
     def end(self) -> bool:
-        """Accept connections again. False if that was so already."""
+        """Accept connections again. False if the broker does not drain."""
         if self.since is None:
             return False
         self.since = None

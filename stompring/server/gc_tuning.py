@@ -1,19 +1,19 @@
-"""How Python's cyclic garbage collector runs beside many messages, without a pause that anybody notices.
+"""Settings of Python's cyclic garbage collector that avoid long pauses in a broker with many messages.
 
-What the broker closes leaves no cycles, and messages and references form none, so there is little to collect: a
-traceback now and then, a function of a library that refers to itself. A pause takes 0.2 µs for each object that is
-looked at. So
+Messages, references and closed connections form no cycles. A collection therefore frees little: some tracebacks, and
+functions of libraries that refer to themselves. It takes 0.2 µs for each object that it traverses. Therefore
 
-- every object is looked at three times, after 700, 2,800 and 8,400 allocations that stayed (`THRESHOLDS`);
-- what is left then in a broker that holds much is set aside for good (`gc.freeze`), messages and their lists too;
-- all of it is looked at once more when there has been more for some seconds than messages, connections, addresses,
-  queues and transactions account for: then something leaks after all. What is counted are the blocks of Python's
-  allocator, which takes 3 ms for a million messages; to count what was set aside takes 80.
+- the collector traverses each object three times, after 700, 2,800 and 8,400 net allocations (`THRESHOLDS`);
+- a broker with many objects then freezes the survivors (`gc.freeze`), including messages and their lists: later
+  collections skip them;
+- the broker collects frozen objects only if memory has grown for some seconds by more than messages, connections,
+  addresses, queues and transactions explain: then some objects leak. The measure is the number of blocks of Python's
+  allocator. To count them takes 3 ms with a million messages; to count the frozen objects would take 80 ms.
 
-Nothing here lists the objects that there are (`gc.get_objects`): a tuple that another thread is just making must not be
-referred to by anybody else, or making it fails with a SystemError.
+This module does not call `gc.get_objects`: if it referred to a tuple that another thread is building, that thread would
+fail with a SystemError.
 
-``STOMPRING_GC=default`` in the environment leaves Python's own settings, for measuring.
+``STOMPRING_GC=default`` in the environment keeps Python's default settings, for measurements.
 """
 
 from __future__ import annotations
@@ -33,53 +33,55 @@ from stompring.broker.publish import STEP_OVERHEAD
 
 log = logging.getLogger(__name__)
 
-#: Seconds between measurements of the growth.
+#: Seconds between two measurements of the growth of memory.
 INTERVAL = 1.0
 
-#: Allocations that stay before young objects are looked at, young collections before what survived them is, and how
-#: often that happens before all is that was not set aside. Each begins when its number is exceeded.
+#: Thresholds of `gc.set_threshold`: net allocations before a collection of generation 0, collections of generation 0
+#: before one of generation 1, collections of generation 1 before one of generation 2. Each begins above its number.
 THRESHOLDS = (700, 2, 1)
 
-#: The most objects that may be new since what is old was set aside or looked at last.
+#: Maximum number of objects that become old between two collections of generation 2.
 WINDOW = (THRESHOLDS[0] + 1) * (THRESHOLDS[1] + 2) * (THRESHOLDS[2] + 2)
 
-#: Objects and messages from which on what is old is set aside: a list is looked at entry by entry.
+#: Number of old objects plus messages above which the old objects are frozen. Messages count because a collection
+#: traverses their lists entry by entry.
 FREEZE_THRESHOLD = 20_000
 
-#: Blocks of memory by which all there is may have grown without being explained: 20 to 40 MB.
+#: Blocks of memory of unexplained growth that are tolerated: 20 to 40 MB.
 MAX_UNEXPLAINED_BLOCKS = 300_000
 
-#: Blocks of an address, a queue or a connection with all that it refers to, of a step of an open transaction, of a
-#: message in a queue, of 1 KB of messages that are held (9 are usual): at the least, for what has gone, or at most.
+#: Minimum and maximum number of memory blocks of an address, a queue or a connection with all objects that it refers
+#: to, of a step of an open transaction, of a message in a queue, and of 1 KB of messages in memory (usual: 9). A
+#: decrease counts with the minimum, an increase with the maximum.
 BLOCKS_PER_OBJECT = ((10, 600), (2, 30), (1, 3), (2.5, 16))
 
-#: Looks in a row that must find more than is explained: a COMMIT or a burst is over by then, a leak is not.
+#: Number of consecutive measurements with unexplained growth that indicate a leak: a COMMIT or a burst ends earlier.
 SUSPICIOUS_CHECKS = 10
 
 
 @dataclass(eq=False, repr=False)
 class GcTuning:
-    """Collects by itself, from `start` to `stop`."""
+    """The settings and measurements of the garbage collector, from `start` to `stop`."""
 
     broker: Broker
     connections: Sized
-    _before: tuple[int, int, int] | None = None  # thresholds, once it has begun
-    _messages = 0  # in memory when old objects were frozen last
-    _old = 0  # at most so many objects were left by collections since
-    _suspected = 0  # measurements in a row that found more than can be explained
-    _blocks = 0  # when all were looked at, as the next
-    _amounts: tuple[float, ...] = ()
+    _before: tuple[int, int, int] | None = None  # Python's thresholds before `start`
+    _messages = 0  # messages in memory when old objects were last frozen
+    _old = 0  # maximum number of objects that became old since then
+    _suspected = 0  # consecutive measurements with unexplained growth
+    _blocks = 0  # allocated blocks at the last collection of all objects
+    _amounts: tuple[float, ...] = ()  # result of `_count` then
 
     def __post_init__(self) -> None:
         self._timer = LoopingCall(self.measure)
 
     def freeze(self) -> None:
-        """What exists now stays: a million messages that were recovered need not be looked at even once."""
+        """Freeze all objects, so that no collection traverses the messages that the broker has just recovered."""
         if os.environ.get("STOMPRING_GC") != "default":
             gc.freeze()
 
     def start(self) -> None:
-        """Set everything aside that was made so far, and take over."""
+        """Collect and freeze all objects, set `THRESHOLDS`, and begin to measure."""
         if os.environ.get("STOMPRING_GC") == "default":
             return
         self._collect_all()
@@ -90,7 +92,7 @@ class GcTuning:
         self._timer.start(INTERVAL, now=False)
 
     def stop(self) -> None:
-        """Leave no timer behind, and Python's settings as they were."""
+        """Stop the timer, and restore Python's thresholds."""
         if self._timer.running:
             self._timer.stop()
         if self._before is not None:
@@ -99,11 +101,11 @@ class GcTuning:
             self._before = None
 
     def measure(self) -> None:
-        """Lists of messages that have grown are set aside before they are long; what leaks is looked for."""
+        """Collect after many new messages, to freeze their lists early. Collect all objects if some seem to leak."""
         messages = self.broker.memory.messages
         self._messages = min(self._messages, messages)
         if messages - self._messages > FREEZE_THRESHOLD // 2:
-            gc.collect()  # and set aside what is left
+            gc.collect()  # `_collected` freezes the survivors
         if sys.getallocatedblocks() - self._blocks - self._explained() <= MAX_UNEXPLAINED_BLOCKS:
             self._suspected = 0
             return
@@ -120,12 +122,12 @@ class GcTuning:
             )
 
     def _explained(self) -> float:
-        """By how many blocks memory may have grown since all was looked at; less than 0 where it must have shrunk."""
+        """Return the explained growth in blocks since all objects were collected. Negative: memory must have shrunk."""
         grown = [now - then for now, then in zip(self._count(), self._amounts, strict=True)]
         return sum(amount * rates[amount > 0] for amount, rates in zip(grown, BLOCKS_PER_OBJECT, strict=True))
 
     def _count(self) -> tuple[float, ...]:
-        """Of what `EXPLAINED` has the blocks."""
+        """Return the numbers of the things whose blocks `BLOCKS_PER_OBJECT` lists, in its order."""
         broker, directory = self.broker, self.broker.directory
         return (
             len(self.connections) + len(directory.addresses) + len(directory.queues),
@@ -135,16 +137,18 @@ class GcTuning:
         )
 
     def _collect_all(self) -> int:
-        """Collect, set aside what is left, and count it; returns how many objects were garbage."""
+        """Collect all objects, freeze the survivors, and count blocks. Returns the number of unreachable objects."""
         found = gc.collect()
         gc.freeze()
-        gc.collect()  # of nothing: CPython looks at old objects when they have grown by a quarter of what it saw last
+        # a collection of nothing: CPython collects old objects only after they have grown by a quarter of the number
+        # that survived the last one
+        gc.collect()
         self._suspected, self._messages = 0, self.broker.memory.messages
         self._blocks, self._amounts = sys.getallocatedblocks(), self._count()
         return found
 
     def _collected(self, phase: str, info: dict[str, int]) -> None:
-        """A collection begins or has ended; in whatever thread it came over."""
+        """Freeze survivors after a collection of generation 2. Python calls it in the thread that collected."""
         if phase == "stop" and info["generation"] == 2:
             self._old += WINDOW
             messages = self.broker.memory.messages

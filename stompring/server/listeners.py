@@ -1,8 +1,8 @@
 """Listeners: the sockets of the acceptors, and the layers between a socket and its protocol (PROXY header, TLS).
 
-Twisted keeps a spare descriptor to accept with when the process may open no more files. It tries only once to take it
-back, while a thread of ours may open a file at the same moment; without it the reactor would spin on the same socket.
-`ReserveDescriptorSocket` therefore keeps one of its own.
+When the process may open no more files, Twisted closes a spare descriptor, accepts connections with it and closes them.
+It tries only once to open the spare again, and a thread of the broker may open a file at that moment. Without a spare
+the reactor would spin on the socket. `ReserveDescriptorSocket` therefore has its own spare, and tries again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from stompring.settings.network import is_loopback
 from .protocol import ProtocolDetectionFactory, ProxyFactory
 from .tls import TlsContext, TlsFactory, tls_context
 
-#: Connections that may wait to be accepted: bursts of thousands of clients come after a network fault.
+#: Maximum number of connections that wait to be accepted. After a network fault thousands of clients reconnect at once.
 BACKLOG = 4096
 
 
@@ -47,19 +47,19 @@ def listen(acceptor: Acceptor, factory: IProtocolFactory, reactor: Any) -> Defer
     return endpoint.listen(factory)
 
 
-#: What accept(2) fails with when there is no descriptor, or no memory, for another connection.
+#: Errors of accept(2) if the process has no descriptor, or the system no memory, for another connection.
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-#: Connections closed in one go: twice what Twisted accepts at once.
+#: Maximum number of waiting connections that are closed at once: twice the number that Twisted accepts at once.
 MAX_CLOSED_AT_ONCE = 200
 
-#: Seconds until a listener that could not close a connection either is read again.
+#: Seconds of a listener's pause if it can neither accept nor close a waiting connection.
 RETRY_DELAY = 0.1
 
 
 def close_when_out_of_files(port: IListeningPort, closed: Callable[[int], None], reactor: Any) -> None:
-    """Have ``port`` close new connections while there are no descriptors, and report their number to ``closed``."""
-    if isinstance(port, Port):  # those of tests, which listen to nothing, are others
+    """Make ``port`` close new connections while no descriptor is free, and report their number to ``closed``."""
+    if isinstance(port, Port):  # tests use ports without a socket
         port.socket = ReserveDescriptorSocket(port, closed, reactor)
 
 
@@ -80,7 +80,7 @@ class ReserveDescriptorSocket:
         return getattr(self._socket, name)
 
     def accept(self) -> Any:
-        """As of a socket. Raises BlockingIOError where that would fail for want of descriptors or memory."""
+        """Accept a connection. Raises BlockingIOError if none waits, or if descriptors or memory are missing."""
         if self._spare is None:
             self._open_spare()
         try:
@@ -110,7 +110,7 @@ class ReserveDescriptorSocket:
             self._spare = None
 
     def _close_waiting(self) -> bool:
-        """Accept and close waiting connections with the spare descriptor. Returns whether that was possible."""
+        """Accept and close waiting connections with the spare descriptor. False if accept(2) fails even so."""
         self._close_spare()
         number = 0
         able = True
@@ -120,16 +120,16 @@ class ReserveDescriptorSocket:
                 connection.close()
                 number += 1
         except BlockingIOError:
-            pass  # nobody waits any more: Linux looks for a descriptor first, even then
+            pass  # no connection waits: Linux reports a missing descriptor even if no connection waits
         except OSError:
-            able = False  # another thread took the descriptor, or it is memory that is wanting
+            able = False  # another thread took the descriptor, or memory is missing
         self._open_spare()
         if number:
             self._closed(number)
         return able
 
     def _pause(self) -> None:
-        """Pause: read again at once, the socket would fail the same way."""
+        # without a pause the next accept would fail in the same way
         self._port.stopReading()
         self._paused = self._reactor.callLater(RETRY_DELAY, self._resume)
 
@@ -142,10 +142,10 @@ log = logging.getLogger(__name__)
 
 #: Seconds between checks of the files of an acceptor with sslAutoReload, as in Artemis.
 FILE_CHECK_INTERVAL = 5.0
-#: Seconds between checks of expiry dates, and how long before it an expiry is logged.
+#: Seconds between checks of expiry dates, and seconds before its expiry at which the first warning is logged.
 DAY = 86_400.0
 EXPIRY_WARNING = 30 * DAY
-#: Seconds that a PROXY header may take where the acceptor has no handshake-timeout: an HTTP one.
+#: Seconds that a PROXY header may take on an HTTP acceptor, which has no handshake-timeout.
 HTTP_PROXY_TIMEOUT = 10
 
 ANY_PROXY = "any client can claim any address by a PROXY header: list the proxies in proxyProtocolTrusted"
@@ -155,17 +155,17 @@ Contexts = Mapping[str, TlsContext]
 
 
 def all_acceptors(configuration: BrokerConfiguration) -> tuple[Acceptor, ...]:
-    """Those for STOMP, then those for HTTP."""
+    """Return the STOMP acceptors, then the HTTP acceptors."""
     return (*configuration.stomp_acceptors, *configuration.http_acceptors)
 
 
 def tls_acceptors(configuration: BrokerConfiguration) -> dict[str, Acceptor]:
-    """The acceptors with TLS, by name."""
+    """Return the acceptors with TLS by name."""
     return {one.name: one for one in all_acceptors(configuration) if one.tls is not None}
 
 
 def read_tls_contexts(configuration: BrokerConfiguration) -> Contexts:
-    """What a broker would show and ask for, by acceptor. Raises `ConfigurationError`."""
+    """Read the certificates and TLS settings of all acceptors, by name. Raises `ConfigurationError`."""
     return {
         name: _read_tls_context(acceptor, configuration.file)
         for name, acceptor in tls_acceptors(configuration).items()
@@ -182,10 +182,10 @@ def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
 
 
 class ListenerStack:
-    """The layers of all acceptors: PROXY protocol, TLS. Counts by acceptor since the start."""
+    """The layers of all acceptors: PROXY protocol, TLS. It counts the failures of each acceptor since the start."""
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any) -> None:
-        """Reads all certificates. Raises `ConfigurationError`."""
+        """Read all certificates. Raises `ConfigurationError`."""
         self._configuration = configuration
         self._reactor = reactor
         self._now: Callable[[], float] = getattr(reactor, "wall_seconds", reactor.seconds)
@@ -202,7 +202,7 @@ class ListenerStack:
         self.proxy_failures = Counter({one.name: 0 for one in self._proxied})
 
     def wrap(self, acceptor: Acceptor, factory: IProtocolFactory) -> IProtocolFactory:
-        """The factory to listen with: ``factory`` behind the layers of ``acceptor``."""
+        """Return ``factory`` behind the layers of ``acceptor``."""
         name = acceptor.name
         wrapped: IProtocolFactory
         if acceptor.tls is None:
@@ -224,21 +224,21 @@ class ListenerStack:
     # ---- certificates
 
     def identities(self) -> Iterator[tuple[str, Identity]]:
-        """The name of an acceptor and a certificate that it shows, for each."""
+        """Yield each certificate that an acceptor presents, with the name of the acceptor."""
         for name, context in self._contexts.items():
             for identity in context.identities:
                 yield name, identity
 
     def read(self) -> Contexts:
-        """Read all files again, for `use`. Raises `ConfigurationError`, and nothing has changed then."""
+        """Read all files again, for `use`. Raises `ConfigurationError`; the current certificates stay in use."""
         return read_tls_contexts(self._configuration)
 
     def differing(self, contexts: Contexts) -> list[str]:
-        """The acceptors with other certificates than now."""
+        """Return the names of the acceptors whose certificates in ``contexts`` differ from the current ones."""
         return [name for name in contexts if _chains(contexts[name]) != _chains(self._contexts[name])]
 
     def use(self, contexts: Contexts) -> list[str]:
-        """New connections get these; those that are open keep what they began with. Names the acceptors that differ."""
+        """Use ``contexts`` for new connections. Returns the names of the acceptors whose certificates differ."""
         changed = self.differing(contexts)
         self._contexts = {**self._contexts, **contexts}
         self._describe(changed)
@@ -256,10 +256,10 @@ class ListenerStack:
             if name in names and warning is not None:
                 log.warning("acceptor %s: %s", name, warning, extra={"acceptor": name})
 
-    # ---- as time goes by
+    # ---- periodic checks
 
     def start(self) -> None:
-        """Log the certificates, and check their files and expiry from now on."""
+        """Log the certificates, and begin to check their files and expiry dates."""
         self._describe(list(self._secured))
         for acceptor in self._proxied:
             if acceptor.proxy == ProxyProtocol() and not is_loopback(acceptor.host):
@@ -296,7 +296,7 @@ class ListenerStack:
             except ConfigurationError as fault:
                 log.error("cannot reload certificates, keeping the current ones: %s", fault)
 
-    # ---- what goes wrong
+    # ---- failed connections
 
     def _failed(self, counter: Counter[str], name: str, peer: IAddress | None, why: str) -> None:
         counter[name] += 1
@@ -320,7 +320,7 @@ def _chains(context: TlsContext) -> list[object]:
 
 
 def _file_stamp(acceptor: Acceptor) -> Versions:
-    """What changes when one of the files does."""
+    """Return the versions of the certificate files of an acceptor: they differ if one of the files has changed."""
     assert acceptor.tls is not None
     tls = acceptor.tls
     sources = map(str, source_files(tls.key_store_path, tls.key_path))

@@ -40,7 +40,6 @@ class JsonLines(logging.Formatter):
     """One JSON object a record: time (UTC), level, logger, message, its `FIELDS`, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
         given = record.__dict__
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

@@ -235,7 +235,6 @@ class ProxyConnection(ProtocolWrapper):
         super().__init__(factory, Protocol())  # until there is the right one
 
     def makeConnection(self, transport: Any) -> None:
-        """See IProtocol."""
         directlyProvides(self, providedBy(transport))
         Protocol.makeConnection(self, transport)
         factory = self.factory
@@ -278,7 +277,6 @@ class ProxyConnection(ProtocolWrapper):
             inner.dataReceived(following)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
-        """See IProtocol."""
         cancel(self._timer)
         if self._begun:
             super().connectionLost(reason)  # type: ignore[no-untyped-call]
@@ -473,16 +471,14 @@ class RejectedConnection(Protocol):
         self._reactor = reactor
 
     def connectionMade(self) -> None:
-        """See IProtocol."""
         self.transport.write(self._words)
         self._timer = self._reactor.callLater(REJECTED_LINGER, self.transport.abortConnection)
         self.transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        """See IProtocol."""
+        pass
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
-        """See IProtocol."""
         cancel(self._timer)
 
 
@@ -526,23 +522,19 @@ class StompProtocol(Protocol):
 
     @property
     def host(self) -> str:
-        """See `Wire`."""
         return str(getattr(self.transport.getPeer(), "host", ""))
 
     @property
     def certificate(self) -> str | None:
-        """See `Wire`."""
         return peer_subject(self.transport)
 
     @property
     def carrier(self) -> str:
-        """See `Wire`."""
         return "TCP" if self._websocket is None else "WebSocket"
 
     # ---- what Twisted calls
 
     def connectionMade(self) -> None:
-        """See IProtocol."""
         transport = self.transport
         transport.setTcpNoDelay(True)
         transport.setTcpKeepAlive(True)
@@ -598,7 +590,6 @@ class StompProtocol(Protocol):
         self.write = websocket.write  # type: ignore[method-assign]
 
     def connectionLost(self, reason: Failure = ConnectionDone()) -> None:  # type: ignore[assignment] # noqa: B008
-        """See IProtocol."""
         cancel(self._timer)
         cancel(self._peer_check)
         self._timer = self._peer_check = None  # a cycle
@@ -646,11 +637,9 @@ class StompProtocol(Protocol):
     # ---- Wire
 
     def write(self, data: bytes) -> None:
-        """See `Wire`."""
         self.transport.write(data)
 
     def close(self) -> None:
-        """See `Wire`."""
         transport = self.transport
         if transport is None or self._closing:
             return
@@ -665,7 +654,6 @@ class StompProtocol(Protocol):
             self._websocket.start_close()
 
     def pause_reading(self) -> None:
-        """See `Wire`."""
         if not self._closing and self.transport is not None:
             self.transport.pauseProducing()
             self._poll_peer()
@@ -686,7 +674,6 @@ class StompProtocol(Protocol):
             session.peer_gone()
 
     def resume_reading(self) -> None:
-        """See `Wire`."""
         cancel(self._peer_check)
         if not self._closing and self.transport is not None:
             self.transport.resumeProducing()

@@ -192,7 +192,6 @@ class RoundsReactor(EPollReactor):
     def listenTCP(
         self, port: int, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
     ) -> RoundsPort:
-        """See IReactorTCP."""
         listening = RoundsPort(port, factory, backlog, interface, self)
         listening.startListening()
         return listening
@@ -215,7 +214,6 @@ class RoundsConnection(tcp.Server):
         super().__init__(*arguments)
 
     def doRead(self) -> Any:
-        """See IReadDescriptor."""
         try:
             data = self.socket.recv(min(self.bufferSize, self.reactor.read_share))
         except BlockingIOError:
@@ -246,7 +244,6 @@ class RoundsConnection(tcp.Server):
             self.producer.pauseProducing()  # type: ignore[attr-defined]
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None:
-        """See ITransport."""
         for data in iovec:
             self.write(data)
 

@@ -478,7 +478,6 @@ class LogStandby(Standby):
         self._namesake = Namesake(replication.identity, replication.stream)
 
     def start(self) -> None:
-        """See `Standby.start`."""
         super().start()
         self._replication.start()
         self._look()

@@ -204,7 +204,6 @@ class TlsConnection(TLSMemoryBIOProtocol):
     _timer: IDelayedCall | None = None
 
     def dataReceived(self, data: bytes) -> None:
-        """See IProtocol."""
         if not self._first_bytes:
             self._first_bytes = data[:16]
         if self._handshakeDone and not self._appSendBuffer and not self._lostTLSConnection:
@@ -274,7 +273,6 @@ class TlsConnection(TLSMemoryBIOProtocol):
         inner.connectionLost(self._reason or Failure(ConnectionDone()))
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
-        """See IProtocol."""
         cancel(self._timer)
         cause: Failure = self._reason or reason
         peer = self.getPeer()  # type: ignore[no-untyped-call]
@@ -328,7 +326,6 @@ class TlsFactory(TLSMemoryBIOFactory):
         self.reactor = reactor
 
     def buildProtocol(self, addr: IAddress | None) -> TlsConnection | None:  # type: ignore[override]
-        """See IProtocolFactory."""
         inner = self.wrappedFactory.buildProtocol(addr)
         return None if inner is None else TlsConnection(self, inner)  # type: ignore[no-untyped-call]
 

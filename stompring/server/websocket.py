@@ -142,7 +142,6 @@ class WebSocket:
     # ---- reading
 
     def dataReceived(self, data: bytes) -> None:
-        """See IProtocol."""
         if self._state is State.CONNECTING:
             data = self._read_request(data)
         if not data or self._state is State.CLOSED:
