@@ -1,4 +1,4 @@
-"""Where log lines go: one stream, standard error, as text or as one JSON object a line."""
+"""Logging to standard error, as text or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from twisted.logger import STDLibLogObserver, globalLogBeginner
 
-#: Fields of the JSON format beside time, level, logger and message, in their order: ``extra=`` of a log call gives
-#: them, and each line has those that it is about. The text format has the same facts in its message.
+#: Fields of the JSON format beside time, level, logger and message, in this order. A log call passes the fields that
+#: apply with ``extra=``. The text format has the same facts in its message.
 FIELDS = (
     "queue",
     "address",
@@ -37,7 +37,7 @@ FIELDS = (
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a record: time (UTC), level, logger, message, its `FIELDS`, and the traceback if there is one."""
+    """A formatter that writes one JSON object per record: time (UTC), level, logger, message, `FIELDS`, traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         given = record.__dict__
@@ -54,7 +54,7 @@ class JsonLines(logging.Formatter):
 
 
 def begin_logging(level: str, style: str) -> None:
-    """Set up logging for the process; Twisted's own lines come along."""
+    """Set up logging for the process, including Twisted's own lines."""
     output = logging.StreamHandler(sys.stderr)
     if style == "json":
         output.setFormatter(JsonLines())

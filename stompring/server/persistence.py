@@ -1,11 +1,8 @@
-"""The store of a broker and its health while it recovers.
+"""The persistence of a broker: the lock of the data directory, the disk threads, the store; and its health checks.
 
-Health while a broker that was a standby recovers: the reactor has no time for HTTP then, a thread answers.
-
-Without it a health check is refused for as long as the recovery takes, and a manager may restart the broker. Acceptors
-with TLS or the PROXY protocol stay closed until the broker's own listeners open.
-
-What a broker has on disk, put together: the directory's lock, the disk's threads, the store.
+While a former standby recovers, its reactor is busy, and a thread answers the health checks over HTTP. Without this
+thread they would fail during the recovery, and a service manager might restart the broker. Acceptors with TLS or the
+PROXY protocol stay closed until the broker opens its own listeners.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ from .disk import DiskMonitor, DiskThreads, LogUsage
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request at most, and connections at a time: further ones are closed.
+#: Maximum number of bytes of a request, and of open connections: further connections are closed.
 MAX_REQUEST, MAX_CONNECTIONS = 8192, 64
 
 Address = tuple[str, int]
@@ -50,9 +47,10 @@ Address = tuple[str, int]
 
 @contextmanager
 def answer_health(addresses: Sequence[Address], live: Answer, ready: Answer) -> Iterator[None]:
-    """Answer at ``addresses`` while the body runs; they are free again after it. Those in use are left out.
+    """Answer health checks at ``addresses`` while the body runs, without addresses that are in use.
 
-    Each connection gets one answer: ``live``, ``ready``, or 503 for every other path.
+    Each connection gets one answer: ``live``, ``ready``, or 503 for every other path. The addresses are free again
+    when the body has ended.
     """
     listeners = [found for each in addresses if (found := _listener(each)) is not None]
     if not listeners:
@@ -72,8 +70,8 @@ def answer_health(addresses: Sequence[Address], live: Answer, ready: Answer) -> 
 async def _serve(
     listeners: Sequence[socket.socket], respond: Callable[[bytes], bytes], stopped: Future[None]
 ) -> None:
-    """Serve until ``stopped``. Connections without a whole request get no answer."""
-    number = 0  # connections that are open
+    """Serve until ``stopped``. Connections without a complete request get no answer."""
+    number = 0  # open connections
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal number
@@ -113,7 +111,7 @@ def _response(live: Answer, ready: Answer, request: bytes) -> bytes:
     return plain_answer(answer, body=method != "HEAD")
 
 
-#: Journal files of Artemis. With its broker.xml, its data directory is taken too.
+#: Journal files of Artemis, which may be in the data directory if its broker.xml is used.
 ARTEMIS_JOURNAL = "activemq-data-*.amq"
 
 ARTEMIS_MESSAGES = (
@@ -123,7 +121,7 @@ ARTEMIS_MESSAGES = (
 
 
 class Persistence:
-    """Open from construction to `close`."""
+    """The data directory and the store of a broker, open from construction to `close`."""
 
     retention: Retention | None = None
     samples: Samples | None = None
@@ -137,10 +135,11 @@ class Persistence:
         files: Files | None = None,
         pool: DiskThreads | None = None,
     ) -> None:
-        """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`.
+        """Lock the data directory and open the store. Raises `StoreError`.
 
-        ``lock`` is that of the directory, where this process has it already. With ``files`` of a replicated log the
-        lock stays: the local copy is closed after this. ``pool`` does the work of the disk in place of threads.
+        ``data`` overrides the configured directory. ``lock``: lock of the directory, if this process has it already.
+        ``files``: files of a replicated log; `close` then leaves the directory locked, because the local copy is still
+        open. ``pool`` replaces the disk threads.
         """
         self.directory = directory = data_directory(configuration, data)
         self._lock = lock or DataLock(directory.root)
@@ -179,9 +178,9 @@ class Persistence:
             log.info("retaining consumed journal and page files in %s", directory.retention)
 
     def attach(self, broker: Broker) -> TargetAreas:
-        """Let ``broker`` page."""
+        """Enable paging in ``broker``."""
         dispatch = TargetAreas(broker)
-        # it is only ever given pages and blocks of its own, which the types cannot know
+        # the broker passes only pages and blocks of this store to it, which the types do not express
         broker.paging = cast(BrokerPaging, self.paging)
         self.paging.reads.account = dispatch.budget
         return dispatch
@@ -194,7 +193,7 @@ class Persistence:
             resume_paging(pages.address, cast(seam.Pages, pages))
 
     def take_samples(self, broker: Broker) -> None:
-        """Begin with a sample of the queues there are, the configured ones too, before anybody sends to them."""
+        """Take a first sample of all queues, and begin to take them periodically. Call it before clients can send."""
         if self.retention is not None and self.retention.settings.sample_period > 0:
             self.samples = Samples(
                 self.retention,
@@ -205,23 +204,23 @@ class Persistence:
             self.samples.start()
 
     def disk_monitor(self, broker: Broker, log_usage: Callable[[], LogUsage] | None = None) -> DiskMonitor:
-        """The monitor of the disks, and of the replicated log, that ``broker`` writes to."""
+        """Return the monitor of the disks, and of the replicated log, of ``broker``."""
         return DiskMonitor(
             broker,
-            self.pool.reading,  # a measurement need not wait for a sync
+            self.pool.reading,  # not the writing thread, where a measurement would wait for a sync
             (self.directory.journal, self.directory.paging),
             log_usage=log_usage,
             free=self.durable.compaction.consider,
         )
 
     def stop(self) -> None:
-        """The broker is about to stop: what is being written gets its end."""
+        """Complete open pages and end the samples. Call it before the broker stops."""
         self.paging.stop()
         if self.samples is not None:
             self.samples.stop()
 
     def close(self) -> None:
-        """Nothing is under way any more, and others may have the directory. The broker has stopped before."""
+        """End the disk threads, and release the lock of the data directory. Call it after the broker has stopped."""
         self.pool.stop()
         if not self._keeps_lock:
             self._lock.release()

@@ -1,12 +1,8 @@
-"""STOMP connections on Twisted, and the limits of the machine on them.
+"""STOMP connections on Twisted: the protocol between transport and session, its factory, and rejected connections.
 
-Limits that depend on the machine: open files, connections, and memory for messages.
-
-A process without a free file descriptor can accept nobody and write nothing, so connections are limited below that.
-
-The PROXY protocol, versions 1 and 2, and the detection of TLS and PROXY headers at the start of a connection.
-
-STOMP connections on Twisted: the protocol between transport and session, its factory, and rejected connections.
+Also the PROXY protocol, versions 1 and 2, the detection of TLS and PROXY headers at the start of a connection, and the
+limits that depend on the machine: open files, connections, memory for messages. The connection limit leaves file
+descriptors free: without one the broker can neither accept a connection nor open a file.
 """
 
 from __future__ import annotations
@@ -52,23 +48,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Where the system sets no limit, or none is known.
+#: Number of open files that is assumed if the system sets no limit.
 UNLIMITED_FILES = 1_048_576
 
-#: Descriptors that are left for files, for the HTTP side and for what Python itself opens: of the journal and of each
-#: address that pages some are open. At most half of what there is.
+#: File descriptors reserved for journal and page files, HTTP connections and Python itself; at most half of the limit.
 RESERVED_FILES = 1000
 
-#: Bytes of memory that a connection is reckoned with. An idle one takes 4 KiB, one that is used may keep up to 256 KiB
-#: of headers that come again, and as much waits in its outbox when it is slow: few of many do so at a time.
+#: Estimated bytes of memory per connection. An idle connection takes 4 KiB. A busy one may cache 256 KiB of headers,
+#: and a slow one may have 256 KiB in its outbox, but few connections are busy or slow at the same time.
 MEMORY_PER_CONNECTION = 64 * 1024
 
-#: The share of the memory that connections may take.
+#: Divisor of the machine's memory: the share that connections may take.
 CONNECTION_MEMORY_SHARE = 4
 
 
 def raise_open_file_limit() -> int:
-    """Raise the soft limit of open files to the hard one, where that is possible. Returns what is in force."""
+    """Raise the soft limit of open files to the hard limit if possible. Returns the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = UNLIMITED_FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -80,25 +75,25 @@ def raise_open_file_limit() -> int:
 
 
 def open_file_limit() -> int:
-    """How many files and sockets this process may have open."""
+    """Return the number of files and sockets that this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def connections_for_files(available: int) -> int:
-    """How many connections ``available`` descriptors are enough for, with all that must be opened besides."""
+    """Return the number of connections that ``available`` descriptors allow, minus `RESERVED_FILES`."""
     return max(1, available - min(RESERVED_FILES, available // 2))
 
 
 def default_connections(available: int, memory: int) -> int:
-    """The default of ``global-max-connections``, by descriptors and memory."""
+    """Return the default of ``global-max-connections``. ``available``: descriptors; ``memory``: bytes."""
     return max(
         1, min(connections_for_files(available), memory // CONNECTION_MEMORY_SHARE // MEMORY_PER_CONNECTION)
     )
 
 
 def max_connections(configured: int | None, memory: int) -> int:
-    """``global-max-connections`` in force. A value beyond the descriptors is logged and used as it is."""
+    """Return ``global-max-connections`` in force. A value beyond the descriptors is used too, with a warning."""
     available = open_file_limit()
     if configured is None:
         return default_connections(available, memory)
@@ -117,7 +112,7 @@ UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 def format_size(size: int) -> str:
-    """A number of bytes for people, in 1024s as in broker.xml."""
+    """Format a number of bytes with a unit. 1 KB is 1024 bytes, as in broker.xml."""
     amount, unit = float(size), UNITS[0]
     for unit in UNITS:
         if amount < 1024 or unit == UNITS[-1]:
@@ -127,7 +122,7 @@ def format_size(size: int) -> str:
 
 
 def describe_limits(configuration: BrokerConfiguration, memory: int | None = None) -> str:
-    """What messages may take together; ``memory`` is what the process may use, measured by default."""
+    """Describe the memory limits of messages for the log. ``memory``: bytes for the process; None: measure it."""
     memory = machine_memory() if memory is None else memory
     size = configuration.global_max_size
     if size < 0:
@@ -143,9 +138,9 @@ def describe_limits(configuration: BrokerConfiguration, memory: int | None = Non
     return f"memory for messages: {text}"
 
 
-#: A header of version 1 is never longer, with its line end.
+#: Maximum length in bytes of a header of version 1, with its line end.
 MAX_V1 = 107
-#: Bytes after the first 16 of version 2: addresses, and what a proxy has to add (TLVs). The format allows 65535.
+#: Maximum length of a header of version 2 after its first 16 bytes: addresses and TLVs. The format allows 65535 bytes.
 MAX_V2 = 4096
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
@@ -159,14 +154,14 @@ _UNSPECIFIED, _TCP4, _TCP6, _UNIX = 0x00, 0x11, 0x21, 0x31
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """A PROXY header. ``source`` is None where the proxy connects for itself (LOCAL)."""
+    """A PROXY header. ``source``: address of the client, None if the proxy gives none (LOCAL, UNKNOWN, UNIX)."""
 
-    length: int  # bytes of the header; what follows is the client's
+    length: int  # bytes of the header; bytes of the client follow it
     source: tuple[str, int] | None = None
 
 
 def read_proxy_header(data: bytes) -> ProxyHeader | None:
-    """The header at the beginning of ``data``, None where more is needed. Raises `ValueError` with what is wrong."""
+    """Parse the header at the beginning of ``data``. None: it is incomplete. Raises `ValueError` for an invalid one."""
     if data.startswith(SIGNATURE[: len(data)]):
         return _version_2(data) if len(data) >= _FIXED else None
     if data.startswith(b"PROXY "[: len(data)]):
@@ -218,9 +213,9 @@ def _version_2(data: bytes) -> ProxyHeader | None:
 
 
 class ProxyConnection(ProtocolWrapper):
-    """Reads the header, and makes the protocol behind it then: that one never knew of another client.
+    """A connection with a PROXY header. It parses the header before it creates the protocol of the client.
 
-    It is the transport of that protocol; of what passes through it changes nothing but the answer of `getPeer`.
+    This object is then the transport of that protocol. `getPeer` returns the client's address from the header.
     """
 
     factory: ProxyFactory
@@ -232,7 +227,7 @@ class ProxyConnection(ProtocolWrapper):
     _begun = False
 
     def __init__(self, factory: ProxyFactory) -> None:
-        super().__init__(factory, Protocol())  # until there is the right one
+        super().__init__(factory, Protocol())  # replaced after the header
 
     def makeConnection(self, transport: Any) -> None:
         directlyProvides(self, providedBy(transport))
@@ -245,7 +240,6 @@ class ProxyConnection(ProtocolWrapper):
             self._timer = factory.reactor.callLater(factory.timeout, self._header_timed_out)
 
     def dataReceived(self, data: bytes) -> None:
-        """See IProtocol. The header is before everything else; what follows goes straight on."""
         if self._begun:
             self.wrappedProtocol.dataReceived(data)
         elif not self.disconnecting:
@@ -286,7 +280,7 @@ class ProxyConnection(ProtocolWrapper):
             self.factory.failed(self.getPeer(), "connection ended within the PROXY header")
 
     def getPeer(self) -> IAddress:
-        """The client's address from the header; before that, and without one, the proxy's."""
+        """Return the client's address from the header; the proxy's if the header is missing or has no address."""
         peer: IAddress = self._peer or self.transport.getPeer()
         return peer
 
@@ -302,7 +296,7 @@ class ProxyConnection(ProtocolWrapper):
 
 
 class ProxyFactory(WrappingFactory[ProxyConnection]):
-    """Puts `ProxyConnection` before another factory's protocols. ``timeout`` is seconds for the header, 0 for ever."""
+    """The factory of `ProxyConnection` around another factory. ``timeout``: seconds for the header, 0: no limit."""
 
     noisy = False
 
@@ -321,11 +315,10 @@ class ProxyFactory(WrappingFactory[ProxyConnection]):
         self._trusted = proxy.proxy_protocol_trusted
 
     def buildProtocol(self, addr: IAddress | None) -> ProxyConnection:
-        """See IProtocolFactory. The other factory is called later, with the client's address."""
         return ProxyConnection(self)
 
     def trusts(self, host: str) -> bool:
-        """Whether a proxy at ``host`` may say where its clients are."""
+        """Return whether the broker accepts PROXY headers from ``host``."""
         if not self._trusted:
             return True
         address = ip_address(host.partition("%")[0])
@@ -333,16 +326,19 @@ class ProxyFactory(WrappingFactory[ProxyConnection]):
         return any((mapped or address) in network or address in network for network in self._trusted)
 
 
-#: The first byte of a ClientHello, and what a PROXY header begins with.
+#: The first byte of a ClientHello, and the beginning of a PROXY header.
 HANDSHAKE_RECORD = b"\x16"
 PROXY_HEADER_START = re.compile(rb"PROXY |" + re.escape(SIGNATURE))
 
-#: What a client that begins with TLS understands: a fatal alert, handshake_failure.
+#: A fatal alert of TLS: handshake_failure.
 TLS_HANDSHAKE_FAILURE = b"\x15\x03\x03\0\x02\x02\x28"
 
 
 class ProtocolDetectionFactory(WrappingFactory[Any]):
-    """Looks at the first bytes that protocols of another factory get, and is out of the way then."""
+    """A factory that checks the first bytes of another factory's protocols for TLS and for a PROXY header.
+
+    Each protocol receives all later bytes directly. ``odd`` is called with the peer and a reason for the log.
+    """
 
     noisy = False
 
@@ -351,7 +347,6 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
         self._odd = odd
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """See IProtocolFactory: the other factory's protocol itself."""
         protocol = self.wrappedFactory.buildProtocol(addr)
         if protocol is None:
             return None
@@ -360,7 +355,7 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
         def begin(transport: Any) -> None:
             del protocol.makeConnection
             connect(transport)
-            own = protocol.__dict__.get("dataReceived")  # it may look at its first bytes itself
+            own = protocol.__dict__.get("dataReceived")  # of a protocol that detects WebSocket
 
             def first(data: bytes) -> None:
                 if own is None:
@@ -379,7 +374,7 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
         if data.startswith(HANDSHAKE_RECORD):
             self._odd(peer, "TLS on an acceptor without TLS: use ssl:// or https://, or set sslEnabled=true")
             transport.write(TLS_HANDSHAKE_FAILURE)
-            transport.unregisterProducer()  # Twisted keeps a connection open as long as there is one
+            transport.unregisterProducer()  # Twisted keeps a connection open as long as it has a producer
             transport.loseConnection()
             return True
         if PROXY_HEADER_START.match(data):
@@ -387,18 +382,18 @@ class ProtocolDetectionFactory(WrappingFactory[Any]):
         return False
 
 
-#: Seconds from which on a read is slow: some ten times as much as 64 KiB of ordinary frames.
+#: Seconds above which a read is slow: about ten times as long as a read of 64 KiB of ordinary frames.
 SLOW_READ = 0.02
 
-#: Seconds, the longest pause for one read.
+#: Maximum pause after one read, in seconds.
 MAX_PAUSE = 1.0
 
-#: Seconds between checks, and the part of a pause without other reads that ends it early.
+#: Seconds between checks, and the fraction of a pause after which it ends early if no other connection was read.
 CHECK_INTERVAL, IDLE_FRACTION = 0.002, 0.1
 
 
 class Throttled(NamedTuple):
-    """A paused connection: until when (seconds of the reactor), and how many idle seconds end the pause."""
+    """A paused connection. ``until``: reactor time in seconds; ``idle``: seconds without other reads that end it."""
 
     reading: Reading
     until: float
@@ -410,7 +405,7 @@ class ReadThrottle:
 
     reads = 0
     _before = 0  # reads at the last check
-    _last_read = 0.0  # of another connection, or the beginning of a pause
+    _last_read = 0.0  # time of the last read of another connection, or of the beginning of a pause
 
     def __init__(self) -> None:
         self._paused: deque[Throttled] = deque()
@@ -443,7 +438,7 @@ TCP_ESTABLISHED = 1
 
 
 def is_established(transport: Any) -> bool | None:
-    """Whether the client has not closed its side; None where that is unknown (Linux has TCP_INFO)."""
+    """Return whether the client has not closed its side. None: unknown, because the system lacks TCP_INFO."""
     while isinstance(transport, ProtocolWrapper):  # the innermost one has the socket
         transport = transport.transport
     handle = getattr(transport, "getHandle", None)
@@ -452,15 +447,15 @@ def is_established(transport: Any) -> bool | None:
     return bool(handle().getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED)
 
 
-#: Seconds after which a WebSocket that was refused may be tried again.
+#: Seconds after which a refused WebSocket client may try again.
 RETRY_AFTER = "5"
 
-#: Seconds that it has to take them.
+#: Seconds that a rejected client has to read the answer.
 REJECTED_LINGER = 5.0
 
 
 class RejectedConnection(Protocol):
-    """Writes ``words``, an ERROR or an answer of HTTP. What comes in is not looked at."""
+    """A connection that sends ``words``, an ERROR or an HTTP response, and closes. It ignores incoming bytes."""
 
     transport: Any
 
@@ -482,39 +477,39 @@ class RejectedConnection(Protocol):
         cancel(self._timer)
 
 
-#: Seconds that a client has to take its last frames after the broker has closed the connection.
+#: Seconds that a client has to read its last frames after the broker has closed the connection.
 LINGER = 5.0
 
-#: Seconds between checks whether the client of a connection that is not read is still there.
+#: Seconds between checks whether the client of a connection with paused reading is still connected.
 PEER_CHECK_INTERVAL = 1.0
 
-#: How a WebSocket begins, and nothing of STOMP.
+#: The first bytes of a WebSocket; no STOMP frame begins with them.
 HTTP_GET = b"GET "
 
 
 @implementer(IPushProducer)
 class StompProtocol(Protocol):
-    """One client's connection. As a push producer it learns when the socket is slow; as a `Wire` it writes."""
+    """The connection of one client: a `Wire` for the session, and a push producer, paused when the socket is slow."""
 
     transport: Any
 
     _timer: IDelayedCall | None = None
     _peer_check: IDelayedCall | None = None
     _closing = False
-    _beginning = b""  # of what may become HTTP
+    _beginning = b""  # incomplete `HTTP_GET`
     _websocket: WebSocket | None = None
     session: StompSession | None = None
 
     def __init__(self, factory: StompFactory, network: str) -> None:
         self._factory = factory
-        self._network = network  # as the limit counts it
+        self._network = network  # the key of the connection limit
         self._clock = factory.broker.clock
         self._outgoing = factory.outgoing
         self._fairness = factory.connections.read_throttle
 
     @property
     def peer(self) -> str:
-        """The client's host and port."""
+        """The client's host and port, joined by a colon."""
         address = self.transport.getPeer()
         if isinstance(address, (IPv4Place, IPv6Place)):
             return f"{address.host}:{address.port}"
@@ -532,7 +527,7 @@ class StompProtocol(Protocol):
     def carrier(self) -> str:
         return "TCP" if self._websocket is None else "WebSocket"
 
-    # ---- what Twisted calls
+    # ---- called by Twisted
 
     def connectionMade(self) -> None:
         transport = self.transport
@@ -551,7 +546,7 @@ class StompProtocol(Protocol):
             self._timer = self._factory.reactor.callLater(timeout, self._handshake_timed_out)
 
     def take(self, data: bytes) -> None:
-        """Bytes of STOMP."""
+        """Process bytes of STOMP. A read longer than `SLOW_READ` pauses the connection."""
         outgoing, read_throttle, session = self._outgoing, self._fairness, self.session
         assert session is not None
         self._clock.refresh()
@@ -572,7 +567,7 @@ class StompProtocol(Protocol):
     dataReceived = take
 
     def _begin(self, data: bytes) -> None:
-        """The first bytes: HTTP becomes a WebSocket, all else is STOMP."""
+        """Detect the protocol by the first bytes: HTTP starts a WebSocket, other bytes are STOMP."""
         data = self._beginning + data
         if len(data) < len(HTTP_GET) and HTTP_GET.startswith(data):
             self._beginning = data
@@ -592,13 +587,13 @@ class StompProtocol(Protocol):
     def connectionLost(self, reason: Failure = ConnectionDone()) -> None:  # type: ignore[assignment] # noqa: B008
         cancel(self._timer)
         cancel(self._peer_check)
-        self._timer = self._peer_check = None  # a cycle
+        self._timer = self._peer_check = None  # breaks a reference cycle
         self._clock.refresh()
         self._factory.connection_limit.release(self._network)
         if self._websocket is not None:
             self._websocket.connectionLost()
             del self.write
-        self.__dict__.pop("dataReceived", None)  # a cycle, as the one before
+        self.__dict__.pop("dataReceived", None)  # breaks a reference cycle
         session, self.session = self.session, None
         if session is not None:
             fault = getattr(reason, "value", reason)
@@ -609,23 +604,21 @@ class StompProtocol(Protocol):
             self._factory.connections.open.pop(session.number, None)
 
     def pauseProducing(self) -> None:
-        """The socket is slow."""
         if self.session is not None:
             self.session.outbox.pause()
 
     def resumeProducing(self) -> None:
-        """The socket has taken everything."""
         if self.session is not None:
             self._clock.refresh()
             self.session.outbox.resume()
 
     def stopProducing(self) -> None:
-        """The connection is about to be lost; `connectionLost` follows."""
+        pass  # `connectionLost` follows
 
     def _handshake_timed_out(self) -> None:
         self._timer = None
         session = self.session
-        # a login that is still being checked was in time: its answer comes, and is the end of it one way or the other
+        # if a login is being checked, CONNECT was in time, and the result of the check ends the handshake
         if session is not None and not session.connected and not session.awaiting_login:
             session.refuse(
                 LimitReached(
@@ -659,7 +652,7 @@ class StompProtocol(Protocol):
             self._poll_peer()
 
     def _poll_peer(self) -> None:
-        """A socket that is not read does not report that its client is gone: poll it."""
+        # a socket with paused reading does not report that its client has disconnected
         cancel(self._peer_check)
         self._peer_check = self._factory.reactor.callLater(PEER_CHECK_INTERVAL, self._check_peer)
 
@@ -683,7 +676,7 @@ class Connections:
     """The open sessions of all acceptors."""
 
     total = 0
-    refused_because: str | None = None  # why no connection is accepted, while that is so
+    refused_because: str | None = None  # reason for refusing all new connections; None: they are accepted
 
     def __init__(self, epoch: int) -> None:
         self._numbers = count(1)
@@ -693,7 +686,7 @@ class Connections:
         self.global_limit = GlobalConnectionLimit()
 
     def next_number(self) -> str:
-        """A session id that no earlier run of the broker used."""
+        """Return a new session id, which no earlier run of the broker used."""
         self.total += 1
         return f"{self._epoch}-{next(self._numbers)}"
 
@@ -706,7 +699,7 @@ class Connections:
 
 @dataclass(eq=False, repr=False)
 class StompFactory(Factory):
-    """One STOMP acceptor."""
+    """The factory of the connections of one STOMP acceptor."""
 
     broker: Broker
     acceptor: StompAcceptor
@@ -714,7 +707,7 @@ class StompFactory(Factory):
     connections: Connections
     outgoing: Outgoing
     reactor: Any
-    requests: RequestHandler | None = None  # of management by messages
+    requests: RequestHandler | None = None  # handler of management messages
 
     noisy = False
 
@@ -722,10 +715,9 @@ class StompFactory(Factory):
         self._destinations = Destinations(self.acceptor)
         self.connection_limit = ConnectionLimit(self.acceptor, self.connections.global_limit)
         if self.acceptor.websocket.only:
-            _ = self.websockets  # before anybody waits for it
+            _ = self.websockets  # import the library before the first client connects
 
     def buildProtocol(self, addr: IAddress | None) -> StompProtocol | RejectedConnection:
-        """See IProtocolFactory. Beyond a limit the client gets an error and is closed."""
         host = str(getattr(addr, "host", ""))
         reason = self.connections.refused_because
         if reason is None:
@@ -744,13 +736,13 @@ class StompFactory(Factory):
 
     @cached_property
     def websockets(self) -> WebSocketFactory:
-        """What makes WebSockets of connections. Made when it is wanted: the library's import takes 20 ms."""
+        """The factory of WebSockets. It is created at the first use, because the library's import takes 20 ms."""
         from .websocket import WebSocketFactory
 
         return WebSocketFactory(self.acceptor, self.broker.clock)
 
     def new_session(self, wire: StompProtocol) -> StompSession:
-        """A client has connected."""
+        """Create the session of a new connection, and log the connection."""
         number = self.connections.next_number()
         session = StompSession(
             self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number

@@ -1,4 +1,4 @@
-"""Which reactor the broker runs on: its own, of `stompring.server.rounds`, or Twisted's stock one."""
+"""The choice of the reactor: the broker's own (`stompring.server.rounds`), or Twisted's default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NotAvailable(Exception):
 
 
 def make_reactor() -> RoundsReactor:
-    """The broker's own reactor, not installed. Raises `NotAvailable`."""
+    """Create the broker's own reactor without installing it. Raises `NotAvailable`."""
     try:
         from .rounds import RoundsReactor
     except ImportError:
@@ -33,9 +33,9 @@ def make_reactor() -> RoundsReactor:
 
 
 def use_reactor(kind: str) -> str | None:
-    """Install the reactor of ``--reactor``. Returns why it is the stock one although the other was wanted.
+    """Install the reactor of ``--reactor``. Returns the reason if the broker's own reactor is not available, else None.
 
-    To be called before anything imports ``twisted.internet.reactor``; does nothing where one is installed already.
+    Call it before any import of ``twisted.internet.reactor``. It has no effect if a reactor is already installed.
     """
     if kind == STOCK or "twisted.internet.reactor" in sys.modules:
         return None
@@ -50,9 +50,9 @@ def use_reactor(kind: str) -> str | None:
 
 
 def call_before_rounds(reactor: Any, call: Callable[[], object]) -> None:
-    """Call ``call`` after each poll, before what it found is handled, and before timers, from now on.
+    """Have the reactor call ``call`` after each poll, before it handles events and timers.
 
-    On a reactor without rounds it is called before each event.
+    A reactor without rounds calls it before each event.
     """
     own: Callable[[Callable[[], object]], None] | None = getattr(reactor, "call_before_rounds", None)
     if own is not None:
@@ -64,5 +64,5 @@ def call_before_rounds(reactor: Any, call: Callable[[], object]) -> None:
 
 
 def reactor_name(reactor: Any) -> str:
-    """``stompring`` for the broker's own, else the name of Twisted's class, as ``EPollReactor``."""
+    """Return ``stompring`` for the broker's own reactor, else the name of Twisted's class, such as ``EPollReactor``."""
     return STOMPRING if hasattr(reactor, "call_at_round_end") else type(reactor).__name__

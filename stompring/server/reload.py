@@ -1,13 +1,11 @@
-"""Reload of the configuration, at the start, on SIGHUP, and when its files change.
+"""Reload of the configuration: at the start, on SIGHUP, and when its files change.
 
-Makes a running broker agree with a configuration: at the start, and again on SIGHUP.
+A reload applies changes of address-settings, addresses, queues, diverts, and limits of memory and disk. Attributes of
+queues that are no longer in the file return to their defaults. Queues, addresses and diverts that are no longer in the
+file stay unless config-delete-queues, -addresses or -diverts is FORCE. `Security` applies the security-settings.
+Listeners, other security options and the store need a restart (`restart_required`).
 
-What a reload changes live: address-settings, addresses, queues (also attributes that vanished from the file, which
-go back to their defaults), limits of memory and disk; security-settings are `Security`'s own. What vanished is kept
-unless config-delete-queues or -addresses is FORCE. Listeners, the rest of security and the store need a restart
-(`restart_required`).
-
-Reloads the configuration when its files have changed (``configuration-file-refresh-period``).
+`ConfigurationWatch` checks the files for changes (``configuration-file-refresh-period``).
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ RESTART_REQUIRED = tuple(row.name for row in options_of(BrokerConfiguration) if 
 ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
 ELEMENTS["notified"] = "broker-plugins"  # by Artemis's plugin for notifications
 
-#: Fields that are compared in parts, or are nothing that somebody has set.
+#: Fields of a configuration that are compared in parts, or that are not settings.
 COMPARED_SEPARATELY = frozenset(
     {
         "file",
@@ -69,7 +67,7 @@ COMPARED_SEPARATELY = frozenset(
 
 
 def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
-    """What in ``new`` is otherwise than the broker was started with, and counts from its next start on."""
+    """Describe the differences between ``new`` and the configuration of the start that require a restart."""
     for name in RESTART_REQUIRED:
         before, now = getattr(started, name), getattr(new, name)
         if name.endswith("_acceptors"):
@@ -80,7 +78,7 @@ def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> 
 
 
 def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str) -> Iterator[str]:
-    """What was added, changed and removed, by its name as it stands in ``form``."""
+    """Describe added, changed and removed elements. ``form`` formats the name of an element."""
     for name, value in now.items():
         if name not in before:
             yield f"{form.format(name)} added"
@@ -91,7 +89,7 @@ def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str
 
 
 def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, object]]]:
-    """What of a configuration is compared by name: the kind of element, and the values of each."""
+    """Return the elements that are compared by name: kind of element → name → values."""
     return {
         "address-setting": {
             entry.match: {_dashed(name): value for name, value in entry.values.items()}
@@ -117,8 +115,10 @@ def _parts(configuration: BrokerConfiguration) -> dict[str, dict[str, dict[str, 
 def changed_values(
     started: BrokerConfiguration, old: BrokerConfiguration, new: BrokerConfiguration
 ) -> Iterator[Change]:
-    """The values of settings that differ, of what needs a restart from those at the start. Without acceptors: their
-    URLs may contain passwords."""
+    """Yield the settings whose values in ``new`` differ from ``old``, or from ``started`` if they require a restart.
+
+    Acceptors are left out: their URLs may contain passwords.
+    """
     for each in fields(new):
         if each.name in COMPARED_SEPARATELY or each.name.endswith("_acceptors"):
             continue
@@ -140,7 +140,7 @@ def _dashed(name: str) -> str:
 
 
 def _json(value: Any) -> object:
-    """A value as JSON, with stars for secrets."""
+    """Convert a value to JSON, with stars in place of secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -159,7 +159,7 @@ def _json(value: Any) -> object:
 
 
 def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfiguration | None = None) -> Reload:
-    """What `apply` would return for a reload. Changes nothing. Raises `ConfigurationError` as it does."""
+    """Return the result of `apply` for a reload without a change of the broker. Raises `ConfigurationError` too."""
     _reject_conflicts(broker, new)
     outcome = _outcome(started, broker.configuration, new)
     settings = _settings_of(broker, new)
@@ -173,7 +173,7 @@ def preview(broker: Broker, new: BrokerConfiguration, started: BrokerConfigurati
 def _outcome(
     started: BrokerConfiguration | None, old: BrokerConfiguration, new: BrokerConfiguration
 ) -> Reload:
-    """With what can be said before addresses and queues are looked at. ``started``: None where it is ``old``."""
+    """Return the result of a reload without addresses, queues and diverts. ``started``: None if it is ``old``."""
     started = started or old
     changes = list(changed_values(started, old, new))
     applied = [f"<{each.setting}>" for each in changes if each.what == "broker" and not each.restart]
@@ -190,15 +190,15 @@ def _outcome(
 
 
 def _settings_of(broker: Broker, new: BrokerConfiguration) -> SettingsRepository:
-    """The address settings. What the default policy of full addresses is goes by the store that there is, not by one
-    of the next start."""
+    """Return the address settings. The default of address-full-policy depends on the store of the running broker, not
+    on ``persistence-enabled`` of the next start."""
     return SettingsRepository.of(replace(new, persistence_enabled=not isinstance(broker.storage, NoStorage)))
 
 
 def _removals(
     broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """What is not in the file any more and is to be deleted: a text, and what does it."""
+    """Yield a text and a function for each queue and address to delete because it is no longer in the file."""
     directory = broker.directory
     queues = {queue.name for address in new.addresses for queue in address.queues}
     for live in list(directory.queues.values()):
@@ -223,15 +223,15 @@ def apply(
     starting: bool = False,
     begin: Callable[[], None] = lambda: None,
 ) -> Reload:
-    """Bring addresses, queues and settings in line with ``new``.
+    """Apply ``new`` to addresses, queues, diverts and settings.
 
-    At the start, with queues as they were when the broker stopped, only what the file says otherwise than it did
-    then is changed: what management changed meanwhile lasts. A reload changes whatever differs from the file.
-    ``begin`` is called before anything is changed, once it is clear that it can be. ``started`` is the configuration of
-    the start; None: the present one.
+    A reload changes each attribute of a queue that differs from the file. At the start it changes only attributes whose
+    value in the file has changed since the last start, so that changes by management last. ``begin`` is called before
+    the first change, when ``new`` is known to be valid. ``started``: configuration of the start, None for the current
+    one.
 
-    Raises `ConfigurationError`, before anything was changed, where a live queue cannot become what it says. At the
-    start such a queue is made anew if it is empty; else it stays as it is, and that is logged.
+    Raises `ConfigurationError` before the first change if a live queue cannot get an attribute of the file. At the
+    start the broker deletes and creates such a queue again if it is empty, else it keeps the queue and logs an error.
     """
     old = broker.configuration
     if starting:
@@ -251,7 +251,7 @@ def apply(
     outcome = _outcome(started, old, new)
     for warning in new.warnings:
         log.warning("%s", warning)
-    ignored = describe_ignored(new.ignored)  # None where each has a warning of its own
+    ignored = describe_ignored(new.ignored)  # None if each one has a warning of its own
     if ignored is not None and (starting or new.ignored != old.ignored):
         log.info("%s", ignored)
     broker.configuration = new
@@ -284,14 +284,14 @@ def apply(
         broker.disk,
         *(address.memory_limit for address in directory.addresses.values()),
     ):
-        room.retry_all()  # there may be another policy for those who wait
+        room.retry_all()  # the policy for waiting messages may have changed
     return outcome
 
 
 def _divert_changes(
     broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """What becomes of diverts: a text, and what does it. A removed one stays unless config-delete-diverts is FORCE."""
+    """Yield a text and a function for each change of a divert. Deletes one only if config-delete-diverts is FORCE."""
     diverts = broker.diverts
     wanted = {divert.name: divert for divert in new.diverts}
     for name, configured in wanted.items():
@@ -314,7 +314,7 @@ def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
 
 
 def _diverts_after(broker: Broker, new: BrokerConfiguration) -> list[DivertConfiguration]:
-    """The diverts after a reload: those of the file, and those that were removed from it and stay."""
+    """Return the diverts after a reload: the diverts of the file, and removed ones that stay."""
     settings, names = SettingsRepository.of(new), {divert.name for divert in new.diverts}
     kept = (
         live.configuration
@@ -326,7 +326,10 @@ def _diverts_after(broker: Broker, new: BrokerConfiguration) -> list[DivertConfi
 
 
 def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue, str]]:
-    """Live queues that cannot become what the file says. Raises `ConfigurationError` for what no queue can be."""
+    """Yield live queues that cannot get the attributes of the file, with the reason.
+
+    Raises `ConfigurationError` if the attributes of a queue are invalid.
+    """
     settings = SettingsRepository.of(new)
     for configured in new.addresses:
         for queue in configured.queues:
@@ -358,7 +361,7 @@ def _apply_address(
     starting: bool = False,
     live: bool = True,
 ) -> None:
-    """Bring an address and its queues in line with the file; with ``live`` false only note what that would change."""
+    """Apply the file to an address and its queues. ``live`` False: only record the changes in ``outcome``."""
     directory = broker.directory
     address = directory.addresses.get(configured.name)
     if address is None:
@@ -422,7 +425,7 @@ def _apply_queue(
 
 
 def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str, Any]:
-    """What in ``attributes`` is otherwise than in ``other``."""
+    """Return the values in ``attributes`` that differ from ``other``."""
     return {
         field.name: getattr(attributes, field.name)
         for field in fields(attributes)
@@ -433,10 +436,10 @@ def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str
 
 @dataclass(eq=False, repr=False)
 class ConfigurationWatch:
-    """Compares the versions of files with those that were read, every ``period`` ms, and calls ``reload``.
+    """A check of the configuration files every ``period`` ms, which calls ``reload`` when one has changed.
 
-    The files are looked up in a thread: their disk may be slow. A file with a fault is reloaded once, and again when it
-    or another of the files has changed. Without a period, or with 0 or less, nothing is checked.
+    It reads the versions of the files in a thread, because their disk may be slow. After a failed reload it tries again
+    when a file has changed. A ``period`` of 0 or less disables the check.
     """
 
     files: InitVar[Iterable[str]]
@@ -450,17 +453,15 @@ class ConfigurationWatch:
         self.known = versions_of(files)
 
     def start(self) -> None:
-        """Begin to check."""
         self._running = True
         self._schedule()
 
     def stop(self) -> None:
-        """Stop checking."""
         self._running = False
         cancel(self._timer)
 
     def use(self, files: Iterable[str], period: int, before: Versions) -> None:
-        """The ``files`` were read; ``before`` are the versions that were looked up before that."""
+        """Check ``files``, which were just read, from now on. ``before``: their versions before they were read."""
         files = list(files)
         self.known = versions_of(file for file in files if file not in before)
         self.known |= {file: before[file] for file in files if file in before}
@@ -469,7 +470,7 @@ class ConfigurationWatch:
 
     @contextmanager
     def reread(self, old: BrokerConfiguration) -> Iterator[BrokerConfiguration]:
-        """Read the file of ``old`` again, for the body to use. If either fails, the file is read again when it changes.
+        """Read the file of ``old`` again for the body. If the file is invalid, the next change of it triggers a reload.
 
         Raises `ConfigurationError`.
         """
@@ -487,7 +488,7 @@ class ConfigurationWatch:
             self.use(files, period, before)
 
     def current(self) -> Versions:
-        """The present versions of the known files."""
+        """Read the versions of the known files from the disk."""
         return versions_of(self.known)
 
     def _schedule(self) -> None:
@@ -503,9 +504,8 @@ class ConfigurationWatch:
             found: Versions = yield deferToThreadPool(
                 self.reactor, self.reactor.getThreadPool(), self.current
             )
-            if (
-                known is self.known and self._running
-            ):  # else a reload by somebody else has read the files meanwhile
+            # a different ``self.known``: another reload has read the files meanwhile
+            if known is self.known and self._running:
                 changed = [file for file, version in found.items() if version != known[file]]
                 if changed:
                     log.info("%s changed: reloading the configuration", ", ".join(changed))

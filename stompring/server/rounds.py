@@ -1,16 +1,14 @@
-"""The reactor of the broker: sockets are read and written in rounds.
+"""The reactor of the broker: Twisted's epoll reactor with reads and writes in rounds, and its TCP transports.
 
-Some private names of Twisted are needed: attributes of an `EPollReactor` that stay the same objects after its
-constructor. Where the installed Twisted lacks one, the broker runs on the stock reactor.
-
-The broker's own reactor: Twisted's epoll reactor with another poll round, and TCP transports that fit it.
-
-A *round* is one poll with the handling of its events, or one run of the due timers and of the calls from threads. What
-is written within a round goes to the sockets at its end: one write a connection, straight to the socket. Only what a
+A *round* is one poll with the handling of its events, or one run of the due timers and of the calls from threads. At
+the end of a round each connection makes one write of all data written to it within the round. Only data that the
 socket does not accept waits for EPOLLOUT. The stock reactor registers each writer with epoll and writes in the next
-iteration, which costs two calls of epoll_ctl(2) and one of epoll_wait(2) for each answer.
+iteration, at the cost of two calls of epoll_ctl(2) and one of epoll_wait(2) for each answer.
 
-Accepted TCP connections work so. All else that Twisted has (clients, UNIX sockets, processes, wakers) is as ever.
+This applies to accepted TCP connections. Clients, UNIX sockets, processes and wakers use Twisted's own code.
+
+The reactor needs private names of Twisted: attributes of an `EPollReactor` that stay the same objects after its
+constructor. If the installed Twisted lacks one, the broker runs on the stock reactor.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.logger import Logger
 
-#: The names, and whether what has a name can be used.
+#: The private names, and a check of the attribute with each name.
 PRIVATE_NAMES: dict[str, Callable[[object], bool]] = {
     "_poller": lambda found: hasattr(found, "poll"),  # the epoll object: polled once a round
-    "_selectables": lambda found: isinstance(found, dict),  # what is read or written, by descriptor
+    "_selectables": lambda found: isinstance(found, dict),  # readers and writers by descriptor
     "_doReadOrWrite": callable,  # handles every event but the plain EPOLLIN of an accepted connection
     "_internalReaders": lambda found: isinstance(found, set),  # the waker
     "_disconnectSelectable": callable,  # ends a connection, or one half of it, after a failed read or write
@@ -41,12 +39,12 @@ class UnknownTwisted(Exception):
     """The installed Twisted lacks private names."""
 
 
-#: ``select.epoll.poll``: seconds and most events, to descriptors and events.
+#: ``select.epoll.poll``: takes seconds and the maximum number of events, returns descriptors and events.
 Poll = Callable[[float, int], list[tuple[int, int]]]
 
 
 def check_names(reactor: EPollReactor) -> None:
-    """Raises `UnknownTwisted` where a name is missing, or is something else than expected."""
+    """Check `PRIVATE_NAMES`. Raises `UnknownTwisted` if one is missing or has an unexpected type."""
     missing = [name for name, usable in PRIVATE_NAMES.items() if not usable(getattr(reactor, name, None))]
     if missing:
         raise UnknownTwisted(f"Twisted {twisted_version} lacks {', '.join(missing)}")
@@ -72,31 +70,31 @@ def call_before_events(reactor: Any, call: Callable[[], object]) -> None:
 
 log = Logger()
 
-#: Events of one round. epoll hands out ready descriptors in turn: what is left comes first in the next round.
+#: Maximum number of events of one round. epoll returns the remaining ready descriptors first in the next round.
 MAX_EVENTS = 64
 
-#: Bytes that one round reads, shared by its events, and what each connection may read at least: a client that floods
-#: the broker delays the others by a round, and eight of them by a round that is not eight times as long.
+#: Bytes that one round reads, divided among its events, and the minimum for each connection. Clients that flood the
+#: broker delay others by one round; a round with eight of them is not eight times as long.
 ROUND_READ, MIN_READ = 128 * 1024, 16 * 1024
 
-#: How a connection waits to write: not at all, for the end of the round, for EPOLLOUT.
+#: Writing state of a connection: not waiting, waiting for the end of the round, waiting for EPOLLOUT.
 IDLE, ROUND, SOCKET = 0, 1, 2
 
 
 class RoundsReactor(EPollReactor):
-    """See the module. `stompring.server.reactor.use_reactor` installs it."""
+    """The reactor with rounds. `stompring.server.reactor.use_reactor` installs it."""
 
     def __init__(self) -> None:
-        """Raises `UnknownTwisted`."""
+        """Create the reactor. Raises `UnknownTwisted`."""
         super().__init__()  # type: ignore[no-untyped-call]
         check_names(self)
         self._at_end: list[Callable[[], object]] = []
-        self.unwritten: list[RoundsConnection] = []  # those that have written since the end of the last round
-        self.read_share = ROUND_READ  # bytes that a connection may read in this round
+        self.unwritten: list[RoundsConnection] = []  # connections with data of this round
+        self.read_share = ROUND_READ  # maximum bytes per connection in this round
         self._poll: Poll = self._poller.poll
 
     def dispose(self) -> None:
-        """Close the descriptors of a reactor that was not run."""
+        """Close the descriptors of a reactor that has not run."""
         for reader in self._internalReaders:
             reader.connectionLost(None)
         self._poller.close()
@@ -104,11 +102,11 @@ class RoundsReactor(EPollReactor):
     # ---- rounds
 
     def call_at_round_end(self, call: Callable[[], object]) -> None:
-        """Call ``call`` once, before the writes of this round. Not thread-safe. See `stompring.server.reactor`."""
+        """Call ``call`` once, before the writes of this round. Not thread-safe."""
         self._at_end.append(call)
 
     def call_before_rounds(self, call: Callable[[], object]) -> None:
-        """Call ``call`` before the events of each poll, and the timers of each round, are handled, from now on."""
+        """Call ``call`` before the events of each poll and before the timers of each round from now on."""
         poll, run = self._poll, self.runUntilCurrent
 
         def poll_first(timeout: float, most: int, /) -> list[tuple[int, int]]:
@@ -124,11 +122,11 @@ class RoundsReactor(EPollReactor):
         self.runUntilCurrent = call_first  # type: ignore[method-assign]
 
     def is_idle(self) -> bool:
-        """Whether no event waits to be handled."""
+        """Return whether epoll reports no event."""
         return not self._poll(0, 1)
 
     def doPoll(self, timeout: float | None) -> None:
-        """Poll, handle the events, end the round."""
+        """Run a round: poll, handle the events, write."""
         events = self._poll(-1 if timeout is None else timeout, MAX_EVENTS)
         by_descriptor = self._selectables
         self.read_share = max(MIN_READ, ROUND_READ // (len(events) or 1))
@@ -139,7 +137,7 @@ class RoundsReactor(EPollReactor):
             if event == EPOLLIN and type(selectable) is RoundsConnection:
                 try:
                     why = selectable.doRead()
-                except BaseException as fault:  # as Twisted: logged, and the connection ends
+                except BaseException as fault:  # like Twisted: log it, and end the connection
                     why = fault
                     log.failure("while reading from {connection}", connection=selectable)
                 if why:
@@ -152,22 +150,21 @@ class RoundsReactor(EPollReactor):
     doIteration = doPoll
 
     def runUntilCurrent(self) -> None:
-        """Run what is due: a round without a poll."""
+        """Run a round without a poll: due timers and calls from threads."""
         super().runUntilCurrent()
         if self._at_end or self.unwritten:
             self._end_round()
 
     def timeout(self) -> float | None:
-        """Seconds for the next poll; 0 where something waits for the end of a round."""
+        """Return the timeout of the next poll in seconds: 0 if calls or writes wait for the end of a round."""
         return 0 if self._at_end or self.unwritten else super().timeout()
 
     def stop(self) -> None:
-        """See IReactorCore. It may come at the end of the timers' round, when only a poll lies ahead."""
         super().stop()
-        self.wakeUp()
+        self.wakeUp()  # a call at the end of the timers' round: the next poll must not wait
 
     def _end_round(self) -> None:
-        """Calls first, then writes. What these bring about waits for the end of the next round, after a poll."""
+        """Run the calls, then the writes. Calls and writes that they cause wait for the end of the next round."""
         calls, self._at_end = self._at_end, []
         for call in calls:
             try:
@@ -187,7 +184,7 @@ class RoundsReactor(EPollReactor):
             if why:
                 self._disconnectSelectable(connection, why, False)  # type: ignore[no-untyped-call]
 
-    # ---- what listens
+    # ---- listeners
 
     def listenTCP(
         self, port: int, factory: IProtocolFactory, backlog: int = 50, interface: str = ""
@@ -200,8 +197,8 @@ class RoundsReactor(EPollReactor):
 class RoundsConnection(tcp.Server):
     """An accepted connection that writes at the end of the round.
 
-    ``_parts`` is what is not written yet: what `write` got, or first the rest of what the socket did not accept. What
-    Twisted's class writes by itself, as TLS begun by ``startTLS``, goes through its own buffer after that.
+    ``_parts``: data to write, beginning with the rest that the socket did not accept. Data that Twisted's class writes,
+    such as TLS begun by ``startTLS``, goes through Twisted's own buffer after ``_parts``.
     """
 
     reactor: RoundsReactor
@@ -209,7 +206,7 @@ class RoundsConnection(tcp.Server):
     def __init__(self, *arguments: Any) -> None:
         self.waits = IDLE
         self._parts: list[bytes | memoryview] = []
-        self._size = 0  # bytes of them
+        self._size = 0  # bytes of the parts
         self._half_closing = self._half_closed = False
         super().__init__(*arguments)
 
@@ -226,7 +223,7 @@ class RoundsConnection(tcp.Server):
         return None
 
     def write(self, data: bytes) -> None:
-        """See ITransport. A streaming producer is paused when more than ``bufferSize`` bytes wait."""
+        """Write at the end of the round. Pause a streaming producer if more than ``bufferSize`` bytes wait."""
         if self.TLS:
             super().write(data)  # type: ignore[no-untyped-call]
             return
@@ -248,7 +245,6 @@ class RoundsConnection(tcp.Server):
             self.write(data)
 
     def doWrite(self) -> Any:
-        """See IWriteDescriptor: at the end of a round, or when the socket accepts more."""
         parts = self._parts
         written = bool(parts)
         if written:
@@ -276,7 +272,7 @@ class RoundsConnection(tcp.Server):
             if self.waits == SOCKET:
                 self.stopWriting()
             return None
-        # Twisted's own buffer, and what follows when everything is written: a producer resumes, a connection ends
+        # write Twisted's own buffer, then resume the producer or end the connection if everything is written
         why = super().doWrite()  # type: ignore[no-untyped-call]
         if self.dataBuffer:
             self._await_socket()
@@ -290,19 +286,16 @@ class RoundsConnection(tcp.Server):
             self.reactor.addWriter(self)  # type: ignore[no-untyped-call]
 
     def startWriting(self) -> None:
-        """Write at the end of this round."""
         if self.waits == IDLE:
             self.waits = ROUND
             self.reactor.unwritten.append(self)
 
     def stopWriting(self) -> None:
-        """Write nothing more for now."""
         if self.waits == SOCKET:
             self.reactor.removeWriter(self)  # type: ignore[no-untyped-call]
         self.waits = IDLE
 
     def loseWriteConnection(self) -> None:
-        """See IHalfCloseableDescriptor: close this direction when everything is written."""
         self._half_closing = True
         super().loseWriteConnection()  # type: ignore[no-untyped-call]
 

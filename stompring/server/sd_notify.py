@@ -1,8 +1,8 @@
-"""What a service manager is notified of: ready, reloading, stopping, alive (sd_notify(3) of systemd).
+"""Notifications of a service manager: ready, reloading, stopping, alive (sd_notify(3) of systemd).
 
-The manager names a datagram socket in ``NOTIFY_SOCKET``; without it nothing is sent. With ``WATCHDOG_USEC`` it restarts
-a service from which nothing came for that time: the reactor sends a sign of life at half of it, so that a broker whose
-only thread hangs is restarted.
+``NOTIFY_SOCKET`` names the datagram socket of the manager; if it is missing, the broker sends no notification. With
+``WATCHDOG_USEC`` the manager restarts a service that is silent for this time. The reactor sends a notification after
+each half of it, so that the manager restarts a broker whose reactor hangs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from twisted.internet.task import LoopingCall
 
 log = logging.getLogger(__name__)
 
-#: Digits of a time in microseconds that may mean something: 30,000 years.
+#: Maximum number of digits of a time in microseconds: 30,000 years.
 MAX_DIGITS = 18
 
 
 class SystemdNotifier:
-    """Sends notifications until the process ends. A socket that cannot be reached stops nothing."""
+    """The sender of notifications. If the socket of the manager fails, it logs one warning."""
 
     _ready = False
     _status = "ready"
@@ -39,19 +39,19 @@ class SystemdNotifier:
         self._interval = _watchdog_seconds(found) / 2
 
     def ready(self) -> None:
-        """Every listener is open and the store is recovered. The watchdog begins."""
+        """Notify that every listener is open and the store is recovered. Start the watchdog notifications."""
         self._begin("ready")
 
     def standby(self, reason: str) -> None:
-        """The broker waits to become active. It is started as far as the manager is concerned, however long that takes.
+        """Notify that the broker waits to become active. The manager considers a standby started.
 
-        The next call with another reason changes the status.
+        A later call with another reason changes the status.
         """
         self._begin(f"standby: {reason}")
 
     @contextmanager
     def recovering(self) -> Iterator[None]:
-        """The broker is becoming active: a thread sends the signs of life while the reactor has no time for them."""
+        """Send watchdog notifications from a thread while the body runs: the reactor is busy with the recovery."""
         done = threading.Event()
         if self._ready:
             self._send("STATUS=recovering")
@@ -80,7 +80,7 @@ class SystemdNotifier:
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """The configuration is read again. It is used or refused: either way the broker goes on as before."""
+        """Notify that the body reloads the configuration, and afterwards that the broker is ready again."""
         if self._ready:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reloading")
         try:
@@ -90,7 +90,7 @@ class SystemdNotifier:
                 self._send(f"READY=1\nSTATUS={self._status}")
 
     def stopping(self) -> None:
-        """Connections are being closed. Watchdog notifications go on until the reactor ends."""
+        """Notify that the broker stops. Watchdog notifications continue until the reactor ends."""
         self._ready = False
         self._send("STOPPING=1\nSTATUS=stopping")
 
@@ -106,8 +106,8 @@ class SystemdNotifier:
 
 
 def notify(address: str, state: str) -> None:
-    """Send one notification to the socket of this address. Raises `OSError`."""
-    # a name that begins with @ is in the abstract namespace of Linux
+    """Send one notification to the socket at ``address``. Raises `OSError`."""
+    # a leading @ stands for the abstract namespace of Linux
     address = "\0" + address[1:] if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
         sending.setblocking(False)
@@ -115,7 +115,7 @@ def notify(address: str, state: str) -> None:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """The time after which this process is restarted; 0 where it is not watched."""
+    """Return the seconds of silence after which the manager restarts this process; 0: it does not watch the process."""
     text = environment.get("WATCHDOG_USEC", "")
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0

@@ -1,7 +1,7 @@
-"""The broker as a service: its parts put together, and the process around it (signals, start, reload, stop).
+"""The service that assembles the parts of a broker, and the process around it (signals, start, reload, stop).
 
-Twisted's reactors schedule by ``time.time()``: where that is set back a day, every timer comes a day late.
-`use_monotonic_clock` replaces their ``seconds``, which is possible as long as no timer is set.
+Twisted's reactors schedule by ``time.time()``: if an operator sets the clock back by a day, every timer is a day late.
+`use_monotonic_clock` replaces the reactor's ``seconds``, which is possible before the first timer.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ from .standby import LockStandby, LogStandby, Replication, Standby
 
 
 def use_monotonic_clock(reactor: Any) -> None:
-    """Have a reactor's timers run on the monotonic clock. `Clock` then takes the time of day from ``wall_seconds``.
+    """Have a reactor's timers run on the monotonic clock. `Clock` then reads the time of day from ``wall_seconds``.
 
-    Raises `RuntimeError` where a timer is set already: its time would be on the other clock.
+    Raises `RuntimeError` if the reactor already has a timer, which would use the wrong clock.
     """
     if reactor.seconds is time.monotonic:
         return
@@ -89,12 +89,12 @@ log = logging.getLogger(__name__)
 class BrokerService(MultiService, AdminContext):
     """A broker with its listeners. `start_listening` opens them, `stop_listening` closes them and every connection."""
 
-    security: Security | None = None  # while it is off
-    paging: Paging | None = None  # this and the next two: None where everything is in memory
+    security: Security | None = None  # None: security-enabled is false
+    paging: Paging | None = None  # None, like the next two attributes, without persistence
     dispatch: TargetAreas | None = None
     disk_monitor: DiskMonitor | None = None
     stopping = False
-    listen_until = 0.0  # `reactor.seconds` until which ports in use are tried again
+    listen_until = 0.0  # `reactor.seconds` until which the broker retries ports in use
 
     def __init__(
         self,
@@ -105,7 +105,10 @@ class BrokerService(MultiService, AdminContext):
         replication: Replication | None = None,
         hasher: PasswordHasher = HASHER,
     ) -> None:
-        """Recover what ``persistence`` has; without it all is in memory. Raises `StoreError`, `ConfigurationError`."""
+        """Recover ``persistence``, and apply the configuration. ``persistence`` None: the broker stores nothing.
+
+        Raises `StoreError`, `ConfigurationError`.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.configuration = configuration
         self.reactor = reactor
@@ -119,9 +122,10 @@ class BrokerService(MultiService, AdminContext):
         )
         self._sources = PluginSources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
-        self.store = store = None if persistence is None else persistence.durable  # None: all is in memory
+        self.store = store = None if persistence is None else persistence.durable  # None: no persistence
         self.broker = broker = Broker(configuration, reactor, self.policies, store, time.perf_counter)
-        if persistence is None:  # nothing remembers which numbers an earlier run gave
+        if persistence is None:
+            # begin above the message numbers of earlier runs, which no store has recorded
             broker.numbers = Numbers(clock_number(broker.clock.now))
         self._notify = broker.notifications.notify
         self.policies.recorded.on_error = lambda text, address: self._notify(
@@ -143,7 +147,7 @@ class BrokerService(MultiService, AdminContext):
         self.systemd = systemd or SystemdNotifier(reactor)
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
         self.management: ManagementRequests = ManagementRequests(self)
-        # without a data directory no message outlives the process, and nothing is sent again by the next one
+        # without a data directory no message outlives the process: the next process needs no identity of this one
         identity = uuid.uuid4().hex if store is None else store.journal.identity.hex()
         self.bridges = Bridges(
             broker,
@@ -174,13 +178,13 @@ class BrokerService(MultiService, AdminContext):
             replication.watch(self.suspend_delivery, self.resume_delivery)
 
     def _confirm(self, call: Callable[[], None]) -> None:
-        """A batch is in the replicated log, which has less room now."""
+        """Process the confirmations of a batch that the replicated log has stored, and check the log's usage."""
         if self.disk_monitor is not None:
             self.disk_monitor.check_log()
         self.outgoing.gather(call)
 
     def suspend_delivery(self) -> None:
-        """Deliver no message: another broker may be active by now. Clients stay connected."""
+        """Stop deliveries: another broker may be active by now. Clients stay connected."""
         self.broker.suspend_delivery()
         self._notify(
             "SUSPENDED",
@@ -194,7 +198,7 @@ class BrokerService(MultiService, AdminContext):
         self._notify("RESUMED", "delivery resumed: the replicated log stores again")
 
     def notify_takeover(self) -> None:
-        """Clients are accepted after a takeover."""
+        """Send the notification of a takeover, when the broker accepts clients."""
         takeover = None if self.node is None else self.node.status().last_takeover
         if takeover is not None:
             seconds = "" if takeover.seconds is None else f", ready after {takeover.seconds:.1f} s"
@@ -202,18 +206,18 @@ class BrokerService(MultiService, AdminContext):
 
     @property
     def replication_fault(self) -> str | None:
-        """Why no message is delivered, None while they are."""
+        """The reason why the broker delivers no message; None: it delivers."""
         return None if self.replication is None else self.replication.fault
 
     def authenticator(self) -> Authenticator:
-        """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
+        """Create the authenticator. Raises `ConfigurationError` if the users file cannot be read."""
         if not self.configuration.security_enabled:
             return Anonymous()
         self.security = Security(self.configuration, self.reactor, self._permissions_changed, self._hasher)
         return self.security.logins
 
     def _permissions_changed(self) -> None:
-        """Check permissions again: of SENDs before the next one, of subscriptions now."""
+        """Check permissions again: permissions of producers at their next SEND, of subscriptions now."""
         self.broker.directory.invalidate_plans()
         for session in self.connections:
             session.close_if_revoked()
@@ -221,7 +225,7 @@ class BrokerService(MultiService, AdminContext):
     @inlineCallbacks
     def start_listening(self) -> Any:
         """Open every acceptor. Fails with CannotListenError."""
-        # the grammar is read with the first selector: now, and not while clients wait
+        # the first selector loads the grammar: compile one before clients wait for it
         compile_selector("TRUE = TRUE")
         log.info("%s", describe_limits(self.configuration))
         self.listener_stack.start()
@@ -287,7 +291,7 @@ class BrokerService(MultiService, AdminContext):
         )
 
     def reload(self) -> Reload:
-        """Read the configuration file again, apply and log the changes. An invalid file changes nothing."""
+        """Read the configuration file again, apply and log the changes. An invalid file has no effect."""
         with self.systemd.reloading():
             return self._reload()
 
@@ -322,7 +326,7 @@ class BrokerService(MultiService, AdminContext):
         return outcome
 
     def preview_reload(self) -> Reload:
-        """What a reload would do now. Changes nothing; a plugin whose file has changed is loaded, but not used."""
+        """Return the result of a reload without a change of the broker. Loads changed plugins without using them."""
         file = self.configuration.file
         assert file is not None
         try:
@@ -354,7 +358,7 @@ class BrokerService(MultiService, AdminContext):
             f"restart, {len(outcome.failed)} failed"
         )
         self._notify("RELOADED", text)
-        # as every answer to a change, it comes when a crash would not undo it
+        # like every confirmation of a change, log it when a crash can no longer undo the change
         self.broker.storage.when_synced(lambda: log.info("%s", text))
 
     @inlineCallbacks
@@ -379,12 +383,12 @@ class BrokerService(MultiService, AdminContext):
         self.tasks.stop()
         background = self.broker.background
         background.finish()
-        self.broker.storage.drain()  # and so every receipt goes out that is due
+        self.broker.storage.drain()  # sends all outstanding receipts
         self.broker.stopping = True
         for session in self.connections:
             session.refuse(Refused("The broker is shutting down"))
         self.outgoing.flush()
-        while len(background):  # many subscriptions end in slices: the reactor serves others meanwhile
+        while len(background):  # the end of many subscriptions runs in time slices
             background.finish(STOP_SLICE)
             yield deferLater(self.reactor, 0, bool)
         if self.persistence is not None:
@@ -406,11 +410,11 @@ def run(
     stock_because: str | None = None,
     wait: bool = False,
 ) -> int:
-    """Run a broker until a signal stops it; returns the exit code. Raises `ConfigurationError`.
+    """Run a broker until a signal stops it. Returns the exit code. Raises `ConfigurationError`.
 
     ``notice`` is the first line of the log. A signal first drains the broker for up to ``drain_timeout`` seconds.
-    ``stock_because`` is why the broker does not run on its own reactor, where it should. With ``wait`` it is a standby
-    while another process has the data directory.
+    ``stock_because``: reason why the broker's own reactor is not available. ``wait``: wait as a standby while another
+    process has the data directory.
     """
     use_monotonic_clock(reactor)
     configuration = read_broker_xml(config_path)
@@ -438,14 +442,14 @@ def run(
     signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
     reactor.callWhenRunning(process.heed_signals)  # by then Twisted has set its own handlers
     reactor.run()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a second one must not kill it in its last milliseconds
+    for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not kill the process at its end
         signal.signal(number, signal.SIG_IGN)
     return process.exit_code
 
 
 @dataclass(eq=False, repr=False)
 class BrokerRun:
-    """The broker of this process: a standby where there is something to wait for, then the service."""
+    """The broker of this process: a standby if it has to wait, then the service."""
 
     configuration: BrokerConfiguration
     data: str | None
@@ -455,12 +459,12 @@ class BrokerRun:
     standby: Standby | None = None
     service: BrokerService | None = None
     _stopping = False
-    _hurried = False  # a signal came during the stop
-    _taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
+    _hurried = False  # a signal arrived during the stop
+    _taking_over_since: float | None = None  # `reactor.seconds`; None: the broker was not a standby
     _replication: Replication | None = None
     _request: StepDown | None = None
     _start_failed = False
-    #: Answers health during the recovery, where a standby did before it.
+    #: Answers health checks during the recovery of a former standby.
     recovery_health: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __post_init__(self) -> None:
@@ -484,7 +488,7 @@ class BrokerRun:
         self.reactor.callWhenRunning(self._listen)
 
     def wait_for_lock(self) -> None:
-        """`start`, at once or when the data directory is free. Raises `StoreError`, `ConfigurationError`."""
+        """Start at once, or when the data directory is free. Raises `StoreError`, `ConfigurationError`."""
         standby = LockStandby(
             self.configuration,
             self.data,
@@ -500,7 +504,7 @@ class BrokerRun:
             self._wait_as(standby)
 
     def begin(self, lock: DataLock | None = None) -> None:
-        """`start` at once, or when this broker is active in its replicated log.
+        """Start at once, or when this broker is active in its replicated log.
 
         Raises `StoreError`, `ConfigurationError`.
         """
@@ -523,7 +527,7 @@ class BrokerRun:
         self.reactor.callWhenRunning(standby.start)
 
     def _end_wait(self, start: Callable[[], None]) -> None:
-        """The wait of a standby is over: close its listeners, and go on."""
+        """End the wait of a standby: close its listeners, then call ``start``."""
         if self.standby is None or self._stopping:
             return
         self._taking_over_since = self.reactor.seconds()
@@ -582,15 +586,16 @@ class BrokerRun:
 
     def _stop(self, exit_code: int = 0) -> None:
         self.exit_code = exit_code or self.exit_code
-        with suppress(ReactorNotRunning):  # it has stopped in this round already, or does not run yet
+        with suppress(ReactorNotRunning):  # it has already stopped in this round, or does not run yet
             self.reactor.stop()
 
     # ---- signals
 
     def heed_signals(self) -> None:
-        """SIGINT and SIGTERM stop the broker. The next one ends its drain and changes nothing else."""
+        """Have SIGINT and SIGTERM stop the broker. A second signal only ends the drain."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT in the background of a shell
+            # a shell ignores e.g. SIGINT for its background jobs
+            if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda which, _: self.reactor.callFromThread(self._signalled, which))
 
     def _signalled(self, number: int) -> None:
@@ -601,7 +606,7 @@ class BrokerRun:
         self._hurried = True
 
     def reload(self) -> None:
-        """Read the configuration again."""
+        """Reload the configuration of the service or of the standby."""
         if self.service is not None:
             self.service.reload()
         elif self.standby is not None:
@@ -613,7 +618,7 @@ class BrokerRun:
         self._stop(request.exit_code)
 
     def shut_down(self) -> Deferred[Any] | None:
-        """Stop what there is. The role in a replicated log is released when everything is stored."""
+        """Stop the service or the standby. Release the role in a replicated log when all data is stored."""
         self._stopping = True
         if self.service is not None:
             return self._stop_service(self.service)
@@ -640,7 +645,7 @@ class BrokerRun:
         service.systemd.stopping()
         try:
             yield service.stop_listening()
-        except Exception:  # the rest of the stop does not depend on it
+        except Exception:  # continue with the rest of the stop
             twisted_log.err()
         released = self._release().addBoth(bool)
         left = SHUTDOWN_GRACE
@@ -668,7 +673,7 @@ def open_data(
     lock: DataLock | None = None,
     files: Files | None = None,
 ) -> Persistence | None:
-    """The data directory of a broker that has one, whose ``lock`` it may have. Raises `StoreError`."""
+    """Open the data directory; None if persistence is disabled. ``lock``: its lock, if held. Raises `StoreError`."""
     if configuration.persistence_enabled:
         return Persistence(configuration, data, reactor, lock, files)
     if data is not None:
@@ -676,17 +681,17 @@ def open_data(
     return None
 
 
-#: Seconds for which a broker that takes over waits for ports that its predecessor is about to close, and between tries.
+#: Seconds for which a former standby waits for the ports of its predecessor, and seconds between two attempts.
 PORT_PATIENCE, PORT_INTERVAL = 5.0, 0.05
 
-#: Changes by a reload that one line of the log names.
+#: Maximum number of changes in the log line of a reload.
 MAX_LOGGED_CHANGES = 20
 
-#: Seconds of work in one turn of the reactor while the broker stops and its listeners are closed.
+#: Seconds of background work in one round of the reactor while the broker stops.
 STOP_SLICE = 0.02
 
-#: Seconds that clients get to take their last frames when the broker stops, and between two checks of them.
+#: Seconds that clients have to read their last frames when the broker stops, and seconds between two checks.
 SHUTDOWN_GRACE, SHUTDOWN_INTERVAL = 0.5, 0.01
 
-#: Seconds between two looks whether connections are open during the drain before a stop.
+#: Seconds between two checks for open connections during the drain before a stop.
 DRAIN_INTERVAL = 0.1

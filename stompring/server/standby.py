@@ -1,11 +1,10 @@
-"""The standby: a broker that is not active yet, on a shared directory or a replicated log.
+"""The standby: a broker that waits for the lock of its data directory, or to become active in a replicated log.
 
-The standby: a broker that is not active yet, and waits for the lock of its data directory.
+A standby has read its configuration and answers HTTP: live, not ready. It opens no other listener, so that clients and
+load balancers connect to the active broker.
 
-It has read its configuration and answers HTTP: live, not ready. No other listener is open, so that clients and load
-balancers go to the active broker.
-
-This process in a replicated log: its node, the files behind it, and the node's reports, brought to the reactor.
+`Replication` connects this process with a replicated log: it has the node and the files, and passes the node's reports
+to the reactor.
 """
 
 from __future__ import annotations
@@ -55,19 +54,19 @@ LOCK_INTERVAL = 0.2
 
 
 class Standby(StandbyContext):
-    """What every standby has: HTTP, reload, the status of the service. `use_reason` gives what it waits for."""
+    """The base of all standbys: HTTP, reload, the status for the service manager, and the reason of the wait."""
 
-    #: Settings of the start that a reload does not change.
+    #: Settings that only a restart changes.
     kept: tuple[str, ...] = ()
 
     reason = "starting"
-    node: Node | None = None  # with a replicated log
+    node: Node | None = None  # None: no replicated log
     security: Security | None = None
     _running = False
-    _timer: Any = None  # of the wait
+    _timer: Any = None  # next poll
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any, systemd: SystemdNotifier) -> None:
-        """Check what the configuration refers to. Raises `ConfigurationError`."""
+        """Check the files that the configuration refers to. Raises `ConfigurationError`."""
         self.configuration = configuration
         self.reactor = reactor
         self._systemd = systemd
@@ -90,21 +89,21 @@ class Standby(StandbyContext):
 
     @property
     def acceptor_names(self) -> list[str]:
-        """The acceptors of the active broker."""
+        """The names of all acceptors of the configuration."""
         return sorted(each.name for each in all_acceptors(self.configuration))
 
     # ---- from the start to the end of the wait
 
     def start(self) -> None:
-        """Open the HTTP listeners. Those that cannot be opened are left out: the active broker may have the port."""
+        """Open the HTTP listeners. A port in use only causes a warning: the active broker may use it."""
         self._running = True
         self._open()
         self._watch.start()
-        # the grammar is read with the first selector: now, and not while clients wait for the takeover
+        # the first selector loads the grammar: compile one before clients wait for a takeover
         compile_selector("TRUE = TRUE")
 
     def use_reason(self, reason: str) -> None:
-        """What the broker waits for, logged when it is another than before."""
+        """Set the reason of the wait. Log it if it has changed."""
         if reason != self.reason:
             self.reason = reason
             log.info("standby: %s", reason)
@@ -143,7 +142,7 @@ class Standby(StandbyContext):
 
     @property
     def plain_addresses(self) -> list[tuple[str, int]]:
-        """Where it listens without TLS and the PROXY protocol."""
+        """The addresses of listeners without TLS and PROXY protocol."""
         plain = {
             one.name for one in self.configuration.http_acceptors if one.tls is None and one.proxy is None
         }
@@ -151,7 +150,7 @@ class Standby(StandbyContext):
         return [(each.host, each.port) for each in bound]
 
     def stop(self) -> Deferred[Any]:
-        """The wait is over. Fires when the listeners are closed."""
+        """Stop waiting. Fires when the listeners are closed."""
         cancel(self._timer)
         self._running = False
         self._watch.stop()
@@ -199,7 +198,7 @@ class Standby(StandbyContext):
 
 
 class LockStandby(Standby):
-    """Waits for the lock of the data directory, of which there may be one on several machines."""
+    """A standby that waits for the lock of the data directory, on this or another machine."""
 
     _warned: str | None = None
 
@@ -212,7 +211,7 @@ class LockStandby(Standby):
         active: Callable[[DataLock], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """``active`` is called with the lock, in the reactor; ``failed`` where no wait helps.
+        """``active`` is called with the lock, ``failed`` with a fault that waiting cannot end.
 
         Raises `ConfigurationError`.
         """
@@ -222,9 +221,9 @@ class LockStandby(Standby):
         self._failed = failed
 
     def try_lock(self) -> DataLock | None:
-        """The lock if it is free, else `reason` says why not. Raises `StoreError` where no wait helps.
+        """Return the lock if it is free, else set `reason`. Raises `StoreError` for a fault that waiting cannot end.
 
-        The directory is not made: where its volume is not mounted, an empty one would be taken for the data.
+        A standby does not create the directory: if its volume is not mounted, an empty directory would hide the data.
         """
         root = data_directory(self.configuration, self._data).root
         if not root.is_dir():
@@ -252,7 +251,7 @@ class LockStandby(Standby):
         return None
 
     def start(self) -> None:
-        """Open the HTTP listeners, and try again and again."""
+        """Open the HTTP listeners, and try to lock the directory periodically."""
         super().start()
         self._timer = self.reactor.callLater(LOCK_INTERVAL, self._poll)
 
@@ -269,34 +268,34 @@ class LockStandby(Standby):
         self._active(lock)
 
 
-#: Seconds between two signs of the reactor to the node, and comparisons of the log with its limit.
+#: Seconds between two calls of ``touch`` of the node, and between two comparisons of the log's usage with its limit.
 TOUCH_INTERVAL = 0.5
 
-#: Seconds between two looks at what the node waits for.
+#: Seconds between two reads of the node's status.
 REASON_INTERVAL = 0.25
 
 
 #: Seconds by which the clocks of this machine and of the engine may differ without a warning.
 MAX_SKEW = 20.0
 
-#: Beats in a row that differ so before there is one.
+#: Number of consecutive skewed beats without a warning.
 SKEWED_BEATS = 3
 
-#: Beats of another process with the name of this one before there is a warning.
+#: Number of beats of another process with the name of this one at which the broker logs a warning.
 NAMESAKE_BEATS = 3
 
-#: The part of a log that may wait to be written to it, and the bytes that always may.
+#: Divisor of the log's limit: bytes that may wait to be written to it; and the minimum of these bytes.
 PENDING_SHARE = 50
 MIN_PENDING_BYTES = 64 * 1024
 
 
 @dataclass(eq=False, repr=False)
 class Replication:
-    """The broker's part in a replicated log. The directory's lock stays with it until the process ends.
+    """This process in a replicated log. It locks the data directory until the process ends.
 
-    ``active`` and ``step_down`` are called in the reactor, as is ``failed`` for a broker that never was active. The
-    process of one that is not active any more ends at once: nothing more may leave it. ``lock`` is that of the data
-    directory, where this process has it already. Raises `StoreError`, `ConfigurationError`.
+    The reactor calls ``active`` and ``step_down``, and ``failed`` if the broker was never active. If the broker loses
+    the active role, the process ends at once, without sending buffered data. ``lock``: lock of the data directory, if
+    this process has it already. Raises `StoreError`, `ConfigurationError`.
     """
 
     configuration: InitVar[BrokerConfiguration]
@@ -354,28 +353,28 @@ class Replication:
     # ---- active
 
     def files(self) -> ReplicatedFiles:
-        """The files of the active broker."""
+        """Create the files of the active broker."""
         files = ReplicatedFiles(self.node.log, self._copy, self.node.lose)
         self.node.on_idle = files.trim
         self.node.check_log = files.check
         return files
 
     def log_usage(self) -> LogUsage:
-        """How full the log is, with what was appended since the engine was asked."""
+        """Return the usage of the log, including entries appended since the last report of the engine."""
         return LogUsage(*self.node.log.usage())
 
     @property
     def pending_limit(self) -> int | None:
-        """Bytes that may wait to be written; None for the store's own limit.
+        """Maximum bytes that may wait to be written; None: the store's own limit.
 
-        What waits when the log counts as full must fit into its headroom, or no acknowledgement would get past it.
+        Bytes that wait when the log becomes full must fit into its reserve, or they would block acknowledgements.
         """
         _, limit = self.node.log.usage()
         share = max(MIN_PENDING_BYTES, limit // PENDING_SHARE)
         return share if 0 < limit and share < MAX_PENDING_BYTES else None
 
     def watch(self, suspend: Callable[[], object], resume: Callable[[], object]) -> None:
-        """Recovery is complete. ``suspend`` is called before anything else is handled once this broker is not fresh."""
+        """Check before each round of the reactor whether the node is fresh, and call ``suspend`` or ``resume``."""
         is_fresh = self.node.is_fresh
 
         def check() -> None:
@@ -392,14 +391,14 @@ class Replication:
         call_before_rounds(self.reactor, check)
 
     def ready(self, check_log: Callable[[], object], disk: Disk) -> None:
-        """Clients are accepted. ``check_log`` is called while the broker is active, ``disk`` writes its files."""
+        """Notify the node that the broker accepts clients, and begin to call ``check_log``. ``disk``: the writer."""
         self.node.mark_ready()
         self._liveness = Liveness(self.reactor, disk, self.node.touch, check_log)
         self._liveness.start()
 
     @property
     def fault(self) -> str | None:
-        """Why nothing is delivered, None while it is."""
+        """The reason why the broker delivers no message; None: it delivers."""
         if self._fresh:
             return None
         return self.node.status().fault or "the replicated log has not stored anything lately"
@@ -407,7 +406,7 @@ class Replication:
     # ---- the end
 
     def release(self, reason: str, successor: str = "") -> Deferred[Any]:
-        """Give up the role, in a thread. Fires when the log has it, or cannot be reached."""
+        """Release the role in a thread. Fires when the log has stored the release, or if it cannot be reached."""
         self._released = True
         if self._liveness is not None:
             self._liveness.stop()  # the disk thread has ended
@@ -416,27 +415,25 @@ class Replication:
         )
 
     def stop(self) -> Deferred[Any]:
-        """Disconnect and close the local copy, in a thread. After `release`."""
+        """Disconnect and close the local copy in a thread. Call it after `release`."""
         return deferToThreadPool(self.reactor, self.reactor.getThreadPool(), self._thread.stop)
 
 
 @dataclass(eq=False, repr=False)
 class Liveness:
-    """Calls ``touch`` twice a second while the reactor runs and the disk thread gets jobs done.
+    """The liveness check of the disk: it calls ``touch`` twice a second while the disk thread completes jobs.
 
-    A local disk that hangs would else leave a broker active that confirms nothing: its beats go to the log, not to
-    the disk.
+    Beats go to the log, not to the disk. Without this check a broker with a hanging local disk would stay active.
     """
 
     reactor: Any
     disk: Disk
     touch: Callable[[], object]
     check_log: Callable[[], object]
-    _waits = False  # for the disk thread
+    _waits = False  # a job of the disk thread is not yet complete
     _timer: Any = None
 
     def start(self) -> None:
-        """Begin at once."""
         self.check_log()
         if not self._waits:
             self._waits = True
@@ -448,12 +445,11 @@ class Liveness:
         self.touch()
 
     def stop(self) -> None:
-        """No timer is left."""
         cancel(self._timer)
 
 
 class LogStandby(Standby):
-    """Follows a replicated log until its active broker is silent."""
+    """A standby that follows a replicated log until the active broker is silent."""
 
     kept = (
         "replicated_log",
@@ -470,7 +466,7 @@ class LogStandby(Standby):
         systemd: SystemdNotifier,
         replication: Replication,
     ) -> None:
-        """Raises `ConfigurationError`."""
+        """Check the files that the configuration refers to. Raises `ConfigurationError`."""
         super().__init__(configuration, reactor, systemd)
         self.node: Node | None = replication.node
         self._replication = replication
@@ -490,7 +486,7 @@ class LogStandby(Standby):
         self._timer = self.reactor.callLater(REASON_INTERVAL, self._look)
 
     def _check_clock(self, status: NodeStatus) -> None:
-        """Compare the clock with beats that have just come: an old one says nothing."""
+        """Compare the clock with each new beat of the active broker."""
         if self._skews > SKEWED_BEATS or status.active_time == self._beat_time:
             return
         self._beat_time = status.active_time
@@ -507,19 +503,20 @@ class LogStandby(Standby):
 
 @dataclass(eq=False, repr=False)
 class Namesake:
-    """Notices an active broker that has the name of this standby: ``own`` describes this process.
+    """The detection of an active broker with the name of this standby. ``own`` describes this process.
 
-    Nothing is lost by that, since entries have the number of their writer. But `Node` leaves a log that it has released
-    itself to others, and ``stompring ha`` asks brokers by their names.
+    The same name loses no data, since each entry has the number of its writer. But ``stompring ha`` finds brokers by
+    name, and a takeover takes longer: after a broker of its own name has released the log, a `Node` lets other brokers
+    take over first.
     """
 
     own: Beat
     stream: str
-    _time: int | None = None  # of the last beat; None: not up to date yet
+    _time: int | None = None  # epoch ms of the last beat; None: this standby is not up to date yet
     _beats = 0
 
     def check(self, status: NodeStatus) -> None:
-        """Count beats that have come since this standby is up to date: earlier ones may be of its own predecessor."""
+        """Count beats since this standby is up to date: an earlier process of this broker may have sent older ones."""
         if status.role is not Role.STANDBY or status.rebuilding or status.active_time == self._time:
             return
         known, self._time = self._time is not None, status.active_time
@@ -546,13 +543,14 @@ def _process(beat: Beat) -> tuple[str, int, int]:
 
 
 def discard_unsent() -> None:
-    """Have the system reset the TCP connections of this process at its end: what clients have not received of it, the
-    next active broker delivers. Else the system would send it though the process has ended.
+    """Have the system reset the TCP connections of this process when it ends.
+
+    Otherwise the system would still send buffered messages, which the next active broker delivers too.
     """
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
-        return  # another system
+        return  # not Linux
     for descriptor in descriptors:
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
@@ -565,9 +563,9 @@ def discard_unsent() -> None:
 
 
 def clock_skew(status: NodeStatus, wall: float) -> float | None:
-    """Seconds by which a clock is ahead of the engine's, where it is more than a beat may be old; else None.
+    """Return the seconds by which a clock is ahead of the engine's clock; None if at most `MAX_SKEW`, or unknown.
 
-    ``wall`` is the time of day in epoch seconds.
+    ``wall``: time of day in epoch seconds.
     """
     if status.active is None or status.rebuilding or status.lag_entries or status.fault:
         return None
@@ -576,7 +574,7 @@ def clock_skew(status: NodeStatus, wall: float) -> float | None:
 
 
 def standby_reason(status: NodeStatus, stream: str) -> str:
-    """What a broker of a replicated log waits for."""
+    """Describe why a broker of a replicated log waits."""
     if status.role is Role.CONNECTING:
         return f"connecting to the replicated log {stream}" + (f": {status.fault}" if status.fault else "")
     if status.fault:

@@ -1,4 +1,4 @@
-"""TLS: OpenSSL contexts made of an acceptor's settings and files, and connections that log why a handshake failed."""
+"""TLS: OpenSSL contexts of an acceptor's settings and files, and connections that log why a handshake failed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from stompring.settings.model import TLS_VERSIONS, ConnectorTls, Tls
 
 from .protocol import HANDSHAKE_RECORD, PROXY_HEADER_START
 
-#: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
+#: Cipher suites of TLS 1.2 with forward secrecy and authenticated encryption. All suites of TLS 1.3 have both.
 CIPHER_SUITES = (
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256",
@@ -44,7 +44,7 @@ CIPHER_SUITES = (
     "ECDHE-RSA-CHACHA20-POLY1305",
 )
 
-#: Characters of the subject of a certificate that is not taken, in the log.
+#: Maximum number of characters in the log of the subject of a rejected certificate.
 MAX_SUBJECT_LENGTH = 200
 
 OPENSSL_VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
@@ -53,7 +53,7 @@ _OPTIONS = (
     SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_RENEGOTIATION | SSL.OP_SINGLE_ECDH_USE
 )
 
-#: Why a client's certificate is not taken, by OpenSSL's numbers (x509_vfy.h); these are what happens.
+#: Reasons for rejecting a client's certificate, by OpenSSL's error numbers (x509_vfy.h): the usual ones.
 _VERIFICATION = {
     9: "not yet valid",
     10: "expired",
@@ -67,14 +67,17 @@ _VERIFICATION = {
 
 @dataclass(frozen=True)
 class TlsContext:
-    """What was read, ready for handshakes: the first certificate, and others by the names that clients ask for."""
+    """The certificates of an acceptor, and the OpenSSL context for handshakes.
+
+    The context presents the first certificate, or the one for the server name that the client requests.
+    """
 
     identities: tuple[Identity, ...]
     default: SSL.Context
 
 
 def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
-    """Read all files. ``application`` is what ALPN agrees on, None for nothing. Raises `CertificateError`."""
+    """Read all files. ``application``: the protocol for ALPN, None: no ALPN. Raises `CertificateError`."""
     identities = tuple(read_identities(tls.key_store_path, tls.key_path, tls.key_store_password))
     contexts = [_context(tls, identity, application) for identity in identities]
     by_name: dict[str, SSL.Context] = {}
@@ -108,7 +111,7 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
 
 
 def new_context(method: int, options: int, tls: Tls | ConnectorTls) -> SSL.Context:
-    """A context with the versions of TLS and the cipher suites of the settings. Raises `CertificateError`."""
+    """Create a context with the TLS versions and cipher suites of the settings. Raises `CertificateError`."""
     context = SSL.Context(method)
     context.set_options(options)
     versions = [OPENSSL_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
@@ -119,7 +122,7 @@ def new_context(method: int, options: int, tls: Tls | ConnectorTls) -> SSL.Conte
 
 
 def use_identity(context: SSL.Context, identity: Identity) -> None:
-    """Show this certificate. Raises `CertificateError`."""
+    """Have a context present this certificate. Raises `CertificateError`."""
     try:
         context.use_certificate(identity.chain[0])
         for certificate in identity.chain[1:]:
@@ -131,12 +134,12 @@ def use_identity(context: SSL.Context, identity: Identity) -> None:
 
 
 def _choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
-    """Have a context use these cipher suites, or ours. Raises `CertificateError` for an unknown one."""
-    # TLS 1.3 has names without WITH in IANA's way; each version has its own list
+    """Set the named cipher suites, or `CIPHER_SUITES`. Raises `CertificateError` for an unknown one."""
+    # OpenSSL has a separate list for TLS 1.3, whose IANA names do not contain WITH
     newer = [name for name in named if name.startswith("TLS_") and "_WITH_" not in name]
     older = [name for name in named if name not in newer]
     scratch = SSL.Context(SSL.TLS_SERVER_METHOD)
-    for name in named:  # in a list OpenSSL passes over what it does not know
+    for name in named:  # one by one: OpenSSL ignores unknown names in a list
         choose = scratch.set_tls13_ciphersuites if name in newer else scratch.set_cipher_list
         try:
             choose(name.encode())
@@ -160,7 +163,7 @@ def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
         raise CertificateError(f"{path}: not usable as trustStorePath: {openssl_reasons(error)}") from None
     required = SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0
     context.set_verify(SSL.VERIFY_PEER | required, _verified)
-    # who resumes a session does not show a certificate again: it might have expired since
+    # a client that resumes a session would not present its certificate again, which may have expired
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_options(SSL.OP_NO_TICKET)
     context.set_session_id(b"stompring")
@@ -175,30 +178,30 @@ def _verified(connection: SSL.Connection, certificate: Any, number: int, depth: 
 
 
 def openssl_reasons(error: Exception) -> str:
-    """The reasons of an OpenSSL error as text."""
+    """Return the reasons of an OpenSSL error as text."""
     entries = error.args[0] if isinstance(error, SSL.Error) and error.args else None
     if isinstance(entries, list):
         return "; ".join(str(entry[-1]) for entry in entries) or "no reason given"
     return str(error) or type(error).__name__
 
 
-#: Seconds that a client has to take what was written before it ended TLS.
+#: Seconds that a client has to read the last data after it has ended TLS.
 LINGER = 5.0
 
 
-#: Bytes of what one TLS record holds at most, and more than it adds to them.
+#: Maximum bytes of data in one TLS record, and an upper bound of the bytes that the record adds.
 MAX_RECORD, RECORD_OVERHEAD = 16_384, 512
 
 
 class TlsConnection(TLSMemoryBIOProtocol):
-    """One connection.
+    """A TLS connection of a client. It depends on private fields of Twisted's class for the state of the handshake.
 
-    Twisted by default joins small writes in the next iteration of the reactor; an `Outbox` has done so already.
-    That a handshake is over and why it failed is in fields of Twisted's class that are not in its documentation.
+    Twisted joins small writes in the next iteration of the reactor. This class writes at once, because an `Outbox` has
+    already joined them.
     """
 
     factory: TlsFactory
-    verify_fault = ""  # why the client's certificate is not taken
+    verify_fault = ""  # reason for rejecting the client's certificate
     _first_bytes = b""
     _ended = False
     _timer: IDelayedCall | None = None
@@ -214,7 +217,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
             self._end()
 
     def _read(self, data: bytes) -> None:
-        """Pass on all records of ``data`` at once; Twisted passes on one after the other."""
+        """Pass all records of ``data`` to the protocol at once. Twisted passes them one by one."""
         tls = self.getHandle()  # type: ignore[no-untyped-call]
         tls.bio_write(data)
         records: list[bytes] = []
@@ -237,7 +240,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
         self._flushSendBIO()  # type: ignore[no-untyped-call]
 
     def write(self, data: bytes) -> None:
-        """See ITransport. All records go to the transport in one piece; Twisted writes one after the other."""
+        """Encrypt ``data``, and write all records at once. Twisted writes them one by one."""
         if not self._handshakeDone or self.disconnecting or self._lostTLSConnection or self._appSendBuffer:
             super().write(data)  # type: ignore[no-untyped-call]
             return
@@ -261,10 +264,10 @@ class TlsConnection(TLSMemoryBIOProtocol):
         transport.write(written)
 
     def _end(self) -> None:
-        """The client has ended TLS, or broken it, and perhaps not TCP: nothing that is written reaches it any more.
+        """End the protocol when the client has ended TLS, or violated it, even if TCP is still open.
 
-        Twisted notifies the protocol when TCP is closed too, which with a client that does not read may take for ever;
-        meanwhile all that is written, as the messages of a subscription, would be thrown away.
+        Twisted notifies the protocol only when TCP is closed, which a client that does not read can delay without
+        limit. Until then all data for the client, such as messages of a subscription, would be lost.
         """
         self._ended = True
         inner, self.wrappedProtocol = self.wrappedProtocol, Protocol()
@@ -281,10 +284,10 @@ class TlsConnection(TLSMemoryBIOProtocol):
         elif self._handshakeDone and cause.check(SSL.Error):
             self.factory.failed(peer, f"TLS error: {openssl_reasons(cause.value)}")  # type: ignore[arg-type]
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
-        self._producer = None  # who refers to this
+        self._producer = None  # breaks a reference cycle
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
-        """TLS has ended, for a reason of whose traceback the frames refer to this connection, and to the reason."""
+        # the frames of the traceback refer to this connection and to the reason: a cycle
         if reason is not None:
             reason.cleanFailure()
         super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
@@ -301,14 +304,14 @@ class TlsConnection(TLSMemoryBIOProtocol):
         return "closed by the client" if cause.check(ConnectionDone) else cause.getErrorMessage()
 
     def getPeerCertificate(self) -> Any:
-        """See ISSLTransport; None also when the connection is gone."""
+        """Return the client's certificate, None if there is none or if the connection has ended."""
         gone = self.getHandle() is None  # type: ignore[no-untyped-call]
         return None if gone else super().getPeerCertificate()  # type: ignore[no-untyped-call]
 
 
 @implementer(IOpenSSLServerConnectionCreator)
 class TlsFactory(TLSMemoryBIOFactory):
-    """Puts TLS before another factory's protocols."""
+    """The factory of `TlsConnection` around another factory."""
 
     protocol = TlsConnection
     noisy = False
@@ -330,10 +333,7 @@ class TlsFactory(TLSMemoryBIOFactory):
         return None if inner is None else TlsConnection(self, inner)  # type: ignore[no-untyped-call]
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """See IOpenSSLServerConnectionCreator. The connection waits for a ClientHello.
-
-        The present context is used for each connection: files may have been read again.
-        """
+        # get the context for each connection: certificates may have been reloaded
         connection = SSL.Connection(self._context().default, None)
         connection.set_app_data(protocol)
         connection.set_accept_state()

@@ -1,11 +1,11 @@
-"""STOMP over WebSocket (RFC 6455) by the sans-I/O server of `websockets`: the upgrade, and STOMP within its messages.
+"""STOMP over WebSocket (RFC 6455) with the sans-I/O server of `websockets`: the upgrade, and STOMP in messages.
 
-A `WebSocket` stands between a `StompProtocol` and its transport. Incoming payloads are one stream of bytes: where
-messages begin and end means nothing to STOMP, so no message is put together in memory, only single frames are. Outgoing
-STOMP frames are a message each, as Artemis and most brokers send them: some clients read a stream (@stomp/stompjs),
-others take a message for a frame.
+A `WebSocket` is between a `StompProtocol` and its transport. Incoming payloads form one stream of bytes: STOMP ignores
+the borders of messages, so only single frames, not whole messages, are buffered in memory. Each outgoing STOMP frame is
+one message, as in Artemis and most brokers, because some clients expect one frame per message (@stomp/stompjs reads a
+stream).
 
-Time limits are those of the protocol: ``handshake-timeout`` until CONNECT, `LINGER` at the end.
+The time limits are those of STOMP over TCP: ``handshake-timeout`` until CONNECT, ``LINGER`` at the end.
 """
 
 from __future__ import annotations
@@ -41,54 +41,54 @@ from stompring.stomp.websocket_frames import (
 
 log = logging.getLogger(__name__)
 
-#: Bytes of the HTTP request that asks for a WebSocket: enough for the cookies of a browser, as web servers allow.
+#: Maximum bytes of the HTTP request for a WebSocket: enough for a browser's cookies; web servers have a similar limit.
 MAX_REQUEST_SIZE = 16 * 1024
 
-#: Bytes of a frame before CONNECT was accepted: frames are read whole, and the client is not authenticated yet.
+#: Maximum bytes of a frame before the broker accepts CONNECT: it buffers a whole frame of an unauthenticated client.
 MAX_FRAME_BEFORE_CONNECT = FIRST_FRAME
 
-#: Pings and pongs that a client may send within a second, of which nobody needs more than one; and short fragments.
-#: Each costs 10 µs, whatever is in it: without a limit little network would keep the broker busy.
+#: Maximum number of control frames, and of short fragments, that a client may send per second. Each costs 10 µs:
+#: without a limit a slow network link could occupy the broker.
 MAX_CONTROL_FRAMES, MAX_SHORT_FRAGMENTS = 100, 1000
 
 #: Bytes below which a fragment counts as short.
 SHORT_FRAGMENT = 128
 
-#: Bytes of the reason in a Close frame (RFC 6455, 5.5).
+#: Maximum bytes of the reason in a Close frame (RFC 6455, 5.5).
 MAX_CLOSE_REASON = 123
 
-#: Bytes of the longest control frame of a client, with its header (RFC 6455, 5.5).
+#: Maximum bytes of a client's control frame with its header (RFC 6455, 5.5).
 MAX_CONTROL_FRAME_SIZE = 131
 
-#: Bytes of payload of the messages that `read_short_messages` reads.
+#: Maximum bytes of payload of a message that `read_short_messages` reads.
 SHORT_MESSAGE = 2048
 
-#: The library's, in C where that was compiled.
+#: The function of the library, in C if the extension is compiled.
 apply_mask: Callable[[bytes, bytes], bytes] = frames.apply_mask  # type: ignore[attr-defined]
 
-# the library's own limit is 8 KiB a line, and a browser's cookies are one line
+# the library's limit of a line is 8 KiB, and a browser sends all cookies in one line
 http11.MAX_LINE_LENGTH = MAX_REQUEST_SIZE
 
-#: Of the library: it would log whole frames, with passcodes in them.
+#: Logger of the library. At lower levels it logs whole frames, including passcodes.
 _library_log = logging.getLogger("websockets.server")
 _library_log.setLevel(logging.WARNING)
 
 
 class Owner(Wire, Protocol):
-    """The connection whose bytes go through a WebSocket: a `StompProtocol`."""
+    """The connection behind a WebSocket: a `StompProtocol`."""
 
     session: StompSession | None
 
     @property
     def transport(self) -> Any:
-        """Where the bytes go."""
+        """The transport of the WebSocket."""
 
     def take(self, data: bytes) -> None:
-        """Bytes of STOMP."""
+        """Process bytes of STOMP."""
 
 
 class WebSocketFactory:
-    """Makes the WebSockets of one acceptor."""
+    """The factory of the WebSockets of one acceptor."""
 
     def __init__(self, acceptor: StompAcceptor, clock: Clock) -> None:
         self.clock = clock
@@ -99,32 +99,32 @@ class WebSocketFactory:
             [ServerPerMessageDeflateFactory()] if settings.web_socket_compression_supported else None
         )
         self.max_frame = settings.web_socket_max_frame_payload_length
-        if self.max_frame < 0:  # frames are read whole: one is as long as a frame of STOMP may be
+        if self.max_frame < 0:  # whole frames are buffered: limit each to the maximum length of a STOMP frame
             head = HeadLimits(limits.max_headers, limits.max_header_length)
             self.max_frame = limits.max_body_length + head.max_block
-        #: What is not compressed is no longer in memory than what was read.
+        #: Maximum bytes of a decompressed message; None without compression: payloads are then as long as the input.
         self.max_message = limits.max_body_length + limits.max_header_length if self.extensions else None
 
     def open(self, owner: Owner) -> WebSocket:
-        """Begin with the HTTP request, on the transport of ``owner``."""
+        """Create a WebSocket on the transport of ``owner``. It begins with the HTTP request."""
         return WebSocket(self, owner)
 
 
 class WebSocket:
-    """One connection's WebSocket, from the HTTP request to the closing handshake."""
+    """The WebSocket of one connection, from the HTTP request to the closing handshake."""
 
-    _state = State.CONNECTING  # CLOSING: the Close frame was sent; CLOSED: nothing more is read
-    _request = b""  # what has come of it
+    _state = State.CONNECTING  # CLOSING: the Close frame was sent; CLOSED: input is ignored
+    _request = b""  # incomplete HTTP request
     _compresses = False
-    _tail = b""  # the beginning of a short message
-    _unparsed = 0  # bytes given to the library of which no frame has come yet
+    _tail = b""  # incomplete short message
+    _unparsed = 0  # bytes that the library has received without a complete frame
     _partial = 0  # bytes read since the last frame
     _fragmented = False  # within a message of several frames
-    _decoder: codecs.IncrementalDecoder | None = None  # of a text message, to check that it is UTF-8
-    _unsent = b""  # STOMP frames from before there is a WebSocket
+    _decoder: codecs.IncrementalDecoder | None = None  # UTF-8 check of a text message
+    _unsent = b""  # STOMP frames written before the upgrade
     _close: tuple[int, str] = (CloseCode.NORMAL_CLOSURE, "")
-    _ping: bytes | None = None  # the last one, to be answered
-    _second = 0
+    _ping: bytes | None = None  # payload of the last unanswered ping
+    _second = 0  # epoch seconds of ``_counts``
 
     def __init__(self, factory: WebSocketFactory, owner: Owner) -> None:
         self._factory = factory
@@ -136,8 +136,8 @@ class WebSocket:
             extensions=factory.extensions, max_size=(factory.max_message, first), logger=_library_log
         )
         self._short = min(SHORT_MESSAGE, first)
-        self._payloads: list[bytes] = []  # what one read has brought for STOMP
-        self._counts: Counter[str] = Counter()  # what came within this second
+        self._payloads: list[bytes] = []  # payloads of one read
+        self._counts: Counter[str] = Counter()  # frames of the current second, by kind
 
     # ---- reading
 
@@ -155,7 +155,7 @@ class WebSocket:
         self._answer_ping()
 
     def connectionLost(self) -> None:
-        """The transport is gone. Cycles are broken, for reference counts to free this."""
+        """Break reference cycles when the transport is closed."""
         self._owner = None
         self._state = State.CLOSED
         self._payloads.clear()
@@ -163,7 +163,7 @@ class WebSocket:
         _break_cycle(self._protocol.parser_exc)
 
     def _read_short_messages(self, data: bytes) -> bytes:
-        """Read what can be read without the library, which is at the beginning of a frame; returns what cannot."""
+        """Read short messages without the library, at the beginning of a frame. Returns the remaining bytes."""
         if self._tail:
             data, self._tail = self._tail + data, b""
         at, incomplete = read_short_messages(data, self._short, self._payloads, apply_mask)
@@ -185,12 +185,12 @@ class WebSocket:
             self._frame_received(frame)
             if self._state is State.CLOSED:
                 return
-        if SEND_EOF in protocol.data_to_send():  # a rule was broken
+        if SEND_EOF in protocol.data_to_send():  # the client has violated the protocol
             failed = protocol.close_sent
             assert failed is not None
             self._fail(failed.code, failed.reason)
         elif self._partial > MAX_CONTROL_FRAME_SIZE:
-            self._take(b"")  # a part of a long frame is a sign of life
+            self._take(b"")  # part of a long frame counts as a heart-beat
 
     def _frame_received(self, frame: Frame) -> None:
         opcode, data = frame.opcode, bytes(frame.data)
@@ -201,7 +201,7 @@ class WebSocket:
             self._transport.loseConnection()
         elif opcode is Opcode.PING or opcode is Opcode.PONG:
             if opcode is Opcode.PING:
-                self._ping = data  # of several in a read the last one is answered (RFC 6455, 5.5.3)
+                self._ping = data  # only the last ping of a read is answered (RFC 6455, 5.5.3)
             self._count(MAX_CONTROL_FRAMES, "pings and pongs")
         else:
             self._fragmented = not frame.fin
@@ -245,7 +245,7 @@ class WebSocket:
 
     def _answer_ping(self) -> None:
         session = None if self._owner is None else self._owner.session
-        # a client that takes nothing is not answered: pongs would pile up
+        # do not answer a client that does not read: pongs would accumulate
         ping = self._ping
         if (
             ping is not None
@@ -259,7 +259,7 @@ class WebSocket:
     # ---- writing
 
     def pack(self, parts: list[bytes]) -> bytes:
-        """What the outbox writes: WebSocket messages of the parts of frames. One write holds all there are."""
+        """Pack parts of STOMP frames into WebSocket messages, one per frame, for one write of the outbox."""
         if not (self._factory.text or self._compresses):
             return pack_binary(parts)
         protocol = self._protocol
@@ -276,7 +276,7 @@ class WebSocket:
         return b"".join(protocol.data_to_send())
 
     def write(self, data: bytes) -> None:
-        """Bytes of the outbox. Before there is a WebSocket they can only be the reason why there will be none."""
+        """Write bytes of the outbox. Before the upgrade these are an ERROR, whose text becomes the HTTP response."""
         if self._state is State.OPEN:
             self._transport.write(data)
         elif self._state is State.CONNECTING:
@@ -285,7 +285,7 @@ class WebSocket:
     # ---- the upgrade
 
     def _read_request(self, data: bytes) -> bytes:
-        """Read the HTTP request, and answer it once it is complete; returns what follows it."""
+        """Read the HTTP request, and answer it when it is complete. Returns the bytes after it."""
         data = self._request + data
         end = data.find(b"\r\n\r\n") + 4
         complete = end >= 4
@@ -348,7 +348,7 @@ class WebSocket:
             )
 
     def _reject_handshake(self, status: int) -> None:
-        """The library has found a fault in the request."""
+        """Reject a request that the library has found invalid."""
         fault = self._protocol.handshake_exc
         cause = fault if fault is None or fault.__cause__ is None else fault.__cause__
         if isinstance(cause, (HeaderLineTooLong, TooManyHeaders)):
@@ -357,7 +357,7 @@ class WebSocket:
         self._reject(status, str(cause))
 
     def _reject(self, status: int, reason: str) -> None:
-        """Answer with an error of HTTP: there will be no WebSocket."""
+        """Answer with an HTTP error in place of the upgrade."""
         headers = []
         if status == HTTPStatus.UPGRADE_REQUIRED:
             reason = f"HTTP is accepted here only to open a WebSocket: {reason}"
@@ -371,13 +371,13 @@ class WebSocket:
     # ---- the end
 
     def start_close(self) -> None:
-        """The protocol is closing: the client gets a Close frame, or an error of HTTP. `LINGER` limits its answer."""
+        """Send a Close frame, or an HTTP error before the upgrade. The client has ``LINGER`` seconds to answer."""
         if self._state is State.OPEN:
             self._state = State.CLOSING
             code, reason = self._close
             close = Close(code, reason.encode()[:MAX_CLOSE_REASON].decode(errors="ignore"))
             self._transport.write(Frame(Opcode.CLOSE, close.serialize()).serialize(mask=False))
-            self._transport.resumeProducing()  # the client answers with the same
+            self._transport.resumeProducing()  # to read the client's Close frame
             return
         if self._state is State.CONNECTING:
             self._state = State.CLOSED
@@ -387,19 +387,19 @@ class WebSocket:
         self._transport.loseConnection()
 
     def _fail(self, code: int, reason: str) -> None:
-        """The client has broken a rule: the connection ends with a code that says so (RFC 6455, 7.1.7)."""
-        self._deliver()  # what came before it counts
+        """Close with an error code after the client has violated the protocol (RFC 6455, 7.1.7)."""
+        self._deliver()  # process the valid payloads before the violation
         self._close = code, reason
         self._end(f"WebSocket closed ({code}): {reason}")
         self._state = State.CLOSED
         if code == CloseCode.MESSAGE_TOO_BIG and not ISSLTransport.providedBy(self._transport):
-            # what is still to come would make TCP reset the connection before the client has read the Close frame
+            # after a close of both directions, further input would reset TCP before the client reads the Close frame
             self._transport.loseWriteConnection()
         else:
             self._transport.loseConnection()
 
     def _end(self, reason: str) -> None:
-        """The session ends with the WebSocket, and before the transport: nothing is sent any more."""
+        """End the session, and close the connection of the owner."""
         owner = self._owner
         if owner is not None:
             if owner.session is not None:
@@ -412,7 +412,7 @@ def _one_line(reason: str) -> str:
 
 
 def _break_cycle(fault: BaseException | None) -> None:
-    """The frames of a traceback refer to the connection, and that to the exception."""
+    """Drop tracebacks: their frames refer to the connection, which refers to the exception."""
     while fault is not None:
         fault.__traceback__ = None
         fault = fault.__context__
