@@ -1,10 +1,10 @@
-"""Whether this tree is slower than an earlier one, where both can do the same.
+"""Comparison of the speed of this tree with an earlier one, for cases that both support.
 
 python -m benchmarks.before_after [--tag before-store] [--rounds 10] [--seconds 3] [--only CASE …]
 
-The files of the tag are unpacked into a temporary directory and run beside the working tree, each with the
-configuration that it ships, round by round in turn. The ratio is the median over the rounds of what the two did in
-the same round, so that a busy machine slows both.
+The benchmark unpacks the files of the tag into a temporary directory, and runs the two trees in turn, round by round,
+each with its shipped configuration. The ratio is the median over the rounds of the ratio within a round, so that a busy
+machine slows both trees.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from benchmarks.targets import verdict
 from benchmarks.whole_broker import play
 
 BEFORE, AFTER = "before", "after"
-# of the earlier rate
+# target: fraction of the earlier rate
 KEPT = 0.95
-# what does not wait for a disk
+# the cases that do not wait for a disk
 MEMORY_CASES = [name for name, case in CASES.items() if not case.disk]
 
 
 def unpack(tag: str, directory: Path) -> None:
-    """Writes the files of a tag into a directory. The repository stays as it is."""
+    """Write the files of a tag into a directory, without a change of the repository."""
     packed = subprocess.run(["git", "-C", str(ROOT), "archive", tag], capture_output=True)
     if packed.returncode:
         raise click.ClickException(f"git archive {tag}: {packed.stderr.decode().strip()}")
@@ -45,7 +45,7 @@ def unpack(tag: str, directory: Path) -> None:
 
 
 def compare(tag: str, cases: list[Case], rounds: int, seconds: float) -> Results:
-    """All cases on both trees."""
+    """Measure all cases on both trees."""
     results = Results()
     with ExitStack() as stack:
         tree = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-tree-")))
@@ -61,7 +61,7 @@ def compare(tag: str, cases: list[Case], rounds: int, seconds: float) -> Results
 
 
 def table(results: Results, cases: list[Case]) -> str:
-    """A row for each case: what was, what is, the ratios, the verdict."""
+    """Return a row for each case: before, after, the ratios, the verdict."""
     rows = []
     for case in cases:
         name = "p50_us" if case.latency else "msgs_per_s"
@@ -96,9 +96,9 @@ def table(results: Results, cases: list[Case]) -> str:
 @click.option("--only", multiple=True, type=click.Choice(MEMORY_CASES), help="Only this case; repeatable.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write runs here.")
 def main(tag: str, rounds: int, seconds: float, only: tuple[str, ...], json_file: Path | None) -> None:
-    """Runs the cases that need no store on an earlier tree and on this one, and prints ratios.
+    """Run the cases that need no store on an earlier tree and on this one, and print ratios.
 
-    The columns in µs are the broker's processor time for a delivery: they vary less than the rates do.
+    The columns in µs are the broker's processor time for a delivery, which varies less than the rates.
     """
     cases = [CASES[name] for name in MEMORY_CASES if not only or name in only]
     try:

@@ -1,9 +1,9 @@
-"""Calls of one SEND: through how many functions and modules it goes, from the session to its queue and its RECEIPT.
+"""Number of function calls, by module, for one SEND, from the session to its queue and its RECEIPT.
 
 python -m benchmarks.calls [CASE …]
 
-Each case sends a few equal frames to a broker in memory, as pure Python, and counts the calls for the next one, in all
-threads. Calls of the listener (`stompring.server`) are left out: there is no socket. A comprehension counts as a call.
+Each case sends a few equal frames to a broker in memory, as pure Python, and counts the calls for the next frame, in
+all threads. It leaves out `stompring.server`, since there is no socket. A comprehension counts as a call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.broker_document import broker_xml
 from tests.service import Service
 
 PACKAGE = str(Path(stompring.__file__).parent) + "/"
-EQUAL = 4  # frames before the one that is counted
+EQUAL = 4  # frames before the counted one
 
 BODY = b"x" * 128
 
@@ -32,7 +32,7 @@ PAGED = {"max-size-messages": 0, "page-size-bytes": "1M"}
 
 
 class CallCount:
-    """Counts calls of functions of the package while it is ``open``, by module."""
+    """A counter of calls of the package's functions while it is ``open``, by module."""
 
     def __init__(self) -> None:
         self.modules: Counter[str] = Counter()
@@ -51,13 +51,13 @@ class CallCount:
             self.modules[path.removeprefix(PACKAGE).removesuffix(".py")] += 1
 
     def close(self) -> None:
-        """Count no more."""
+        """Remove the profile functions."""
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
 def count(case: str) -> Counter[str]:
-    """The calls of a case by module."""
+    """Count the calls of a case by module."""
     destination, receipt = CASES[case]
     calls = CallCount()
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""The cases of the whole-broker benchmark: what stompload is told, and what is read from its answer."""
+"""The cases of the whole-broker benchmark: the options of stompload, and the figure to read from its result."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ DURABLE = ("-p", "8", "-r", "1", "-R", "50", "-D", "1")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One load. Bodies are 128 bytes; the runner appends the destination, another one for every run."""
+    """One load with bodies of 128 bytes. The runner appends the destination, a new one for each run."""
 
     name: str
     what: str
     options: tuple[str, ...]
     topic: bool = False
-    # microseconds at given percentiles instead of messages per second
+    # measured in microseconds at percentiles instead of messages per second
     latency: bool = False
     needs_selectors: bool = False
-    # whether the store has to write before anybody is answered
+    # the store writes to the disk before the broker confirms a message
     disk: bool = False
-    # measured beside the disk's own time for the same writes
+    # compared with the disk's own time for the same writes
     beside_disk: bool = False
-    # of stompring alone
+    # measured on stompring alone
     ours: bool = False
     # also measured on the relay and on nats-server
     floor: bool = False

@@ -1,4 +1,4 @@
-"""Which brokers a benchmark runs on, as its command line says."""
+"""The choice of the brokers on the command line of a benchmark."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from benchmarks.brokers import BROKERS, FLOORS, Broker
 
 
 def names_of(brokers: str | None, floors: bool = False) -> list[str]:
-    """The names in a comma-separated list, all when there is none; a name that is not known is refused.
+    """Return the names in a comma-separated list; None: all names. Raises `click.BadParameter` for an unknown one.
 
-    With ``floors`` what is no STOMP broker counts too.
+    ``floors``: include servers that do not speak STOMP.
     """
     known = list(BROKERS | FLOORS) if floors else list(BROKERS)
     names = known if brokers is None else brokers.split(",")
@@ -23,7 +23,7 @@ def names_of(brokers: str | None, floors: bool = False) -> list[str]:
 
 
 def each_broker(brokers: str | None, env: Mapping[str, str] | None = None) -> Iterator[Broker]:
-    """Starts the brokers one after the other, a fresh one for each step; says which are skipped and why."""
+    """Start the named brokers one after the other. Print which are skipped and why."""
     for name in names_of(brokers):
         reason = BROKERS[name].missing()
         if reason is not None:

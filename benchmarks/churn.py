@@ -1,14 +1,14 @@
-"""Whether memory stays flat while all that a broker has comes and goes, and how long its garbage collector pauses.
+"""Memory of a broker while clients create and remove its objects, and the pauses of its garbage collector.
 
     python -m benchmarks.churn [--minutes 10] [--messages 25000] [--kinds connection,subscription,…]
 
-A queue holds `--messages`. One process for each kind of thing makes it, uses it and closes it again, always under a new
-name; another one sends 200 messages per second to itself and notes the longest time that one took. Every ten seconds
-a line tells the broker's resident memory, how much of each kind there was, the longest collection since the last line
-and the longest of those times.
+A queue holds `--messages`. One process for each kind of object creates it, uses it and removes it, always with a new
+name. Another process sends 200 messages per second to itself and records the longest round trip. Every ten seconds a
+line shows the broker's resident memory, the number of objects of each kind, the longest collection and the longest
+round trip since the last line.
 
-Targets, with `--messages` held: after the first minute resident memory grows by less than 5 %, and no collection takes
-10 ms of processor time. In a pause of the wall clock is also what other programs did meanwhile.
+Targets: after the first minute resident memory grows by less than 5 %, and no collection takes 10 ms of processor time.
+The wall clock of a pause includes the time of other programs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WARM_SECONDS = 60.0
 PROBES_PER_SECOND = 200
 ANSWER_SECONDS = 60.0
 
-#: Everything goes as soon as nobody needs it, and the queue that is full of messages stays.
+#: The broker deletes each address and queue as soon as it is unused; the queue with the messages stays.
 ADDRESSES = {
     "auto-delete-queues": "true",
     "auto-delete-addresses": "true",
@@ -58,7 +58,7 @@ class Watched(Stompring):
         )
 
     def collections(self, since: int) -> tuple[list[tuple[float, float]], int]:
-        """Wall clock and processor seconds of each that is written behind ``since``, and where that ends."""
+        """Read the collections after offset ``since``: seconds of wall clock and processor; and the new offset."""
         with (self.directory / "collections").open() as file:
             file.seek(since)
             lines = file.read()
@@ -68,7 +68,7 @@ class Watched(Stompring):
 
 
 class Talk:
-    """One connection that sends several frames at once, and reads until it has seen what it waits for."""
+    """A connection that sends several frames at once, and reads until an expected answer."""
 
     def __init__(self, port: int, client_id: str = "") -> None:
         self.socket = socket.create_connection((HOST, port), timeout=ANSWER_SECONDS)
@@ -79,11 +79,11 @@ class Talk:
         self.hear(b"CONNECTED\n")
 
     def say(self, *heads: str) -> None:
-        """Frames without bodies."""
+        """Send frames without bodies."""
         self.socket.sendall("".join(f"{head}\n\n\0\n" for head in heads).encode())
 
     def hear(self, wanted: bytes) -> None:
-        """Read until that has come."""
+        """Read up to and including ``wanted``."""
         while True:
             before, found, after = self._unread.partition(wanted)
             if found:
@@ -100,7 +100,7 @@ class Talk:
         self.socket.close()
 
 
-# ---- the kinds: each makes, uses and closes one thing for each number
+# ---- the kinds: each function creates, uses and removes the object with a number
 
 
 def connections(port: int, number: int) -> None:
@@ -161,7 +161,7 @@ def unread(talk: Talk, number: int) -> None:
     talk.hear(b"receipt-id:end")
 
 
-#: By how they are called; the first opens a connection for each.
+#: The kinds by signature: the first ones open a connection for each object.
 CONNECTING: dict[str, Callable[[int, int], None]] = {
     "connection": connections,
     "temporary queue": temporary,
@@ -177,7 +177,7 @@ KINDS = (*CONNECTING, *WITHIN)
 
 
 def churn(kind: str, port: int, done: Synchronized[int], stop: Any) -> None:
-    """One of a kind after the other, until ``stop`` is set."""
+    """Create and remove objects of a kind one after the other until ``stop`` is set."""
     if kind in CONNECTING:
         call = CONNECTING[kind]
         for number in _numbers(done, stop):
@@ -198,7 +198,7 @@ def _numbers(done: Synchronized[int], stop: Any) -> Iterator[int]:
 
 
 def probe(port: int, longest: Synchronized[float], stop: Any) -> None:
-    """The longest seconds from a SEND to its MESSAGE since somebody set it back."""
+    """Record the longest time from a SEND to its MESSAGE in seconds, until ``stop`` is set. The reader resets it."""
     with closing(Talk(port)) as talk:
         talk.say("SUBSCRIBE\nid:0\ndestination:/queue/probe\nreceipt:begun")
         talk.hear(b"receipt-id:begun")
@@ -214,7 +214,7 @@ def probe(port: int, longest: Synchronized[float], stop: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Ten seconds: when they ended, what was resident then, counts, and the longest of each."""
+    """Ten seconds: their end, resident bytes, counts by kind, and the longest collection and round trip (seconds)."""
 
     at: float
     rss: int
@@ -224,7 +224,7 @@ class Sample:
     gap: float
 
     def row(self) -> list[str]:
-        """A row of the table."""
+        """Return a row of the table."""
         figures = [1e3 * self.cpu, 1e3 * self.wall, 1e3 * self.gap]
         return [
             f"{self.at:.0f}",
@@ -235,7 +235,7 @@ class Sample:
 
 
 def measure(broker: Watched, kinds: list[str], minutes: float, messages: int) -> list[Sample]:
-    """Fill the queue, then let everything come and go."""
+    """Fill the queue, then run a process for each kind."""
     with closing(Talk(broker.port)) as talk:
         talk.say(*["SEND\ndestination:/queue/held\npersistent:true"] * messages)
         talk.say("SEND\ndestination:/queue/used\nreceipt:end")
@@ -277,7 +277,7 @@ def measure(broker: Watched, kinds: list[str], minutes: float, messages: int) ->
 
 
 def of_interest(samples: list[Sample]) -> list[Sample]:
-    """Those at the ends of minutes."""
+    """Return the first sample and the samples at the ends of minutes."""
     step = round(WARM_SECONDS / SAMPLE_SECONDS)
     return samples[:1] + samples[step - 1 :: step]
 
@@ -290,7 +290,7 @@ def of_interest(samples: list[Sample]) -> list[Sample]:
 @click.option("--kinds", default=",".join(KINDS), show_default=True)
 @click.option("--gc", "setting", default="tuned", show_default=True, help="The value of STOMPRING_GC.")
 def main(minutes: float, messages: int, kinds: str, setting: str) -> None:
-    """Makes and closes what a broker has, and prints memory and pauses."""
+    """Create and remove objects of a broker, and print memory and pauses."""
     wanted = kinds.split(",")
     if not set(wanted) <= set(KINDS):
         raise click.BadParameter(f"there are {', '.join(KINDS)}", param_hint="--kinds")

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from benchmarks.brokers import Broker
 from benchmarks.brokers.process import HOST
 
-# a broker that takes longer for one answer is taken for dead
+# maximum time for one answer: a slower broker counts as dead
 ANSWER_SECONDS = 60.0
 
 
 class Unexpected(Exception):
-    """The broker answered with a frame that was not waited for; the text is the frame."""
+    """The broker sent an unexpected frame, which is the text of the error."""
 
 
 class Client:
-    """One connection, logged in. ``source`` is the loopback address it comes from."""
+    """One connection. ``source``: its loopback address."""
 
     def __init__(self, broker: Broker, port: int | None = None, source: str = HOST) -> None:
         self._login = f"login:{broker.login}\npasscode:{broker.passcode}\n" if broker.login else ""
@@ -31,7 +31,7 @@ class Client:
         self._unread = b""
 
     def connect(self) -> None:
-        """Sends CONNECT; `expect` the answer. Apart, so that many can be under way at once."""
+        """Send CONNECT without waiting, so that many clients can connect at once. `expect` reads the answer."""
         self.socket.sendall(
             f"CONNECT\naccept-version:1.2\nhost:/\nheart-beat:0,0\n{self._login}\n\0".encode()
         )
@@ -43,19 +43,19 @@ class Client:
         receipt: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Sends a message, and asks for a receipt with that number. ``headers`` are added as they are."""
+        """Send a message. ``receipt``: number of the requested receipt; ``headers`` are not escaped."""
         asked = "" if receipt is None else f"receipt:{receipt}\n"
         asked += "".join(f"{name}:{value}\n" for name, value in (headers or {}).items())
         head = f"SEND\ndestination:{destination}\n{asked}content-length:{len(body)}\n\n"
         self.socket.sendall(head.encode() + body + b"\0")
 
     def subscribe(self, destination: str, selector: str | None = None, identifier: int = 0) -> None:
-        """Subscribes with ack auto."""
+        """Subscribe with ack auto."""
         selects = "" if selector is None else f"selector:{selector}\n"
         self.socket.sendall(f"SUBSCRIBE\nid:{identifier}\ndestination:{destination}\n{selects}\n\0".encode())
 
     def expect(self, command: str) -> bytes:
-        """Reads one frame (its body holds no NUL) and returns it; raises `Unexpected` if it is another."""
+        """Read one frame, whose body must not contain NUL. Raises `Unexpected` for another command."""
         while True:
             frame, nul, rest = self._unread.lstrip(b"\r\n").partition(b"\0")
             if nul:
@@ -70,14 +70,14 @@ class Client:
         return frame
 
     def round_trip(self, destination: str, body: bytes = b"ping") -> float:
-        """Seconds from a SEND to its RECEIPT."""
+        """Measure the seconds from a SEND to its RECEIPT."""
         started = time.perf_counter()
         self.send(destination, body, receipt=0)
         self.expect("RECEIPT")
         return time.perf_counter() - started
 
     def close(self) -> None:
-        """Leaves without waiting for an answer."""
+        """Disconnect without waiting for an answer."""
         try:
             self.socket.sendall(b"DISCONNECT\n\n\0")
         except OSError:

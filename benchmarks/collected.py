@@ -1,9 +1,9 @@
-"""Runs stompring and writes down how long each garbage collection took.
+"""A run of stompring that records the duration of each garbage collection.
 
     python -m benchmarks.collected FILE run --config broker.xml …
 
-FILE gets a line for each: its generation, seconds of the wall clock and of the main thread's processor, and how many
-objects were freed.
+FILE gets a line for each collection: its generation, seconds of the wall clock and of the main thread's processor time,
+and the number of unreachable objects.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import TextIO
 
 
 class Collections:
-    """Notes the collections of this process, with what the broker itself does before and after each."""
+    """The recorder of collections, including the time of the broker's own callbacks."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._begun = self._begun_cpu = 0.0
 
     def first(self, phase: str, info: dict[str, int]) -> None:
-        """What is called before all else."""
+        """Begin to measure. This callback is the first one."""
         if phase == "start":
             self._begun, self._begun_cpu = time.perf_counter(), time.thread_time()
 
     def last(self, phase: str, info: dict[str, int]) -> None:
-        """What is called after all else; it puts itself there when the broker has added its own."""
+        """Record the collection. This callback moves behind those that the broker has added."""
         if phase == "stop":
             wall, cpu = time.perf_counter() - self._begun, time.thread_time() - self._begun_cpu
             self._file.write(f"{info['generation']} {wall:.6f} {cpu:.6f} {info['collected']}\n")

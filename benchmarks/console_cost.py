@@ -1,13 +1,13 @@
-"""What an open page of the console costs the broker.
+"""Cost of an open page of the console for the broker.
 
     python -m benchmarks.console_cost [--queues 10000] [--active 100] [--seconds 60] [--page '#/']
 
-A broker with many queues, some of which get and lose a message a second, and a probe: a process that sends 200
-messages a second over one connection and receives them on another. In turns of equal length no page is open, and one
-page in a headless Chromium is. Printed are the broker's processor time as a share of one core, the largest gap between
-two messages of the probe and its 99.9th percentile, each without and with the page. The gap without anything in the
-way is 5 ms and what the machine adds. The browser takes processor time from the same machine, so with few cores a gap
-may be the browser's: ``--burn`` runs a process that only uses the processor in its place, for comparison.
+A broker has many queues. Some of them receive and deliver a message per second. A probe process sends 200 messages per
+second over one connection and receives them on another. Phases of equal length alternate: without a page, and with one
+page in a headless Chromium. The output has the broker's processor time as a share of one core, and the largest gap and
+the 99.9th percentile of the gaps between two messages of the probe, without and with the page. On an idle machine a gap
+is slightly more than 5 ms. The browser uses the processors of the same machine and may cause gaps: for comparison
+``--burn`` runs a process in its place that only uses a processor.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks.stalls import probe
 
 BODY = b"x" * 100
 
-#: Seconds in which a page loads and a broker comes to rest.
+#: Seconds in which a page loads and a broker becomes idle.
 SETTLE = 5.0
 
 CHROMIUM = (
@@ -47,7 +47,7 @@ CHROMIUM = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: the share of a core that the broker used, and gaps of the probe in seconds."""
+    """One phase: the share of a core that the broker used, and gaps of the probe in seconds."""
 
     core: float
     longest: float
@@ -55,7 +55,7 @@ class Turn:
 
 
 def _traffic(broker: Stompring, pipe: Connection, active: int) -> None:
-    """One message a second through each of ``active`` queues, spread over the second, until the pipe has data."""
+    """Send one message per second through each of ``active`` queues, evenly spread, until the pipe has data."""
     producer, consumer = Client(broker), Client(broker)
     for client in (producer, consumer):
         client.connect()
@@ -102,7 +102,7 @@ def _burn(_: Stompring, pipe: Connection) -> None:
 
 @contextmanager
 def open_page(broker: Stompring, page: str) -> Iterator[None]:
-    """A page of the console is open in a browser of its own."""
+    """Open a page of the console in a new browser."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         raise click.ClickException("no chromium is installed")
@@ -121,7 +121,7 @@ def open_page(broker: Stompring, page: str) -> Iterator[None]:
 
 
 def turn(broker: Stompring, seconds: float) -> Turn:
-    """Measure for some time, with whatever else is open now."""
+    """Measure one phase of ``seconds``."""
     time.sleep(SETTLE)
     with _process(probe, broker) as pipe:
         time.sleep(1)

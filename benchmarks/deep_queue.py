@@ -1,10 +1,10 @@
-"""Millions of messages into one queue that nobody reads, then out again through one consumer.
+"""Millions of messages into one queue without a consumer, then out again through one consumer.
 
     python -m benchmarks.deep_queue [--messages 10000000] [--memory 64MB] [--durable]
                                     [--brokers a,b] [--peer-messages 1000000]
 
-Printed are the rate of every step of messages, the memory and the disk that the broker takes, and whether everything
-came out in order and once: every body carries a number, which stompload compares.
+The output has the rate of every step of messages, the broker's memory and disk usage, and whether all messages arrived
+once and in order: stompload compares the numbers in the bodies.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from benchmarks.results import markdown
 from benchmarks.targets import OURS, verdict
 
 DESTINATION = "/queue/deep"
-# few enough that what was sent has arrived, many enough that nobody waits for them
+# few enough to avoid waiting for receipts, frequent enough to know that the messages have arrived
 RECEIPT_EVERY = 500
 TARGET_IN, TARGET_OUT = 200_000, 150_000
 TARGET_BYTES = 160_000_000
-# the slowest step beside the first
+# target: rate of the slowest step as a fraction of the first
 TARGET_FLAT = 0.8
-# how long a broker may take to delete its files
+# maximum time for the deletion of files
 GONE_SECONDS = 30.0
-# what may be left: the newest segment, directories
+# maximum size of the remaining files: the newest segment, directories
 LEFT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Messages per second since the step before, and bytes of memory and of disk at its end."""
+    """Messages per second since the step before, and bytes of memory and of disk at the end of this step."""
 
     done: int
     rate: float
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(slots=True)
 class Passage:
-    """All messages in, or all out."""
+    """The results of one direction: all messages in, or all out."""
 
     numbers: dict[str, float] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -54,12 +54,12 @@ class Passage:
 
     @property
     def flatness(self) -> float:
-        """The rate of the slowest whole step beside that of the first."""
+        """The rate of the slowest complete step as a fraction of the rate of the first."""
         return min(step.rate for step in self.steps) / self.steps[0].rate if self.steps else 1.0
 
 
 def passage(broker: Broker, title: str, step: int, *options: str) -> Passage:
-    """Runs stompload and looks at the broker after every ``step`` messages."""
+    """Run stompload, and measure the broker after every ``step`` messages."""
     found = Passage()
     broker.reset_peak()
     done, seconds = 0.0, 0.0
@@ -82,7 +82,7 @@ def _line(title: str, step: Step) -> str:
 
 
 def leftover(broker: Broker) -> tuple[int, int]:
-    """Bytes on disk, and page files of stompring, once they stay the same or `GONE_SECONDS` are over."""
+    """Return bytes on disk and the number of page files when they are deleted, at the latest after `GONE_SECONDS`."""
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         pages = len(disk.files(broker.data / "paging", "*.page")) if isinstance(broker, Stompring) else 0
@@ -93,7 +93,7 @@ def leftover(broker: Broker) -> tuple[int, int]:
 
 
 def faults(messages: int, filled: Passage, drained: Passage) -> list[str]:
-    """What is wrong with what came out, in words; nothing if nothing is."""
+    """Describe the differences between the sent and the received messages."""
     wanted = {"sent": (filled, messages), "received": (drained, messages), "distinct": (drained, messages)}
     wanted |= {"repeated": (drained, 0), "disordered": (drained, 0)}
     return [
@@ -104,7 +104,7 @@ def faults(messages: int, filled: Passage, drained: Passage) -> list[str]:
 
 
 def measure(broker: Broker, messages: int, durable: bool) -> tuple[list[str], list[str]]:
-    """A row of the table, and what is wrong. Says whether the targets are reached."""
+    """Measure a broker, and print the verdicts. Returns a row of the table, and the faults."""
     step = max(messages // 10, 1)
     size = ["-n", str(messages), "-s", "128"]
     send = ["-m", "produce", "-r", str(RECEIPT_EVERY), "-R", "20", "-D", str(int(durable))]
@@ -149,10 +149,10 @@ HEAD = ["broker", "messages", "in /s", "flat", "µs each", "out /s", "flat", "µ
 @click.option("--brokers", default=OURS, show_default=True, help="Comma-separated.")
 @click.option("--peer-messages", default=1_000_000, show_default=True, type=click.IntRange(1000))
 def main(messages: int, memory: str, durable: bool, brokers: str, peer_messages: int) -> None:
-    """Fills one queue with messages of 128 bytes while nobody consumes, and drains it with one consumer.
+    """Fill one queue with messages of 128 bytes without a consumer, then drain it with one consumer.
 
-    `flat` is the rate of the slowest tenth of the messages beside that of the first tenth. The broker writes below
-    the directory for temporary files: TMPDIR chooses the disk.
+    `flat` is the rate of the slowest tenth of the messages as a fraction of the rate of the first tenth. The broker
+    writes to the directory for temporary files: TMPDIR selects the disk.
     """
     rows, wrong = [], []
     for name in names_of(brokers):

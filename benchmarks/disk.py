@@ -1,4 +1,4 @@
-"""The disk below a broker: how long it takes by itself, what a directory takes on it, and reading it cold."""
+"""The disk of a broker: the time of a sync, the space that a directory uses, and removal from the system's cache."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# a record of a message of 128 bytes, about
+# approximate bytes of a journal record with a body of 128 bytes
 RECORD = 256
 
 
 @dataclass(frozen=True, slots=True)
 class DiskTime:
-    """Seconds for one write of `RECORD` bytes with fdatasync: the mean, the median, and of how many."""
+    """Seconds for one write of `RECORD` bytes with fdatasync: mean, median, and the number of writes."""
 
     mean: float
     median: float
@@ -23,7 +23,7 @@ class DiskTime:
 
 
 def sync_time(directory: Path, seconds: float) -> DiskTime:
-    """Appends records to a file in ``directory``, each with an fdatasync of its own, for so long."""
+    """Append records to a file in ``directory``, each with its own fdatasync, for ``seconds``."""
     taken = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         number, record = file.fileno(), os.urandom(RECORD)
@@ -39,7 +39,7 @@ def sync_time(directory: Path, seconds: float) -> DiskTime:
 
 
 def file_system(directory: Path) -> str:
-    """The type and the mount point of the file system that a directory is on."""
+    """Return the type and the mount point of a directory's file system."""
     best = ("", "unknown")
     wanted = directory.resolve()
     for line in Path("/proc/self/mounts").read_text().splitlines():
@@ -51,12 +51,12 @@ def file_system(directory: Path) -> str:
 
 
 def files(directory: Path, pattern: str = "*") -> list[Path]:
-    """The files below a directory that are there now."""
+    """Return the files below a directory."""
     return [path for path in directory.rglob(pattern) if path.is_file()]
 
 
 def used(directory: Path) -> int:
-    """Bytes that everything below a directory takes on the disk. A file that goes meanwhile does not count."""
+    """Return the bytes on disk of all files below a directory. Files deleted meanwhile do not count."""
     total = 0
     for path in directory.rglob("*"):
         try:
@@ -68,7 +68,7 @@ def used(directory: Path) -> int:
 
 
 def forget(directory: Path) -> None:
-    """Writes everything below a directory out and lets the system forget it, so that it is read from the disk."""
+    """Sync all files below a directory, and drop them from the system's cache."""
     for path in files(directory):
         try:
             with path.open("rb") as file:

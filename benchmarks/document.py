@@ -1,4 +1,4 @@
-"""Writes the tables and plots of docs/performance.md from the results in benchmarks/results.
+"""Generation of the tables and plots of docs/performance.md from the results in benchmarks/results.
 
 python -m benchmarks.document
 """
@@ -25,7 +25,7 @@ IMAGES = ROOT / "docs/images"
 BENCH = Path(__file__).parent / "results/bench.json"
 SCALING = Path(__file__).parent / "results/scaling.json"
 
-#: A block of the page: its name, and everything up to the end.
+#: A block of the page: its marker with the name, its contents, its end marker.
 BLOCK = re.compile(r"(<!-- results: ([\w-]+); written by `make bench-docs` -->\n)(?:.*\n)*?(<!-- end -->\n)")
 
 PARTS = {
@@ -77,7 +77,7 @@ NAMES = {
 
 
 def provenance(results: Results) -> str:
-    """Where the figures come from, in a paragraph."""
+    """Describe versions, machine and duration of a measurement in a paragraph."""
     of = results.machine
     versions = ", ".join(
         f"{name} {version}" for name, version in results.versions.items() if name not in _others()
@@ -101,7 +101,7 @@ def _busy(results: Results) -> bool:
 
 
 def goals(results: Results) -> str:
-    """Goals, figures, verdicts."""
+    """Return a table of goals, figures and verdicts."""
     rows = []
     for target in TARGETS:
         found = target.found(results)
@@ -119,7 +119,7 @@ def _peers(results: Results) -> list[str]:
 
 
 def variants(results: Results) -> str:
-    """Builds and reactors beside each other: the rate (or median latency) of each, and what it is of stompring's."""
+    """Compare builds and reactors: the rate (or median latency) of each, and its ratio to stompring's."""
     columns = [name for name in VARIANTS if name in results.brokers()]
     rows = []
     for name, case in CASES.items():
@@ -134,7 +134,7 @@ def variants(results: Results) -> str:
 
 
 def durable_one(results: Results) -> str:
-    """One durable producer beside the disk."""
+    """Compare one durable producer with the disk."""
     rows = []
     for broker in _peers(results):
         found = [
@@ -147,7 +147,7 @@ def durable_one(results: Results) -> str:
 
 
 def parts(results: Results) -> str:
-    """What stompring ran alone."""
+    """Return the table of the parts that only stompring runs."""
     rows = []
     for case, names in PARTS.items():
         numbers = next(
@@ -170,7 +170,7 @@ def _image(name: str, text: str) -> str:
 
 
 def axis_block(axis: scaling.Axis) -> Callable[[Results], str]:
-    """Plot and table of an axis."""
+    """Return the function that renders the plot and the table of an axis."""
 
     def block(results: Results) -> str:
         left = [
@@ -185,7 +185,7 @@ def axis_block(axis: scaling.Axis) -> Callable[[Results], str]:
     return block
 
 
-#: Name of a block → its file of results, and what it has.
+#: Name of a block → its file of results, and the function that renders it.
 BLOCKS: dict[str, tuple[Path, Callable[[Results], str]]] = {
     "machine": (BENCH, provenance),
     "goals": (BENCH, goals),
@@ -204,7 +204,7 @@ BLOCKS: dict[str, tuple[Path, Callable[[Results], str]]] = {
 
 
 def render(page: str) -> str:
-    """The page with all blocks as the results have them. A block without results stays."""
+    """Render all blocks of the page. A block without results stays as it is."""
     loaded = {path: Results.load(path) for path in {path for path, _ in BLOCKS.values()} if path.exists()}
 
     def block(match: re.Match[str]) -> str:
@@ -215,7 +215,7 @@ def render(page: str) -> str:
 
 
 def write() -> Iterator[Path]:
-    """Writes the page and the plots; the files that were written."""
+    """Write the page and the plots. Yields the written files."""
     PAGE.write_text(render(PAGE.read_text()))
     yield PAGE
     if BENCH.exists():
@@ -241,7 +241,7 @@ def _figure(width: float, height: float, columns: int) -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("svg")
-    # the same results give the same file
+    # make the file depend on the results only
     matplotlib.rcParams.update({"svg.hashsalt": "stompring", "svg.fonttype": "none", "font.size": 9})
     from matplotlib import pyplot
 
@@ -254,7 +254,7 @@ def _save(figure: Any, name: str) -> Path:
     path = IMAGES / f"performance-{name}.svg"
     figure.savefig(path, bbox_inches="tight", facecolor="white", metadata={"Date": None})
     pyplot.close(figure)
-    # without spaces at the ends of lines
+    # remove spaces at the ends of lines
     path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
     return path
 
@@ -303,7 +303,7 @@ def _axis_plot(results: Results, axis: scaling.Axis) -> Path:
 
 @click.command()
 def main() -> None:
-    """Writes tables and plots of docs/performance.md from benchmarks/results."""
+    """Write tables and plots of docs/performance.md from benchmarks/results."""
     for path in write():
         click.echo(f"written: {path.relative_to(ROOT)}")
 

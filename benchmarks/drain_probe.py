@@ -1,11 +1,11 @@
-"""What a pair of connections notices while another client drains a long queue as fast as it can.
+"""Latency of a pair of connections while another client drains a long queue as fast as it can.
 
     python -m benchmarks.drain_probe [--rounds 3] [--messages 500000] [--ack auto] [--memory 64MB]
 
-In each round a queue is filled, a consumer subscribes that does not read yet, and a probe (one producer, one consumer,
-`--rate` messages a second) starts on a queue of its own. Then the consumer reads; the probe ends with the drain. The
-latencies of the probe are those between. The probe alone, without a drain, is the baseline of the machine. `--memory`
-sets ``global-max-size``, so that most of the queue is in pages.
+In each round the benchmark fills a queue, subscribes a consumer that does not read yet, and starts a probe (one
+producer, one consumer, `--rate` messages per second) on another queue. Then the consumer reads, and the probe measures
+latencies until the queue is empty. The probe without a drain is the baseline of the machine. `--memory` sets
+``global-max-size``, so that most of the queue is in pages.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ LATENCIES = ("p50_us", "p99_us", "p999_us", "max_us")
 
 
 def probe_options(rate: int) -> list[str]:
-    """The pair of the probe."""
+    """Return the options of stompload for the probe."""
     return ["-L", str(rate), "-d", PROBE, "-T", "60"]
 
 
 def alone(broker: Stompring, rate: int) -> dict[str, float]:
-    """The probe with nobody beside it."""
+    """Run the probe without a drain."""
     return load.run(broker, *probe_options(rate), "-S", str(ALONE_SECONDS))
 
 
 def one_round(
     broker: Stompring, messages: int, ack: str, rate: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The numbers of the probe and of the drain."""
+    """Return the numbers of the probe and of the drain."""
     load.run(broker, "-m", "produce", "-n", str(messages), "-d", PILE, "-r", "1000", "-R", "10")
     options = ["-m", "consume", "-k", "1", "-n", str(messages), "-d", PILE, "-a", ack, "-T", "60"]
     with load.Running(broker, *options) as drain:
-        next(drain.lines())  # it has subscribed
+        next(drain.lines())  # the consumer has subscribed
         with load.Running(broker, *probe_options(rate), "-S", "600", "-I", PULSE) as probe:
             next(probe.lines())  # the probe runs
             drain.release()
@@ -59,7 +59,7 @@ def one_round(
 
 
 def report(found: list[tuple[str, dict[str, float], float | None]]) -> str:
-    """The table and the target: ``found`` is a name, the numbers of a probe and the rate of the drain."""
+    """Format the target and the table. ``found``: name, numbers of the probe and rate of the drain of each run."""
     rows = []
     for name in dict.fromkeys(each[0] for each in found):
         runs = [each for each in found if each[0] == name]
@@ -97,7 +97,7 @@ def report(found: list[tuple[str, dict[str, float], float | None]]) -> str:
 def main(
     rounds: int, messages: int, ack: str, rate: int, memory: str | None, roots: tuple[Path, ...]
 ) -> None:
-    """A probe beside a consumer that drains a long queue."""
+    """Measure a probe while a consumer drains a long queue."""
     settings = {"global-max-size": memory} if memory else {}
     found: list[tuple[str, dict[str, float], float | None]] = []
     try:

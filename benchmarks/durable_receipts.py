@@ -1,9 +1,9 @@
-"""What a message costs that must be on disk before its RECEIPT.
+"""Cost of a message that must be on disk before its RECEIPT.
 
 python -m benchmarks.durable_receipts [--brokers a,b] [--rounds 3] [--seconds 5] [--only many|one]
 
 `many` is the cases `durable-receipts` and `durable-held` of `make bench`: 8 producers with 50 receipts outstanding
-each. `one` is a single producer that waits for each RECEIPT, beside what the disk takes for the same writes.
+each. `one` compares a single producer that waits for each RECEIPT with the disk's own time for the same writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.targets import OURS, TARGETS, verdict
 from benchmarks.whole_broker import measure
 
 MANY = ("durable-receipts", "durable-held")
-# of the disk's own time
+# target: multiple of the disk's own time
 NEAR = 1.6
 ONE = ("-m", "produce", "-r", "1", "-R", "1")
 WARM_RUNS = 2
@@ -36,9 +36,9 @@ def _micros(broker: Broker, seconds: float, name: str, *options: str) -> float:
 
 
 def one(broker: Broker, rounds: int, seconds: float) -> list[float]:
-    """Microseconds for a message, medians over rounds: the disk alone, not durable, durable; and two ratios.
+    """Measure microseconds per message, medians over rounds: the disk alone, not durable, durable; and two ratios.
 
-    The ratios are durable / disk, and (durable - not durable) / disk: what the store adds to a round trip.
+    The ratios are durable / disk, and (durable - not durable) / disk, the store's share of a round trip.
     """
     for number in range(WARM_RUNS):
         _micros(broker, max(broker.warm_seconds, 1), f"warm.{number}", "-D", "1")
@@ -86,9 +86,9 @@ def _one(brokers: str | None, rounds: int, seconds: float) -> None:
 @click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1), help="Per run.")
 @click.option("--only", type=click.Choice(["many", "one"]), help="Only this part.")
 def main(brokers: str | None, rounds: int, seconds: float, only: str | None) -> None:
-    """Durable messages, a RECEIPT for each: many outstanding beside the peers, and one beside the disk.
+    """Measure durable messages with receipts: many outstanding ones on all brokers, and one compared with the disk.
 
-    The brokers write below the directory for temporary files: TMPDIR chooses the disk.
+    The brokers write to the directory for temporary files: TMPDIR selects the disk.
     """
     where = Path(tempfile.gettempdir())
     if disk.file_system(where).startswith(("tmpfs", "ramfs")):

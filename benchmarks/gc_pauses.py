@@ -1,11 +1,11 @@
-"""How the garbage collector shows in latency, with many messages alive in the broker.
+"""Latency caused by the garbage collector with many messages in the broker.
 
     python -m benchmarks.gc_pauses [--settings default,tuned] [--messages 500000] [--seconds 10]
 
-For each setting a fresh broker with that value in the environment variable `STOMPRING_GC` (`default` leaves the
-collector as Python sets it, anything else has the broker tune it); three phases:
-the pile grows at a fixed rate, the pile rests, the pile is consumed. In each, another pair of connections
-exchanges 1,000 messages per second over another queue, and the percentiles of their latency are printed.
+Each setting runs on a new broker with this value in the environment variable `STOMPRING_GC` (`default`: Python's own
+settings; any other value: the broker's). There are three phases: a queue grows at a fixed rate, stays full, and is
+consumed. In each phase another pair of connections exchanges 1,000 messages per second over another queue. The output
+has percentiles of their latency.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PILE = "/queue/pile"
 
 
 def beside(broker: Broker, options: Sequence[str], probe: Sequence[str]) -> dict[str, float]:
-    """Runs the probe while a second stompload with ``options`` loads the broker; the probe's numbers."""
+    """Run the probe while a second stompload with ``options`` loads the broker. Returns the probe's numbers."""
     with subprocess.Popen(
         load.command(broker, *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as loader:
@@ -37,7 +37,7 @@ def beside(broker: Broker, options: Sequence[str], probe: Sequence[str]) -> dict
 def phases(
     broker: Broker, messages: int, fill_rate: int, seconds: float
 ) -> list[tuple[str, dict[str, float]]]:
-    """The three phases, each with the probe's numbers."""
+    """Run the three phases. Returns the probe's numbers of each."""
 
     def probe(length: float) -> list[str]:
         return ["-L", "1000", "-S", f"{length:g}", "-d", "/queue/probe"]
@@ -59,7 +59,7 @@ def phases(
 @click.option("--fill-rate", default=20_000, show_default=True, type=click.IntRange(1), help="Messages/s.")
 @click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(1), help="Later phases.")
 def main(settings: str, broker: str, messages: int, fill_rate: int, seconds: float) -> None:
-    """Prints latency percentiles and memory for each setting of the garbage collector."""
+    """Print latency percentiles and memory for each setting of the garbage collector."""
     rows = []
     for setting in settings.split(","):
         for started in each_broker(broker, {"STOMPRING_GC": setting}):

@@ -1,6 +1,6 @@
-"""What the history of counters costs: processor time of a round, its longest slice, and memory, with 10,000 queues.
+"""Cost of the history of counters with 10,000 queues: processor time of a round, its longest slice, and memory.
 
-The broker is in this process, with a clock turned by hand; the counters of active queues are raised by hand.
+The broker runs in this process. The benchmark advances its clock and increments the counters of active queues.
 
     python -m benchmarks.history [--queues 10000] [--seconds 4000]
 """
@@ -25,7 +25,7 @@ from stompring.settings.model import BrokerConfiguration, QueueConfiguration, Ro
 
 
 def traffic(queues: Iterable[Queue], second: int) -> None:
-    """One second of traffic: messages come, are delivered and acknowledged, and some wait."""
+    """Change the counters as one second of traffic would: messages arrive, are acknowledged, and some wait."""
     for queue in queues:
         queue.messages_added += 3 + second % 5
         queue.messages_acknowledged += 2 + second % 7
@@ -33,7 +33,7 @@ def traffic(queues: Iterable[Queue], second: int) -> None:
 
 
 def rounds(sampler: Sampler, clock: Clock, queues: list[Queue], seconds: int) -> tuple[float, float, float]:
-    """The mean and longest processor time of a round in ms, and the longest slice."""
+    """Return the mean and the longest processor time of a round, and the longest slice, in ms."""
     spent, slices = [], [0.0]
     run = sampler._run
 
@@ -75,7 +75,7 @@ def main() -> None:
     while sampler._round is not None:
         clock.advance(0)
     queues = list(broker.directory.queues.values())
-    gc.freeze()  # as a broker does after its start
+    gc.freeze()  # like a broker after its start
     idle_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     print(f"{len(queues)} queues, each with an address")

@@ -1,4 +1,4 @@
-"""What many idle connections cost a broker in memory.
+"""Memory of a broker for many idle connections.
 
 python -m benchmarks.idle_connections [--brokers a,b] [--connections 10000] [--subscribe]
 """
@@ -22,13 +22,13 @@ LIMIT_BYTES = 300_000_000
 BATCH = 100
 # well below the number of ephemeral ports that one source address has
 PER_ADDRESS = 20_000
-# how long a broker may take to give back what the handshakes needed
+# time in which a broker frees the memory of the handshakes
 SETTLE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Resident bytes of the broker before and after, and the seconds that all the handshakes took."""
+    """Resident bytes of the broker before and after, and the seconds of all handshakes."""
 
     before: int
     after: int
@@ -36,7 +36,7 @@ class Cost:
 
 
 def allow_files(wanted: int) -> None:
-    """Raises the limit of open files, for this process and the brokers it starts."""
+    """Raise the limit of open files, for this process and the brokers that it starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return
@@ -49,7 +49,7 @@ def allow_files(wanted: int) -> None:
 
 
 def measure(broker: Broker, connections: int, subscribe: bool) -> Cost:
-    """Opens the connections in batches, keeps them, and reads the broker's memory before and after."""
+    """Open the connections in batches, keep them open, and read the broker's memory before and after."""
     Client(broker).close()
     time.sleep(SETTLE_SECONDS)
     before = broker.rss()
@@ -68,7 +68,7 @@ def measure(broker: Broker, connections: int, subscribe: bool) -> Cost:
         seconds = time.perf_counter() - started
         time.sleep(SETTLE_SECONDS)
         after = broker.rss()
-        # a broker that dropped them would be cheap
+        # check that the broker has not closed them
         for client in clients:
             client.round_trip("/queue/idle.alive")
         return Cost(before, after, seconds)
@@ -87,9 +87,9 @@ def _dial(broker: Broker, number: int) -> Client:
 @click.option("--connections", default=10_000, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--subscribe", is_flag=True, help="Each connection subscribes to a topic.")
 def main(brokers: str, connections: int, subscribe: bool) -> None:
-    """Opens idle connections and prints what the broker's memory grew by."""
+    """Open idle connections, and print the growth of the broker's memory."""
     allow_files(connections + 1000)
-    # a thread for each connection is the wrong connector for this many
+    # ActiveMQ's default connector would start a thread for each connection
     os.environ.setdefault("ACTIVEMQ_TRANSPORT", "stomp+nio")
     rows = []
     for broker in each_broker(brokers):
