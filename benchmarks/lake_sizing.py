@@ -1,10 +1,10 @@
-"""What one core does for a lake, in processor time, and how large its files are: what docs/lake-sizing.md reckons with.
+"""Rates of one core for a lake, in processor time, and the sizes of its files: the base of docs/lake-sizing.md.
 
     python -m benchmarks.lake_sizing [--messages 500000]
 
-Three processes, without Spark: the tasks of an ingest, one by one; rows of two kinds to files of three sizes; and
-a compaction. Processor time, not that of the clock, so that it is the same on a busy machine. Java's part of an ingest,
-which starts tasks and lists files, is not in it.
+Three processes, without Spark, measure the tasks of an ingest, the writing of two kinds of rows to files of three
+sizes, and a compaction. Processor time does not depend on the load of the machine. It does not include Java's part of
+an ingest, which starts tasks and lists files.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ BEGIN = 1_790_000_000_000_000
 
 
 def reading(number: int, chance: random.Random) -> bytes:
-    """A body as a sensor sends it."""
+    """Create the JSON body of a sensor's message."""
     told = {"sensor": f"plant.{number % 40}", "value": round(chance.gauss(1013, 5), 2), "unit": "hPa"}
     told |= {"at": BEGIN // 1000 + number * 3, "serial": f"{chance.getrandbits(48):012x}"}
     return json.dumps(told).encode().ljust(BODY)
 
 
 def noise(number: int, chance: random.Random) -> bytes:
-    """A body that nothing can compress."""
+    """Create an incompressible body."""
     return chance.randbytes(BODY)
 
 
 def rows(first: int, count: int, body: Callable[[int, random.Random], bytes]) -> Any:
-    """Messages, as a record batch."""
+    """Create messages as a record batch."""
     import pyarrow as pa
 
     from stompring.pipeline.arrays import TABLES, TYPES
@@ -74,11 +74,11 @@ def rows(first: int, count: int, body: Callable[[int, random.Random], bytes]) ->
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 
 
-# ---- what is measured, each in a process of its own
+# ---- the measurements, each in its own process
 
 
 def tasks(root: Path, messages: int) -> list[list[str]]:
-    """The tasks of an ingest."""
+    """Measure the tasks of an ingest."""
     from stompring.pipeline.arrays import ALL_ENDINGS
     from stompring.pipeline.backlog import end_positions, ranges_between
     from stompring.pipeline.files import DataFiles, task_ranges
@@ -115,7 +115,7 @@ def tasks(root: Path, messages: int) -> list[list[str]]:
 
 
 def sizes(root: Path, messages: int) -> list[list[str]]:
-    """Rows to files, in as many tasks as make them large and small."""
+    """Measure the writing of rows, with numbers of tasks that give large and small files."""
     from stompring.pipeline.lake.data_files import TableWriter
     from stompring.pipeline.lake.delta import DEFAULT_BROKER
     from stompring.pipeline.storage import Folder
@@ -142,7 +142,7 @@ def sizes(root: Path, messages: int) -> list[list[str]]:
 
 
 def compaction(root: Path, messages: int) -> list[list[str]]:
-    """Files of twenty tasks put together."""
+    """Measure the compaction of the files of twenty tasks."""
     from stompring.pipeline.lake.data_files import TableWriter
     from stompring.pipeline.lake.delta import DEFAULT_BROKER
     from stompring.pipeline.lake.lake import Lake
@@ -171,12 +171,12 @@ def compaction(root: Path, messages: int) -> list[list[str]]:
 
 
 def peak() -> float:
-    """The most that was resident of this process, in MB."""
+    """Return the maximum resident memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
 def measured(messages: int) -> Iterator[list[str]]:
-    """The lines of each part."""
+    """Yield the lines of each part."""
     for part in (tasks, sizes, compaction):
         with tempfile.TemporaryDirectory(prefix="stompring-sizing-") as directory:
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -186,7 +186,7 @@ def measured(messages: int) -> Iterator[list[str]]:
 @click.command()
 @click.option("--messages", default=500_000, show_default=True, type=click.IntRange(1000))
 def main(messages: int) -> None:
-    """Prints rates of one core, sizes and memory."""
+    """Print rates of one core, sizes and memory."""
     click.echo(json.dumps(machine()))
     click.echo(markdown(["", ""], list(measured(messages))))
 

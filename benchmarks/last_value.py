@@ -1,9 +1,10 @@
-"""What the keys of a last-value queue cost when its messages are in pages: memory, rate, and the start.
+"""Cost of the keys of a last-value queue whose messages are in pages: memory, rate, and duration of the start.
 
     python -m benchmarks.last_value [--keys 1000000] [--rounds 2]
 
-Durable messages of 100 bytes, one for each key, then one more for each, which replaces it. The limit of memory is
-small, so that all are in pages. Then the broker is killed; its index is complete when `keyCount` is that of before.
+The benchmark sends durable messages of 100 bytes, one for each key, then one more for each, which replaces the first.
+The memory limit is small, so that all messages are in pages. Then it kills and starts the broker, whose index is
+complete when `keyCount` has its former value.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _frame(number: int, receipt: bytes = b"") -> bytes:
 
 
 def fill(broker: Stompring, keys: int) -> float:
-    """One message for each key, all on disk when this returns; how many per second."""
+    """Send one message for each key, and wait until all are on disk. Returns messages per second."""
     client = Client(broker)
     client.connect()
     client.expect("CONNECTED")
@@ -48,7 +49,7 @@ def fill(broker: Stompring, keys: int) -> float:
 @click.option("--keys", default=1_000_000, show_default=True, type=click.IntRange(1))
 @click.option("--rounds", default=2, show_default=True, type=click.IntRange(1), help="Messages for each key.")
 def main(keys: int, rounds: int) -> None:
-    """Fill, look, kill, start."""
+    """Fill a last-value queue, kill the broker, and measure its start."""
     addresses = {"default-last-value-key": "code", "auto-delete-queues": "false"}
     with Stompring(settings={"global-max-size": "8MB"}, addresses=addresses) as broker:
         management.wait_ready(broker, WAIT)

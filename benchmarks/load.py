@@ -1,4 +1,4 @@
-"""Builds `stompload` and runs it against a broker."""
+"""Compilation of `stompload`, and its runs against a broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.brokers import Broker
 
 SOURCE = Path(__file__).with_name("stompload.c")
 BUILD = SOURCE.parents[1] / "build"
-# left out where OpenSSL's headers are missing
+# left out if OpenSSL's headers are missing
 WITH_TLS = ("-DWITH_TLS", "-lssl", "-lcrypto")
 
 
@@ -25,7 +25,7 @@ class LoadFailed(Exception):
 
 
 def build() -> Path:
-    """The program, compiled again only when its source is newer."""
+    """Return the program. Compile it if its source is newer."""
     program = BUILD / "stompload"
     if program.exists() and program.stat().st_mtime >= SOURCE.stat().st_mtime:
         return program
@@ -33,7 +33,7 @@ def build() -> Path:
     if compiler is None:
         raise LoadFailed("no C compiler (cc, gcc or clang) in the PATH to build stompload")
     BUILD.mkdir(exist_ok=True)
-    # elsewhere first: several test processes may build at once, and none may start what another is writing
+    # build in another folder: several test processes may build at once, and none may start an incomplete program
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         fresh = Path(folder) / program.name
         plain = [compiler, "-O2", "-o", str(fresh), str(SOURCE)]
@@ -47,7 +47,7 @@ def build() -> Path:
 
 
 def command(broker: Broker, *options: str) -> list[str]:
-    """The command line that points stompload at this broker."""
+    """Return the command line of stompload for a broker."""
     transport = options[options.index("-E") + 1] if "-E" in options else "tcp"
     port = broker.latency_port if "-L" in options else broker.transport_port(transport)
     if port is None:
@@ -61,13 +61,13 @@ def command(broker: Broker, *options: str) -> list[str]:
 
 
 def run(broker: Broker, *options: str) -> dict[str, float]:
-    """One run: what stompload printed, and what processor time and memory the broker took meanwhile."""
+    """Run stompload. Returns its numbers, and processor time and memory of the broker."""
     with Running(broker, *options) as running:
         return running.finish()
 
 
 def result_of(status: int, out: str, err: str) -> dict[str, float]:
-    """The numbers of a finished run; raises `LoadFailed` when it is not a valid measurement."""
+    """Return the numbers of a finished run. Raises `LoadFailed` if it is not a valid measurement."""
     if status or not out:
         raise LoadFailed(f"stompload ended with {status}: {(err or out).strip()[-2000:]}")
     measured: dict[str, float] = json.loads(out)
@@ -77,7 +77,7 @@ def result_of(status: int, out: str, err: str) -> dict[str, float]:
 
 
 class Running:
-    """A stompload under way. As a context manager it is ended when it is left too early."""
+    """A running stompload. As a context manager it ends the process at an early exit of the body."""
 
     def __init__(self, broker: Broker, *options: str) -> None:
         self._broker = broker
@@ -102,10 +102,7 @@ class Running:
         self._errors.close()
 
     def lines(self) -> Iterator[dict[str, float]]:
-        """What it says on its way (options -i, -I and -k), line by line as it comes; ends with the run.
-
-        The line at the start of the clock is left out.
-        """
+        """Yield the lines of stompload during the run (options -i, -I and -k), except the one at the clock's start."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             told = json.loads(line)
@@ -118,17 +115,17 @@ class Running:
             yield told
 
     def release(self) -> None:
-        """Lets consumers read that were stuck (option -k)."""
+        """Have stuck consumers read (option -k)."""
         self._process.send_signal(signal.SIGUSR1)
 
     def interrupt(self) -> None:
-        """Ends it with what it has done."""
+        """End the run early. Its numbers cover the time so far."""
         self._process.send_signal(signal.SIGINT)
 
     def finish(self) -> dict[str, float]:
-        """Waits for the end; the numbers of the run, and processor time and memory of the broker meanwhile.
+        """Wait for the end of stompload. Returns its numbers, and processor time and memory of the broker.
 
-        Processor time counts from the moment when everybody is connected and subscribed.
+        Processor time counts from the moment when all clients are connected and subscribed.
         """
         for _ in self.lines():
             pass

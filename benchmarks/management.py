@@ -1,4 +1,4 @@
-"""What stompring tells of itself over HTTP: health, queues, metrics."""
+"""Health, queues and metrics of stompring, read over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_SECONDS = 60.0
 
 
 class NotTold(Exception):
-    """The broker did not answer, or not what was waited for; the text says what."""
+    """The broker did not answer, or a value is not the expected one, as the text says."""
 
 
 def _read(broker: Stompring, path: str) -> str:
@@ -29,18 +29,18 @@ def _read(broker: Stompring, path: str) -> str:
 
 
 def queue(broker: Stompring, name: str) -> dict[str, Any]:
-    """Everything about one queue."""
+    """Return all attributes of a queue."""
     return dict(json.loads(_read(broker, f"/api/v1/queues/{urllib.parse.quote(name, safe='')}")))
 
 
 def queues(broker: Stompring, **fields: str) -> list[dict[str, Any]]:
-    """The queues that have these values, the first thousand of them."""
+    """Return the queues with these values, at most 1,000."""
     query = urllib.parse.urlencode(fields | {"size": "1000"})
     return list(json.loads(_read(broker, f"/api/v1/queues?{query}"))["data"])
 
 
 def metrics(broker: Stompring) -> dict[str, float]:
-    """The metrics, each name with the sum over its labels."""
+    """Return the metrics: name to the sum over its labels."""
     found: dict[str, float] = {}
     for line in _read(broker, "/metrics").splitlines():
         if line.startswith("#"):
@@ -52,7 +52,7 @@ def metrics(broker: Stompring) -> dict[str, float]:
 
 
 def ready(broker: Stompring) -> bool:
-    """Whether /health/ready says yes now."""
+    """Return whether /health/ready reports a ready broker."""
     try:
         _read(broker, "/health/ready")
     except NotTold:
@@ -61,7 +61,7 @@ def ready(broker: Stompring) -> bool:
 
 
 def wait_ready(broker: Stompring, seconds: float) -> None:
-    """Returns when the broker says that it is ready. Raises `NotTold` after so long, `BrokerDied` when it ended."""
+    """Wait until the broker is ready. Raises `NotTold` after ``seconds``, `BrokerDied` if the broker has ended."""
     deadline = time.monotonic() + seconds
     while not ready(broker):
         broker.alive()
@@ -71,7 +71,7 @@ def wait_ready(broker: Stompring, seconds: float) -> None:
 
 
 def expect(broker: Stompring, name: str, counter: str, value: int, seconds: float = 20.0) -> None:
-    """Returns when a counter of a queue has this value."""
+    """Wait until a counter of a queue has this value. Raises `NotTold` after ``seconds``."""
     deadline = time.monotonic() + seconds
     while (found := queue(broker, name)[counter]) != value:
         if time.monotonic() > deadline:

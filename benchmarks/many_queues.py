@@ -1,4 +1,4 @@
-"""Whether any step grows with the number of queues: making them, writing to them, and reading their counters.
+"""Cost of creating queues, writing to them and reading their counters, for growing numbers of queues.
 
 python -m benchmarks.many_queues [--brokers a,b] [--sizes 1000,3000,10000]
 """
@@ -18,14 +18,14 @@ from benchmarks.choice import each_broker, names_of
 from benchmarks.client import Client
 from benchmarks.results import markdown
 
-# receipts that may be outstanding: keeps the broker busy without measuring round trips
+# outstanding receipts: enough to keep the broker busy, so that round trips do not count
 WINDOW = 100
 BODY = b"x" * 128
-# the last tenth of the queues may cost this much more than the first one and still count as flat: noise
+# maximum ratio of the cost of the last tenth of the queues to the first tenth that counts as flat
 FLAT = 1.5
 SCRAPES = 5
 LONGEST_STALL = 0.050
-# often enough to see a stall, seldom enough to cost the broker next to nothing
+# seconds between two pings: frequent enough to see a stall, with little cost for the broker
 PING_EVERY = 0.001
 
 
@@ -35,7 +35,7 @@ class NotRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One message into each queue: microseconds for a queue, of all and of the first and the last tenth."""
+    """One message to each queue: microseconds per queue for all queues, for the first tenth and for the last tenth."""
 
     mean: float
     first: float
@@ -44,8 +44,8 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One GET of /metrics: seconds it took, bytes it brought, processor seconds of the broker (the few pings
-    included), and the longest time from a SEND to its RECEIPT meanwhile, in seconds."""
+    """One GET of /metrics: seconds, bytes, processor seconds of the broker (including the few pings), and the longest
+    time from a SEND to its RECEIPT meanwhile, in seconds."""
 
     seconds: float
     size: int
@@ -54,7 +54,7 @@ class Scrape:
 
 
 def write_each(client: Client, count: int) -> Pass:
-    """Sends one message to each of ``count`` queues with a receipt for each."""
+    """Send one message with a receipt to each of ``count`` queues."""
     answered = [time.perf_counter()]
     for number in range(count + WINDOW):
         if number < count:
@@ -71,7 +71,7 @@ def write_each(client: Client, count: int) -> Pass:
 
 
 def longest_round_trip(client: Client, seconds: float) -> float:
-    """The longest of many round trips."""
+    """Return the longest of the round trips within ``seconds``."""
     until = time.perf_counter() + seconds
     longest = 0.0
     while time.perf_counter() < until:
@@ -92,7 +92,7 @@ def _get(url: str, answer: Connection) -> None:
 
 
 def scrape(broker: Stompring, client: Client) -> Scrape:
-    """Reads /metrics in another process while ``client`` pings, so that neither waits for the other here."""
+    """Read /metrics in another process while ``client`` pings."""
     here, there = multiprocessing.Pipe()
     reader = multiprocessing.get_context("spawn").Process(
         target=_get, args=(f"http://127.0.0.1:{broker.http_port}/metrics", there)
@@ -129,7 +129,7 @@ def _scrape_report(broker: Stompring, client: Client, count: int) -> None:
 
 
 def measure(broker: Broker, count: int) -> list[str]:
-    """One row of the table, on a broker that has no queues yet."""
+    """Measure a broker without queues. Returns a row of the table."""
     client = Client(broker, port=broker.latency_port)
     client.connect()
     client.expect("CONNECTED")
@@ -166,7 +166,7 @@ def measure(broker: Broker, count: int) -> list[str]:
 @click.option("--brokers", default="stompring", show_default=True, help="Comma-separated.")
 @click.option("--sizes", default="1000,3000,10000", show_default=True, help="Numbers of queues.")
 def main(brokers: str, sizes: str) -> None:
-    """Makes queues by sending to them, writes to each again, and reads /metrics while a client pings."""
+    """Create queues by sending to them, write to each again, and read /metrics while a client pings."""
     try:
         counts = [int(size) for size in sizes.split(",")]
     except ValueError as error:

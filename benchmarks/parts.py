@@ -1,4 +1,4 @@
-"""The parts of `make bench` that stompring runs alone, each limited in time; a program of its own has each at length.
+"""The parts of `make bench` that only stompring runs, limited in time. Other programs measure each part at length.
 
 `deep-queue` (benchmarks.deep_queue), `stuck-subscriber` (benchmarks.stuck_subscriber), `drain` and `held-memory`
 (benchmarks.gc_pauses has the phases), `start` (benchmarks.restart).
@@ -14,17 +14,17 @@ from benchmarks import deep_queue, disk, gc_pauses, load, management, restart, s
 from benchmarks.brokers import Stompring
 
 Numbers = dict[str, float]
-# starting a broker, and what surrounds a run
+# seconds for the start of a broker and the overhead of a run
 START_SECONDS = 3.0
 HELD = 500_000
 HELD_BODY = 128
-# how long the probe of `drain` measures: somewhat less than draining takes
+# duration of the probe of `drain`: somewhat less than the drain
 PROBE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the parts may take: seconds of each direction of a deep queue, of a stuck subscriber, and messages."""
+    """Limits of the parts: seconds of each direction of a deep queue and of a stuck subscriber; numbers of messages."""
 
     deep_messages: int = 10_000_000
     deep_in_seconds: float = 55.0
@@ -33,7 +33,7 @@ class Limits:
     start_messages: int = 1_000_000
 
     def seconds(self) -> dict[str, float]:
-        """What each part takes at most, about."""
+        """Estimate the maximum duration of each part in seconds."""
         return {
             "deep-queue": START_SECONDS + self.deep_in_seconds + self.deep_out_seconds + 3,
             "stuck-subscriber": START_SECONDS + 12 + 3.5 * self.stuck_seconds,
@@ -43,7 +43,7 @@ class Limits:
 
 
 def deep_queue_rates(broker: Stompring, limits: Limits) -> Numbers:
-    """In and out of one deep queue. What is not there when the time is over is left out, and ``depth`` says it."""
+    """Fill and drain one deep queue. ``depth``: number of messages sent before the time limit."""
     step, size = max(limits.deep_messages // 10, 1), ["-s", str(HELD_BODY)]
     send = ["-m", "produce", "-r", str(deep_queue.RECEIPT_EVERY), "-R", "20", "-n", str(limits.deep_messages)]
     filled = deep_queue.passage(broker, "in ", step, *size, *send, "-S", f"{limits.deep_in_seconds:g}")
@@ -67,7 +67,7 @@ def deep_queue_rates(broker: Stompring, limits: Limits) -> Numbers:
 
 
 def stuck_ratios(broker: Stompring, limits: Limits) -> Numbers:
-    """The rate of nine subscribers beside a tenth that is stuck, then drains, as parts of their rate without it."""
+    """Measure nine subscribers while a tenth is stuck, then drains: the ratios to their rate without it."""
     seconds = max(limits.stuck_seconds / 2, 1.0)
     (phases,) = stuck_subscriber.measure(broker, 10, 1, seconds, limits.stuck_seconds)
     without, stuck, draining = phases
@@ -82,10 +82,7 @@ def stuck_ratios(broker: Stompring, limits: Limits) -> Numbers:
 
 
 def drain_beside_probe(broker: Stompring, limits: Limits) -> Numbers:
-    """Latency of a probe while half a million messages are drained, and what each message takes in memory before.
-
-    The frame of a message is the bytes of its SEND.
-    """
+    """Measure a probe while half a million messages are drained, and the memory per message beyond its SEND frame."""
     found = []
     probe = ["-L", "1000", "-S", f"{PROBE_SECONDS:g}", "-d", "/queue/probe"]
     load.run(broker, *probe)
@@ -107,7 +104,7 @@ def drain_beside_probe(broker: Stompring, limits: Limits) -> Numbers:
 
 
 def start_with_store(broker: Stompring, limits: Limits) -> Numbers:
-    """Seconds until a killed broker with durable messages in memory is ready, the files read from the disk."""
+    """Measure the seconds until a killed broker with durable messages is ready, with its files out of the cache."""
     restart.fill(broker, limits.start_messages)
     broker.kill()
     disk.forget(broker.data)
@@ -125,7 +122,7 @@ def start_with_store(broker: Stompring, limits: Limits) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``measure`` runs on a broker of its own with these settings."""
+    """A part: ``measure`` runs on a new broker with ``settings``."""
 
     measure: Callable[[Stompring, Limits], Numbers]
     settings: Mapping[str, str]

@@ -1,19 +1,19 @@
-"""How many messages per second Spark reads from a journal, takes to a lake, scans there and sends again.
+"""Messages per second that Spark reads from a journal, ingests into a lake, scans there and sends again.
 
     python -m benchmarks.pipeline [--messages 1000000] [--growth 10] [--rounds 3] [--headers distinct|same]
                                   [--only plain,read,replay,grown]
 
-Durable messages of 128 bytes with 142 bytes of headers, half of them acknowledged, in segments of 10 MB. One after the
-other, each in processes of its own, after a first run on little data:
+The messages are durable, with bodies of 128 bytes and 142 bytes of headers, half of them acknowledged, in segments of
+10 MB. The parts run one after the other, each in new processes, after a first run on little data:
 
-- `plain`: a single process that takes record after record apart into tuples;
-- `read`: Spark into a sink that does nothing, on one core and on two, and beside it in the same session a source that
-  gives Spark batches which were made before: nothing that decodes anything can be faster;
-- `replay`: a part of the messages from a lake to a broker, and beside it what that takes from `stompload`, a client in
-  C, with the same headers: persistent, with duplicate ids, and receipts;
-- `grown`: so many times the messages: read, into a new lake by `Ingest`, and that lake scanned with its bodies.
+- `plain`: one process that decodes record after record into tuples;
+- `read`: Spark into a sink that does nothing, on one core and on two; and in the same session a source that returns
+  prepared batches to Spark, an upper bound for every source that decodes;
+- `replay`: a part of the messages from a lake to a broker; and the same load from `stompload`, a client in C:
+  persistent messages with the same headers, duplicate ids and receipts;
+- `grown`: `--growth` times the messages: read, ingested into a new lake by `Ingest`, and scanned there with bodies.
 
-It needs stompring[spark], a C compiler for `replay`, and room: 430 bytes a message.
+It needs stompring[spark], a C compiler for `replay`, and disk space: 430 bytes per message.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ from stompring.pipeline.options import TableScan
 from stompring.pipeline.stomp.connection import Endpoint
 from stompring.pipeline.stomp.options import SinkOptions
 
-#: What is to be reached, in rows or messages per second.
+#: Targets in rows or messages per second.
 TARGETS = {"ingest": 500_000, "scan": 8_000_000, "replay": 60_000}
 
-#: The same for reading, beside batches that were made before and beside the plain reader.
+#: Targets for reading: ratios to prepared batches and to the plain reader.
 READY, PLAIN = 0.75, 1.5
 
 PARTS = ("plain", "read", "replay", "grown")
 
-#: Messages of the first run, which nobody counts, and how many a replay sends.
+#: Number of messages of the first run, which does not count, and of a replay.
 LITTLE, REPLAYED = 50_000, 200_000
 
-#: Tasks of the source whose batches were made before.
+#: Tasks of the source with prepared batches.
 READY_TASKS = 8
 
 
-# ---- what is measured, each in a process of its own
+# ---- the measurements, each in its own process
 
 
 def plain(data: Path) -> int:
-    """All messages as tuples with a dict of headers, each record looked at alone; returns how many."""
+    """Decode all messages, one by one, into tuples with a dict of headers. Returns their number."""
     prefix, message, traits = Struct("<II"), Struct("<BBBBIQQQQQIIII"), Struct("<IIIII")
     count = 0
     for path in sorted((data / "journal").iterdir()):
@@ -109,34 +109,34 @@ def _rows(data: bytes, prefix: Struct, message: Struct, traits: Struct) -> Itera
 
 
 class Ready(DataSource):
-    """Batches of the first file, as many rows of them as are asked for."""
+    """The source with prepared batches: the first batch of the first file, repeated up to the option ``rows``."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name for ``format``."""
         return "ready"
 
     def schema(self) -> str:
-        """All columns of messages."""
+        """Return all columns of messages."""
         return TableScan().ddl
 
     def reader(self, schema: Any) -> ReadyReader:
-        """Reads what the options say."""
+        """Create the reader for the options ``path`` and ``rows``."""
         return ReadyReader(self.options["path"], int(self.options["rows"]))
 
 
 class ReadyReader(DataSourceReader):
-    """Decodes one batch in each task, and gives slices of it."""
+    """The reader that decodes one batch in each task, and returns slices of it."""
 
     def __init__(self, path: str, rows: int) -> None:
         self._path, self._rows = path, rows
 
     def partitions(self) -> list[InputPartition]:
-        """As many rows each."""
+        """Divide the rows evenly among the tasks."""
         return [InputPartition(self._rows // READY_TASKS)] * READY_TASKS
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One batch again and again."""
+        """Yield one batch repeatedly."""
         files = DataFiles(self._path)
         batch = next(read_files(files, [Range(files.every({".journal"})[0].name)], TableScan()))
         left = partition.value
@@ -146,39 +146,39 @@ class ReadyReader(DataSourceReader):
 
 
 def into_nothing(frame: Any) -> None:
-    """All columns of all rows."""
+    """Read all columns of all rows."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 class Read:
-    """All columns of all messages, and beside them those that were made before."""
+    """The part `read`: all columns of all messages, and prepared batches."""
 
     def __init__(self, spark: Any, data: Path, messages: int) -> None:
         spark.dataSource.register(Ready)
         self._spark, self._data, self._messages = spark, str(data), messages
 
     def work(self) -> dict[str, float]:
-        """Seconds for each."""
+        """Measure the seconds of each."""
         ours = self._spark.read.format("stompring").load(self._data)
         ready = self._spark.read.format("ready").option("rows", self._messages).load(self._data)
         return {"read": timed(lambda: into_nothing(ours)), "ready": timed(lambda: into_nothing(ready))}
 
 
 class IntoLake:
-    """Into a new lake, and a scan of that."""
+    """The ingest into a new lake, and its scan."""
 
     def __init__(self, spark: Any, data: Path, messages: int) -> None:
         self._spark, self._data, self._messages = spark, data, messages
 
     def work(self) -> dict[str, float]:
-        """Seconds for each."""
+        """Measure the seconds of each."""
         where = self._data.parent / "lake"
         lake = Lake(str(where))
         lake.create()
         try:
             found = {"ingest": timed(lambda: ingested(self._spark, self._data, lake))}
             messages = lake.tables["messages"]
-            for name in ("warm", "scan"):  # the second counts
+            for name in ("warm", "scan"):  # only the second one counts
                 found[name] = timed(lambda: self._scan(messages.frame(self._spark)))
             print(f"{messages.about()['files']} files of messages", file=sys.stderr)
             return found
@@ -192,13 +192,13 @@ class IntoLake:
 
 
 class Again:
-    """From a lake to a broker, and what a client in C sends to it."""
+    """The part `replay`: from a lake to a broker, and the same load from a client in C."""
 
     def __init__(self, spark: Any, data: Path, messages: int) -> None:
         self._spark, self._data, self._messages = spark, data, messages
 
     def work(self) -> dict[str, float]:
-        """Seconds for each, for as many messages."""
+        """Measure seconds of each for the same number of messages."""
         where = self._data.parent / "lake"
         lake = Lake(str(where))
         lake.create()
@@ -223,7 +223,7 @@ class Again:
 
 
 def ingested(spark: Any, data: Path, lake: Lake) -> None:
-    """All of a data directory to a lake."""
+    """Ingest a data directory into a lake."""
     for _ in Ingest(spark, DataFiles(str(data)), lake, mark=False).batches():
         pass
 
@@ -232,7 +232,7 @@ WORK: dict[str, Any] = {"read": Read, "lake": IntoLake, "replay": Again}
 
 
 def work(part: str, cores: int, rounds: int, data: Path, little: Path, messages: int) -> dict[str, Any]:
-    """Seconds of each thing in each round, and the most memory that was resident of the driver's Java, in MB."""
+    """Measure a part: seconds in each round by name, and the maximum resident memory of the driver's Java in MB."""
     if part == "plain":
         plain(little)
         return {"seconds": {"plain": [timed(lambda: plain(data)) for _ in range(rounds)]}, "java_mb": 0.0}
@@ -250,14 +250,14 @@ def work(part: str, cores: int, rounds: int, data: Path, little: Path, messages:
 
 
 def timed(do: Callable[[], object]) -> float:
-    """Seconds that something takes."""
+    """Measure the seconds of a call."""
     begun = time.perf_counter()
     do()
     return time.perf_counter() - begun
 
 
 def peak_mb(process: int) -> float:
-    """The most that was resident."""
+    """Return the maximum resident memory of a process in MB."""
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     return next(int(line.split()[1]) / 1000 for line in status.splitlines() if line.startswith("VmHWM:"))
 
@@ -266,7 +266,7 @@ def peak_mb(process: int) -> float:
 
 
 def measured(part: str, cores: int, rounds: int, data: Path, little: Path, messages: int) -> dict[str, Any]:
-    """`work`, in a new process."""
+    """Run `work` in a new process."""
     command = [sys.executable, "-m", "benchmarks.pipeline", "--work", part, "--cores", str(cores)]
     command += [
         "--rounds",
@@ -307,7 +307,7 @@ def main(
     data: Path | None,
     little: Path | None,
 ) -> None:
-    """Prints rows per second, ratios and memory, and what of the goals is reached."""
+    """Print rows per second, ratios, memory, and the verdicts on the targets."""
     if part is not None:
         assert data is not None and little is not None
         click.echo(json.dumps(work(part, cores, rounds, data, little, messages)))
@@ -321,7 +321,7 @@ def main(
 
 
 def show(root: Path, messages: int, growth: int, rounds: int, distinct: bool, only: list[str]) -> None:
-    """Make the files, measure, and print."""
+    """Create the files, measure, and print."""
     made_of = {"little": LITTLE, "data": messages, "sent": min(messages, REPLAYED)}
     sizes = {name: make(root / name, count, distinct=distinct) for name, count in made_of.items()}
     click.echo(f"{messages:,} messages, {sizes['data'] / 1e6:,.0f} MB", err=True)

@@ -1,9 +1,9 @@
-"""What address policies cost: one that is asked about every message and says nothing, and ten that are not asked.
+"""Cost of address policies: one with a hook for every message that changes nothing, and ten without such a hook.
 
 python -m benchmarks.policies [--rounds 10] [--seconds 3] [--only CASE …]
 
-Brokers that differ in their policies alone run round by round in turn. The ratio is the median over the rounds of what
-a broker with policies and the one without did in the same round, so that a busy machine slows both.
+Brokers that differ only in their policies run in turn, round by round. The ratio of a broker with policies to the
+broker without is the median over the rounds of the ratio within a round, so that a busy machine slows both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.whole_broker import play
 
 PLAIN, HOT, COLD = "none", "one hot", "ten cold"
 CASE_NAMES = ("auto", "client-individual", "fan-out", "receipts")
-# of the rate without policies; for cold ones what can be told from no difference at all
+# targets: fraction of the rate without policies; 0.98 is the resolution of the measurement
 KEPT = {HOT: 0.95, COLD: 0.98}
 
 NOTHING_HOT = '''
@@ -99,7 +99,7 @@ class WithPolicies(Stompring):
 
 
 def measure(cases: list[Case], rounds: int, seconds: float) -> Results:
-    """All cases with all sets of policies."""
+    """Measure all cases with all sets of policies."""
     results = Results()
     with ExitStack() as stack:
         started: dict[str, Broker] = {}
@@ -113,7 +113,7 @@ def measure(cases: list[Case], rounds: int, seconds: float) -> Results:
 
 
 def table(results: Results, cases: list[Case]) -> str:
-    """A row for each case and each set of policies."""
+    """Return a row for each case and each set of policies."""
     rows = []
     for case in cases:
         for label in (HOT, COLD):
@@ -134,9 +134,9 @@ def table(results: Results, cases: list[Case]) -> str:
 @click.option("--only", multiple=True, type=click.Choice(CASE_NAMES), help="Only this case; repeatable.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write runs here.")
 def main(rounds: int, seconds: float, only: tuple[str, ...], json_file: Path | None) -> None:
-    """Runs cases without policies, with one on the hot hook, and with ten that have no hot hook.
+    """Run cases without policies, with one on the hot hook, and with ten that have no hot hook.
 
-    Targets: at least 0.95 of the rate with the one, 0.98 with the ten (what can be told from no difference).
+    Targets: at least 0.95 of the rate with the one, 0.98 (the resolution of the measurement) with the ten.
     """
     cases = [CASES[name] for name in CASE_NAMES if not only or name in only]
     try:

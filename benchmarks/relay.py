@@ -1,9 +1,9 @@
-"""A relay that passes on bytes: what Twisted and Python cost without a broker.
+"""A relay of bytes, which shows the cost of Twisted and Python without a broker.
 
     python -m benchmarks.relay PORT
 
-A connection that sends SUBSCRIBE receives, unchanged, everything that the other connections send after their CONNECT.
-Nothing is parsed, queued or acknowledged. `stompload -F relay` is its client. The reactor is Twisted's own.
+A connection that sends SUBSCRIBE receives, unchanged, all bytes that the other connections send after their CONNECT.
+The relay does not parse, queue or acknowledge. `stompload -F relay` is its client. It uses Twisted's own reactor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 
 
 class Relay(Protocol):
-    """The first bytes are answered, the next ones show whether this is a receiver, all others are passed on."""
+    """A connection. It answers its first bytes. If SUBSCRIBE follows, it is a receiver, else it relays all bytes."""
 
     receivers: list[Relay] = []
 
@@ -53,7 +53,7 @@ class Relay(Protocol):
 
 
 def main() -> None:
-    """Listens on the port that the command line names, until it is ended."""
+    """Listen on the port of the command line until a signal ends the process."""
     factory = Factory.forProtocol(Relay)
     IReactorTCP(reactor).listenTCP(int(sys.argv[1]), factory, interface=HOST, backlog=1000)
     IReactorCore(reactor).run()

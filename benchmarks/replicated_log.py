@@ -1,11 +1,11 @@
-"""What a replicated log costs: receipts with three nodes of NATS beside receipts with the local disk.
+"""Cost of a replicated log: rate of receipts with three NATS nodes, compared with the local disk.
 
 python -m benchmarks.replicated_log [--engine nats] [--rounds 3] [--seconds 3] [--only CASE …]
 
-``--engine postgresql``: a primary with a synchronous standby instead. A broker without and a broker with
-``<replicated-log>`` take turns, both on this machine, as are the nodes of the engine, whose
-syncs share one disk: machines of their own have more. The ratio is the median over the rounds of what the two did in
-the same round. Without a standby, which only reads.
+``--engine postgresql`` uses a primary with a synchronous standby instead. A broker without and a broker with
+``<replicated-log>`` run in turn on this machine. The nodes of the engine run here too, and their syncs share one disk,
+unlike nodes on separate machines. The ratio is the median over the rounds of the ratio within a round. There is no
+standby broker, which would only read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STREAM = "benchmark"
 
 
 class Replicated(Stompring):
-    """With a log on a cluster of NATS, or in PostgreSQL."""
+    """stompring with a replicated log on a NATS cluster or in PostgreSQL."""
 
     name = "replicated log"
 
@@ -63,7 +63,7 @@ class Replicated(Stompring):
 
 
 def missing(engine: str) -> str | None:
-    """Why an engine cannot be started here."""
+    """Return why an engine cannot be started on this machine, None if it can."""
     if engine == "postgresql":
         return postgres_server.missing()
     return None if nats_server() is not None else "nats-server is not installed"
@@ -71,7 +71,7 @@ def missing(engine: str) -> str | None:
 
 @contextmanager
 def engine_url(engine: str) -> Iterator[str]:
-    """A running engine."""
+    """Run an engine, and yield its URL."""
     if engine == "postgresql":
         with postgres_server.postgres_pair() as pair:
             yield pair.url().replace("stompring@", "")
@@ -81,7 +81,7 @@ def engine_url(engine: str) -> Iterator[str]:
 
 
 def rate(broker: Stompring, case: str, number: int, seconds: float) -> float:
-    """Receipts a second."""
+    """Measure receipts per second."""
     producers, outstanding, size = CASES[case]
     options = ["-p", str(producers), "-R", str(outstanding), "-s", str(size), "-S", f"{seconds:g}"]
     numbers = load.run(broker, *RECEIPTS, *options, "-d", f"/queue/bench.{number}")
@@ -94,7 +94,7 @@ def rate(broker: Stompring, case: str, number: int, seconds: float) -> float:
 @click.option("--only", type=click.Choice(list(CASES)), multiple=True, help="Only these cases.")
 @click.option("--engine", default="nats", show_default=True, type=click.Choice(["nats", "postgresql"]))
 def main(rounds: int, seconds: float, only: tuple[str, ...], engine: str) -> None:
-    """Receipts with a replicated log beside those with the local disk, in one run."""
+    """Compare receipts with a replicated log and with the local disk."""
     if reason := missing(engine):
         raise click.ClickException(reason)
     where = Path(tempfile.gettempdir())

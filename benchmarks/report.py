@@ -1,11 +1,11 @@
-"""How long ``write_report`` takes: a lake of many messages, reported on in a process with little memory.
+"""Duration of ``write_report`` for a lake of many messages, in a process with little memory.
 
     python -m benchmarks.report [--messages 10000000] [--queues 60] [--directory DIR] [--memory 1g]
 
-The lake is a directory of Parquet files: messages with a body each, three events for each of them and those of rings,
-redeliveries and dead letters, and samples of each queue. It stays where it is made, and is used again by the next run
-with the same numbers. What is told is wall clock, by part of the work, and the most memory that the process of Spark
-and this one took.
+The lake is a directory of Parquet files: messages with bodies; three events for each message, and the events of rings,
+redeliveries and dead letters; samples of each queue. It stays in its directory, and the next run with the same numbers
+uses it again. The output has the wall clock of each part of the work, and the maximum memory of Spark's process and of
+this one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-#: The first message, in seconds since the epoch, and hours from then to the last one.
+#: Time of the first message in epoch seconds, and hours from the first to the last one.
 START, HOURS = 1_782_864_000, 24
 
 
 def session(memory: str) -> Any:
-    """Spark as ``stompring lake`` has it."""
+    """Create a Spark session like that of ``stompring lake``."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -59,8 +59,7 @@ def make(spark: Any, directory: Path, messages: int, queues: int) -> None:
         .withColumn(
             "second", F.expr(f"{START} + {span} * (id / {messages} + 0.05 * sin(12.57 * id / {messages}))")
         )
-        # A ring of 100 has a consumer that takes all there is each ten minutes; what does not fit until then is
-        # replaced.
+        # a ring of 100 messages, which a consumer empties every ten minutes; until then newer messages replace older
         .withColumn("left", F.expr(f"600 - pmod(second - {START}, 600)"))
         .withColumn(
             "full", F.expr(f"100 * {span * queues / messages} * (1 + 0.6285 * cos(12.57 * id / {messages}))")
@@ -157,7 +156,7 @@ def make(spark: Any, directory: Path, messages: int, queues: int) -> None:
 
 
 def report(spark: Any, directory: Path, out: Path) -> None:
-    """Write the report, and tell how long each part took."""
+    """Write the report, and print the duration of each part."""
     from stompring.pipeline.report import Lake, write_report
 
     began = time.monotonic()
@@ -183,7 +182,7 @@ def report(spark: Any, directory: Path, out: Path) -> None:
 
 
 def main() -> None:
-    """Make the lake where it is not there yet, in a process of its own; then report."""
+    """Create the lake in a separate process if it does not exist, then write the report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

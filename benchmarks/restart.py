@@ -1,10 +1,11 @@
-"""How long a broker with much in its store takes until it serves again.
+"""Duration of the start of a broker with many stored messages.
 
     python -m benchmarks.restart [--in-memory 1000000] [--paged 10000000] [--how kill|stop] [--rounds 3] [--warm]
 
-Two stores: durable messages that all fit into memory, and durable ones that are in pages. For each a broker is
-filled, ended, and started again; the clock runs from the start of the process to the first yes of /health/ready. What
-the system remembers of the files is dropped before (--warm leaves it). At last everything is drained and compared.
+There are two stores: durable messages that fit into memory, and durable messages in pages. For each the benchmark fills
+a broker, ends it, and starts it again. It measures the time from the start of the process until /health/ready reports
+a ready broker. Before the start it drops the files from the system's cache (not with --warm). At the end it drains all
+messages and compares them.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from benchmarks.targets import verdict
 
 QUEUE = "restart.0"
 PREFIX = "/queue/restart"
-#: Of a million messages in memory, and of whatever is in pages.
+#: Targets in seconds for a million messages in memory, and for any number in pages.
 TARGET_IN_MEMORY, TARGET_PAGED = 2.0, 10.0
-# before a benchmark gives up
+# time limit of a start
 READY_SECONDS = 600.0
 PLENTY, LITTLE = "8GB", "64MB"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Seconds until ready, processor seconds until then, resident bytes and their most until then."""
+    """Seconds until the broker is ready; processor seconds, resident bytes and their maximum until then."""
 
     seconds: float
     cpu: float
@@ -41,7 +42,7 @@ class Start:
 
 
 def start(broker: Stompring) -> Start:
-    """Starts what has been ended."""
+    """Start an ended broker again, and measure."""
     begun = time.perf_counter()
     broker.launch()
     management.wait_ready(broker, READY_SECONDS)
@@ -50,13 +51,13 @@ def start(broker: Stompring) -> Start:
 
 
 def fill(broker: Stompring, messages: int) -> float:
-    """Durable messages, all on disk when this returns; how many per second."""
+    """Send durable messages, and wait until all are on disk. Returns messages per second."""
     options = ["-m", "produce", "-D", "1", "-C", "1", "-r", "500", "-R", "20", "-T", "60"]
     return load.run(broker, *options, "-n", str(messages), "-d", PREFIX)["msgs_per_s"]
 
 
 def restarts(broker: Stompring, how: str, rounds: int, warm: bool) -> list[Start]:
-    """Ends and starts it again so often."""
+    """End and start the broker ``rounds`` times."""
     found = []
     for _ in range(rounds):
         if how == "kill":
@@ -71,7 +72,7 @@ def restarts(broker: Stompring, how: str, rounds: int, warm: bool) -> list[Start
 
 
 def compare(broker: Stompring, messages: int) -> list[str]:
-    """Drains the queue: what is wrong."""
+    """Drain the queue, and describe missing, repeated and disordered messages."""
     count = management.queue(broker, QUEUE)["messageCount"]
     wrong = [] if count == messages else [f"messageCount is {count:,} and not {messages:,}"]
     drained = load.run(broker, "-m", "consume", "-C", "1", "-n", str(count), "-d", PREFIX, "-T", "60")
@@ -84,7 +85,7 @@ def compare(broker: Stompring, messages: int) -> list[str]:
 def measure(
     title: str, messages: int, memory: str, how: str, rounds: int, warm: bool
 ) -> tuple[list[str], list[str]]:
-    """A row of the table, and what is wrong."""
+    """Measure one store. Returns a row of the table, and the faults."""
     with Stompring(settings={"global-max-size": memory}) as broker:
         click.echo(f"{messages:,} {title}, on {disk.file_system(broker.directory)}")
         if messages:
@@ -122,7 +123,7 @@ HEAD = ["store", "messages", "disk MB", "seconds", "longest", "processor s", "MB
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often.")
 @click.option("--warm", is_flag=True, help="Let the system keep what it remembers of the files.")
 def main(in_memory: int, paged: int, how: str, rounds: int, warm: bool) -> None:
-    """Seconds from the start of the process to /health/ready, with durable messages in memory and in pages."""
+    """Measure seconds from the start of the process to /health/ready, with durable messages in memory and in pages."""
     rows, wrong = [], []
     stores = [("nothing stored", 0, PLENTY), ("durable, in memory", in_memory, PLENTY)]
     stores.append(("durable, in pages", paged, LITTLE))

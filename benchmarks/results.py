@@ -19,7 +19,7 @@ LATENCIES = ("p50_us", "p99_us", "p999_us", "max_us")
 
 
 def machine() -> dict[str, str | int]:
-    """What the numbers depend on and another reader cannot know."""
+    """Return the properties of the machine that the numbers depend on."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     models = [line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model n")]
     return {
@@ -33,7 +33,7 @@ def machine() -> dict[str, str | int]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one case on one broker: what stompload and the broker's process told, or why it failed."""
+    """One run of one case on one broker: the numbers of stompload and of the broker's process, or a failure."""
 
     case: str
     broker: str
@@ -44,20 +44,20 @@ class Run:
 
 @dataclass(slots=True)
 class Results:
-    """Everything one invocation measured. The file format is described in docs/performance.md."""
+    """All measurements of one invocation. docs/performance.md describes the file format."""
 
     versions: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    # case → why it was left out
+    # case → reason for leaving it out
     left_out: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     machine: dict[str, str | int] = field(default_factory=machine)
-    # the options that decide how long it takes, and how long it took in seconds
+    # the options that determine the duration, and the duration in seconds
     setup: dict[str, float] = field(default_factory=dict)
     taken: str = ""
 
     def values(self, case: str, broker: str, name: str) -> list[float]:
-        """One number of all valid runs."""
+        """Return one number of all valid runs."""
         return [
             run.numbers[name]
             for run in self.runs
@@ -65,12 +65,12 @@ class Results:
         ]
 
     def median(self, case: str, broker: str, name: str) -> float | None:
-        """The median over the rounds, None when there is no valid run."""
+        """Return the median over the rounds, None if there is no valid run."""
         found = self.values(case, broker, name)
         return statistics.median(found) if found else None
 
     def costs(self, case: str, broker: str) -> list[float]:
-        """Microseconds of the broker's processor time for a delivery (a SEND where nobody consumes), by run."""
+        """Return the broker's processor time in µs per delivery (per SEND in a case without consumers), by run."""
         cpu, received, sent = (
             self.values(case, broker, name) for name in ("broker_cpu_s", "received", "sent")
         )
@@ -79,9 +79,9 @@ class Results:
     def paired(
         self, case: str, before: str, after: str, name: str = "msgs_per_s"
     ) -> tuple[float, float] | None:
-        """Medians over the rounds of what ``after`` did as a part of what ``before`` did in the same round.
+        """Return the medians over the rounds of the ratio of ``after`` to ``before`` within a round.
 
-        Of the number ``name``, and of the processor time; None where not every round has both.
+        The first is the ratio of the number ``name``, the second of the processor time. None: a round lacks a run.
         """
         first, second = (self.values(case, label, name) for label in (before, after))
         if not first or len(first) != len(second):
@@ -90,7 +90,7 @@ class Results:
         return _ratio(first, second), _ratio(*costs)
 
     def reason(self, case: str, broker: str) -> str:
-        """Why a broker has no figure for a case."""
+        """Return why a broker has no figure for a case."""
         if broker in self.skipped:
             return f"{broker}: {self.skipped[broker]}"
         for run in self.runs:
@@ -99,14 +99,14 @@ class Results:
         return self.left_out.get(case, f"{case} was not run on {broker}")
 
     def failures(self) -> list[Run]:
-        """The runs without a number."""
+        """Return the failed runs."""
         return [run for run in self.runs if run.failure is not None]
 
     def save(self, path: Path) -> None:
-        """Writes the JSON file."""
+        """Write the JSON file."""
         self.taken = datetime.now(UTC).isoformat(timespec="seconds")
         document = asdict(self)
-        # one line for each run: a difference between two files can be read
+        # one line for each run makes a diff of two files readable
         lines = ",\n".join(f"  {json.dumps(run)}" for run in document.pop("runs"))
         head = json.dumps({"format": FORMAT} | document, indent=1)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads what `save` has written."""
+        """Read a file of `save`. Raises `ValueError` for another format."""
         document = json.loads(path.read_text())
         if document.get("format") != FORMAT:
             raise ValueError(f"{path}: format {document.get('format')} is not {FORMAT}")
@@ -122,26 +122,26 @@ class Results:
         return cls(**{one.name: document[one.name] for one in fields(cls)})
 
     def tables(self, ours: str) -> str:
-        """All tables, as Markdown: rates, ratios, processor time, latency."""
+        """Return all tables as Markdown: rates, ratios, processor time, latency."""
         parts = [f"{name} {version}" for name, version in self.versions.items()]
         tables = (self.rates(), self.ratios(ours), self.processor_times(), self.latencies())
         return "\n".join([", ".join(parts) + "\n", *filter(None, tables)])
 
     def brokers(self) -> list[str]:
-        """The brokers that ran any case that is not stompring's alone, in the order in which they were started."""
+        """Return the brokers with a run, in the order of their start."""
         return [name for name in self.versions if any(run.broker == name for run in self.runs)]
 
     def cases(self, latency: bool = False) -> list[str]:
-        """The cases with runs, in the order of `CASES`."""
+        """Return the cases with runs, in the order of `CASES`."""
         seen = {run.case for run in self.runs}
         return [name for name, case in CASES.items() if name in seen and case.latency == latency]
 
     def rates(self, brokers: Sequence[str] | None = None, cases: Sequence[str] | None = None) -> str:
-        """Messages per second: the median, the minimum and the maximum."""
+        """Return the table of messages per second: the median, the minimum and the maximum."""
         return self._table("messages per second", self._spread, brokers, cases)
 
     def ratios(self, ours: str, brokers: Sequence[str] | None = None) -> str:
-        """The rate of ``ours`` beside that of each other broker."""
+        """Return the table of the ratios of ``ours`` to each other broker."""
         peers = [name for name in (self.brokers() if brokers is None else brokers) if name != ours]
         if ours not in self.versions or not peers or not self.cases():
             return ""
@@ -156,7 +156,7 @@ class Results:
     def processor_times(
         self, brokers: Sequence[str] | None = None, cases: Sequence[str] | None = None
     ) -> str:
-        """Microseconds of the broker's processor time for a delivery, medians."""
+        """Return the table of the broker's processor time per delivery: medians in µs."""
 
         def cost(case: str, broker: str) -> str:
             each = self.costs(case, broker)
@@ -165,7 +165,7 @@ class Results:
         return self._table("broker's µs of processor time per delivery", cost, brokers, cases)
 
     def latencies(self, brokers: Sequence[str] | None = None) -> str:
-        """Percentiles of the latency at a fixed rate."""
+        """Return the tables of latency percentiles at a fixed rate."""
         tables = []
         for case in self.cases(latency=True):
             rows = []
@@ -200,7 +200,7 @@ class Results:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, its columns aligned for reading as text."""
+    """Format a Markdown table with aligned columns."""
     table = [head, *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(head))]
     lines = [

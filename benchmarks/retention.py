@@ -1,12 +1,12 @@
-"""What it costs the broker to keep everything, and to have it ingested meanwhile.
+"""Cost of the retention for the broker, without and with a concurrent ingest.
 
     python -m benchmarks.retention [--rounds 8] [--seconds 4] [--case durable-held]
 
-Brokers that differ in journal-retention-directory alone run round by round in turn; beside one of them an ingest with
-``--follow`` takes what it keeps to a lake, on one core, and stands still while the others run. The ratio is the median
-over the rounds of what a broker and the one without retention did in the same round; beside it stands what
-that would be by the broker's processor time alone. In ``durable-held`` messages are
-written in any case; in ``durable-receipts`` they are consumed as they come, and then written for the retention alone.
+Brokers that differ only in journal-retention-directory run in turn, round by round. For one of them an ingest with
+``--follow`` writes the retained files to a lake, on one core. It is paused while the other brokers run. The ratio of a
+broker to the one without retention is the median over the rounds of the ratio within a round. The output also has the
+ratio of the processor time alone. In ``durable-held`` the store writes the messages in any case. In
+``durable-receipts`` consumers take them at once, and the store writes them only for the retention.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from benchmarks.whole_broker import play
 
 WITHOUT, KEEPS, INGESTED = "without", "retention", "retention, ingested"
 
-#: Of the rate without. What is consumed as it comes would not be written at all without retention.
+#: Targets: fraction of the rate without retention. The lower ones are for messages that the store writes only for it.
 KEPT = {KEEPS: 0.95, INGESTED: 0.85}
 CONSUMED = {KEEPS: 0.8, INGESTED: 0.7}
 
-CORE = 1  # that the ingest has
+CORE = 1  # core of the ingest
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 class Ingested(Stompring):
-    """stompring, and beside it an ingest of what it keeps."""
+    """stompring with an ingest of its retained files."""
 
     _ingest: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Both; the ingest has taken its first batch when this returns."""
+        """Start the broker and the ingest. Returns when the ingest has completed its first batch."""
         super().start()
         log = self.directory / "ingest.log"
         words = [
@@ -73,12 +73,10 @@ class Ingested(Stompring):
                 self._ingest.wait(0.2)
 
     def pause(self) -> None:
-        """Both."""
         super().pause()
         self._tell(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Both."""
         super().resume()
         self._tell(signal.SIGCONT)
 
@@ -92,7 +90,7 @@ class Ingested(Stompring):
         super().__exit__(kind, error, trace)
 
     def _tell(self, number: signal.Signals) -> None:
-        """To all processes of the ingest's session: Python's, Java's and the workers'."""
+        """Send a signal to all processes of the ingest's session: Python, Java and the workers."""
         if self._ingest is None:
             return
         for entry in Path("/proc").iterdir():
@@ -110,10 +108,10 @@ class Ingested(Stompring):
 @click.option("--case", default="durable-held", show_default=True, type=click.Choice(list(CASES)))
 @click.option("--ingest/--no-ingest", default=True, show_default=True, help="With the third broker, too.")
 def main(rounds: int, seconds: float, case: str, ingest: bool) -> None:
-    """Runs a case without retention, with it, and with an ingest beside it.
+    """Run a case without retention, with it, and with an ingest.
 
-    Targets: at least 0.95 of the rate with retention, 0.85 with the ingest on one core of two; 0.8 and 0.7 where
-    messages are consumed as they come.
+    Targets: at least 0.95 of the rate with retention, 0.85 with the ingest on one core of two; 0.8 and 0.7 if consumers
+    take the messages at once.
     """
     results = Results()
     settings = {"journal-retention-directory": "data/retention"}

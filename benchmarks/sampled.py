@@ -1,11 +1,11 @@
-"""Runs stompring and samples where its main thread spends its time.
+"""A run of stompring that samples the stack of its main thread.
 
     python -m benchmarks.sampled FILE run --config broker.xml …
 
-A thousand times per second of processor time the stack is looked at; at the end FILE has two tables: the functions
-that were running (self) and those that were running or had called what ran (with callees), in per cent. It costs
-a few per cent, where a profiler that counts calls costs half the speed. What the disk threads do is not in it. The
-benchmarks start their broker so when the environment variable `STOMPRING_PROFILE` names a file.
+The sampler reads the stack a thousand times per second of processor time. At the end FILE has tables in per cent: the
+running functions (self), and the functions on the stack (with callees). Sampling costs a few per cent, while a profiler
+that counts calls costs half the speed. The disk threads are not sampled. The benchmarks start their broker with the
+sampler if the environment variable `STOMPRING_PROFILE` names a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IMPORT = "<frozen importlib"
 
 
 class Samples:
-    """Counts by function: of the innermost frame, and of every function once a sample."""
+    """Counts of samples by function: of the innermost frame, and of every function on the stack."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -32,7 +32,7 @@ class Samples:
         self.within: collections.Counter[CodeType] = collections.Counter()
 
     def take(self, number: int, frame: FrameType | None) -> None:
-        """A handler for SIGPROF."""
+        """Record a sample, as the handler of SIGPROF."""
         innermost, seen = frame, set()
         while frame is not None:
             if frame.f_code.co_filename.startswith(IMPORT):
@@ -46,7 +46,7 @@ class Samples:
             self.within.update(seen)
 
     def report(self) -> str:
-        """The tables, the most frequent first."""
+        """Return the tables, the most frequent functions first."""
         parts = [f"{self.taken} samples"]
         for title, counts in (("self", self.own), ("with callees", self.within)):
             parts.append(f"\n{'%':>6}  {title}")

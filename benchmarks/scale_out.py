@@ -1,9 +1,9 @@
-"""Two brokers beside one: addresses that are divided between them, and messages that cross a bridge.
+"""Two brokers compared with one: addresses divided between the brokers, and messages that cross a bridge.
 
     python -m benchmarks.scale_out [--seconds 5] [--rounds 3] [--publish]
 
-Everything runs on this machine, stompload included, so that two brokers have no more processors than one. The rates
-show what dividing costs there; the brokers' processor time per message shows what a second machine adds.
+All programs, including stompload, run on this machine, so that two brokers have no more processors than one. The rates
+show the cost of the division. The brokers' processor time per message shows the gain of a second machine.
 `--publish` writes the table of docs/scaling-out.md.
 """
 
@@ -40,7 +40,7 @@ BRIDGED = "bridged.0"
 
 
 class BridgedBroker(Stompring):
-    """Forwards the queue `BRIDGED` to another broker."""
+    """stompring with a bridge that forwards the queue `BRIDGED` to another broker."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -69,14 +69,14 @@ class BridgedBroker(Stompring):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Messages received per second, and processor time of the brokers for each of them in microseconds."""
+    """Messages received per second, and processor time of the brokers per message in µs."""
 
     rate: float
     cost: float
 
 
 def measure(brokers: Sequence[Stompring], loads: Sequence[tuple[Stompring, Sequence[str]]]) -> Measured:
-    """Runs the loads side by side; ``brokers`` are those whose processor time counts."""
+    """Run the loads at the same time. The processor time of ``brokers`` counts."""
     before = sum(broker.cpu_seconds() for broker in brokers)
     with ExitStack() as running:
         programs = [running.enter_context(Running(broker, *options)) for broker, options in loads]
@@ -88,7 +88,7 @@ def measure(brokers: Sequence[Stompring], loads: Sequence[tuple[Stompring, Seque
 
 
 def rounds(count: int, seconds: float) -> Iterator[Mapping[str, Measured]]:
-    """Every arrangement with every load, ``count`` times, in turn. The first round is left out."""
+    """Measure every arrangement with every load in turn, ``count`` times after a first round that does not count."""
     numbers = itertools.count()
     with ExitStack() as opened:
         a, b = (opened.enter_context(Stompring()) for _ in range(2))
@@ -109,7 +109,7 @@ def rounds(count: int, seconds: float) -> Iterator[Mapping[str, Measured]]:
 
 
 def bridged(gate: Stompring, target: Stompring, load: Sequence[str], seconds: float) -> Measured:
-    """One load sends to a broker and receives from the other one, which has the messages from the bridge."""
+    """Measure a load that sends to ``gate``, and receives from ``target`` over the bridge."""
     producers = load[load.index("-p") + 1]
     others = load[4:]
     before = sum(broker.cpu_seconds() for broker in (gate, target))
@@ -129,7 +129,7 @@ def bridged(gate: Stompring, target: Stompring, load: Sequence[str], seconds: fl
 
 
 def drain(gate: Stompring, target: Stompring, name: str) -> None:
-    """What is left of a run is taken before the next one."""
+    """Consume the remaining messages of a run."""
     while True:
         with Running(target, "-m", "consume", "-c", "1", "-S", "0.5", "-d", name) as consumer:
             if not consumer.finish()["received"]:
@@ -137,7 +137,7 @@ def drain(gate: Stompring, target: Stompring, name: str) -> None:
 
 
 def table(results: Sequence[Mapping[str, Measured]]) -> str:
-    """Medians over the rounds; each pair of rows has the ratio of the second to the first."""
+    """Format the medians over the rounds. Each pair of rows has the ratio of the second to the first."""
     rows = []
     cases = list(results[0])
     for first, second in zip(cases[::2], cases[1::2], strict=True):
@@ -150,7 +150,7 @@ def table(results: Sequence[Mapping[str, Measured]]) -> str:
 
 
 def publish(text: str, note: str) -> None:
-    """Writes the figures into the page."""
+    """Write the figures into the page."""
     page = PAGE.read_text(encoding="utf-8")
     changed, count = BLOCK.subn(lambda found: f"{found[1]}{note}\n\n{text}\n{found[2]}", page)
     assert count == 1, PAGE
@@ -162,7 +162,7 @@ def publish(text: str, note: str) -> None:
 @click.option("--rounds", "count", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--publish", "published", is_flag=True, help="Write the table of docs/scaling-out.md.")
 def main(seconds: float, count: int, published: bool) -> None:
-    """One broker beside two."""
+    """Compare two brokers with one."""
     here = machine()
     text = table(list(rounds(count, seconds)))
     note = (

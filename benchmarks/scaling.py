@@ -1,4 +1,4 @@
-"""How rate and cost change as work grows: connections, queues, sizes of bodies, subscribers; stompring and its peers.
+"""Rate and cost for growing numbers of connections, queues, subscribers and bytes per body; stompring and its peers.
 
     python -m benchmarks.scaling [--minutes 10] [--rounds 1] [--only AXIS …] [--brokers a,b] [--seconds S]
                                  [--json FILE] [--publish]
@@ -25,20 +25,20 @@ from benchmarks.targets import OURS
 from benchmarks.variants import VARIANTS, compiled
 from benchmarks.whole_broker import start_all
 
-# how far producers are ahead of consumers at most: messages, deliveries and bytes
+# maximum lead of producers over consumers: messages or deliveries, and bytes
 AHEAD, AHEAD_BYTES = 20_000, 64_000_000
-# connecting and subscribing may take so long; what would take longer is left out
+# time limit in seconds for connecting and subscribing: points above it are left out
 READY_SECONDS = 40.0
 RUN_OVERHEAD = 0.7
 WARM_SECONDS = 2.0
 STARTS = 45.0
-# at the ends of the axes: 1,000 connections, 10,000 queues, of all brokers together
+# seconds for the largest points, 1,000 connections and 10,000 queues, of all brokers together
 READY_ALLOWANCE = 110.0
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Points of one kind of work, and what stompload runs at each."""
+    """Points of one kind of work, and the options of stompload at each."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class Axis:
         )
 
     def rate(self, point: int, numbers: dict[str, float]) -> float:
-        """The figure that a plot shows."""
+        """Return the figure for a plot."""
         return numbers["msgs_per_s"] * (point / 1e6 if self.in_bytes else 1)
 
 
@@ -108,12 +108,12 @@ AXES = {
 
 
 def case_name(axis: Axis, point: int) -> str:
-    """What `Run.case` has for a point."""
+    """Return the name of a point in `Run.case`."""
     return f"{axis.name}:{point}"
 
 
 def obstacle(results: Results, axis: Axis, point: int, broker: str) -> str | None:
-    """Why a point is left out: a smaller one has failed, or connecting would take too long by the smaller one."""
+    """Return why a point is left out: a smaller one has failed, or connecting would take too long. None: it is not."""
     smaller = [other for other in axis.points if other < point]
     for other in smaller:
         for run in results.runs:
@@ -136,7 +136,7 @@ def _run(axis: Axis, point: int, broker: Broker, seconds: float, tag: str) -> di
 def measure_point(
     results: Results, axis: Axis, point: int, label: str, broker: Broker, seconds: float, number: int
 ) -> Run:
-    """One point on one broker, after a warm-up where it is the first of the axis."""
+    """Measure one point on one broker. The first point of an axis has a warm-up."""
     case = case_name(axis, point)
     if (reason := obstacle(results, axis, point, label)) is not None:
         return Run(case, label, number, failure=reason)
@@ -152,7 +152,7 @@ def measure_point(
 
 
 def table(results: Results, axis: Axis) -> str:
-    """Rates by point and broker, as Markdown."""
+    """Return rates by point and broker as Markdown."""
     brokers = [name for name in results.versions if name in results.brokers()]
     rows = []
     for point in axis.points:
@@ -172,7 +172,7 @@ def _figure(value: float) -> str:
 
 
 def estimate(labels: Sequence[str], axes: Sequence[Axis], rounds: int) -> tuple[int, float]:
-    """How many runs there are, and what takes time beside them."""
+    """Return the number of runs, and the seconds of everything besides the runs."""
     runs = len(labels) * sum(len(axis.points) for axis in axes) * rounds
     fixed = STARTS + len(labels) * len(axes) * (WARM_SECONDS + RUN_OVERHEAD) + runs * RUN_OVERHEAD
     return runs, fixed + (
@@ -201,7 +201,7 @@ def main(
     json_file: Path | None,
     publish: bool,
 ) -> None:
-    """Measures rate and processor time as connections, bodies, subscribers and queues grow."""
+    """Measure rate and processor time for growing numbers of connections, bytes per body, subscribers and queues."""
     axes = [axis for axis in AXES.values() if not only or axis.name in only]
     names = [name for name in names_of(brokers, floors=True) if name != "relay"]
     makers = {name: VARIANTS[OURS] if name == OURS else (BROKERS | FLOORS)[name] for name in names}

@@ -1,4 +1,4 @@
-"""Segments of a journal, made at once instead of by a broker: for benchmarks of what reads them."""
+"""Segments of a journal, generated without a broker, for benchmarks of their readers."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import numpy as np
 from stompring.store.record import ADDRESS, MESSAGE, NAME, PREFIX, QUEUE, SETTLED, TRAITS, Kind, framed
 from stompring.store.segment import HEADER, JOURNAL, Footer, pack_header
 
-#: Bytes of a segment, messages of one queue that stand together, queues.
+#: Bytes of a segment, number of consecutive messages of one queue, number of queues.
 SEGMENT, TOGETHER, QUEUES = 10 << 20, 100, 8
 
 BODY = b"x" * 128
 
-#: Headers as a sender gives them, 145 bytes; the digits are those of the message where no two have the same.
+#: Headers of a SEND, 145 bytes. With distinct headers the digits are the number of the message.
 BLOCK = (
     b"order:000000000\ncustomer:c-000000000\ncontent-type:application/json\npersistent:true\npriority:4\n"
     b"region:eu-central-1\ntrace:7f3a9c\nsource:shop-01\n"
 )
 
-#: Milliseconds from its arrival until a message is acknowledged.
+#: Milliseconds from the arrival of a message to its acknowledgement.
 UNTIL_SETTLED = 5
 
-#: Numbers of messages begin here, so that all have the same number of digits.
+#: First message number, so that all numbers have the same number of digits.
 FIRST = 100_000_000
 DIGITS = len(str(FIRST))
 
 
 def make(directory: Path, messages: int, *, distinct: bool = True, acknowledged: float = 0.5) -> int:
-    """Durable messages in sealed segments below ``directory``/journal; returns how many bytes they are.
+    """Write durable messages into sealed segments below ``directory``/journal. Returns the number of bytes.
 
-    ``distinct``: no two of them have the same headers. Of each hundred the first ones are acknowledged.
+    ``distinct``: each message has different headers. ``acknowledged``: fraction of each hundred, from its beginning.
     """
     folder = directory / "journal"
     folder.mkdir(parents=True)
@@ -67,7 +67,7 @@ class _Segment:
                 self.add(name, len(name), 1)
 
     def add(self, data: bytes, width: int, count: int) -> None:
-        """Records of one width, and one of any width behind them perhaps."""
+        """Append ``count`` records of one width, and perhaps another one after them."""
         self.starts.extend(range(self.size, self.size + width * count, width))
         if len(data) > width * count:
             self.starts.append(self.size + width * count)
@@ -90,7 +90,7 @@ def _name(queue: int) -> bytes:
 
 
 def _template(queue: int) -> tuple[bytes, int, int]:
-    """A record, and where in it the number's digits and the headers are."""
+    """Return a record, and the offsets of the number's digits and of the headers in it."""
     destination, origin = b"/queue/" + _name(queue), b"session-1"
     traits = TRAITS.pack(len(BLOCK), len(destination), 0, len(origin), 0) + destination + origin
     own = b"%d\ncontent-length:%d\n" % (FIRST, len(BODY))
@@ -102,7 +102,7 @@ def _template(queue: int) -> tuple[bytes, int, int]:
 
 
 def _chunks(messages: int, distinct: bool, acknowledged: float) -> Iterator[tuple[bytes, int, int, int]]:
-    """Messages of one queue, and a record that some of them are acknowledged; and when they arrived, epoch ms."""
+    """Yield messages of one queue with a record of their acknowledgements; and their arrival time in epoch ms."""
     now = _now()
     templates = [_template(queue) for queue in range(1, QUEUES + 1)]
     powers: Any = 10 ** np.arange(DIGITS - 1, -1, -1)

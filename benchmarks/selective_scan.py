@@ -1,10 +1,10 @@
-"""One message that somebody wants, behind a million that nobody does.
+"""A selective consumer whose message is behind a million messages that its selector rejects.
 
     python -m benchmarks.selective_scan [--messages 1000000] [--memory 64MB]
 
-A queue gets the messages with `color:blue` and then one with `color:red`. A consumer that selects red gets it; a second
-one subscribes while the first is there, then another red message is sent. At the end the blue ones are drained and
-compared: all must be there, in order, delivered for the first time.
+A queue receives messages with `color:blue`, and then one with `color:red`. A consumer that selects red receives it. A
+second one subscribes while the first is subscribed, then another red message follows. At the end the benchmark drains
+the blue messages: all must arrive, in order, as first deliveries.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ QUEUE = "scan.0"
 DESTINATION = f"/queue/{QUEUE}"
 RED = "color = 'red'"
 TARGET_SECONDS = 5.0
-# how much of the blocks that the first consumer made the broker read a second one may, and count as no full scan
+# maximum ratio of the blocks read for the second consumer to those for the first: above it the scan was complete
 TARGET_SHARE = 0.1
 BLOCKS_READ = "stompring_dispatch_blocks_read_total"
-# what a subscription sets off goes on for a while after it was answered
+# seconds in which the work of a subscription ends after its answer
 REST_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one subscription cost: seconds to its message, processor seconds and blocks read of the broker."""
+    """Cost of one subscription: seconds to its message, processor seconds of the broker, and blocks that it read."""
 
     seconds: float
     cpu: float
@@ -42,13 +42,13 @@ class Seen:
 
 
 def red(client: Client) -> None:
-    """Sends one red message; it has entered the queue when this returns."""
+    """Send one red message, and wait until the queue has it."""
     client.send(DESTINATION, b"red", receipt=1, headers={"color": "red"})
     client.expect("RECEIPT")
 
 
 def subscribed(broker: Stompring, feed: Client, send: bool) -> tuple[Seen, Client]:
-    """A new consumer of red. With ``send`` a red message is sent once what its SUBSCRIBE set off is over."""
+    """Measure a new consumer of red. ``send``: send a red message after the broker has completed the SUBSCRIBE."""
     client = Client(broker)
     client.connect()
     client.expect("CONNECTED")
@@ -76,7 +76,7 @@ def _row(title: str, seen: Seen) -> list[str]:
 
 
 def measure(broker: Stompring, messages: int, durable: bool) -> tuple[list[list[str]], list[str]]:
-    """The rows of the table, and what is wrong."""
+    """Measure a broker. Returns the rows of the table, and the faults."""
     fill = ["-m", "produce", "-C", "1", "-n", str(messages), "-r", "500", "-R", "20", "-x", "color:blue"]
     filled = load.run(broker, *fill, "-D", str(int(durable)), "-d", "/queue/scan", "-T", "60")
     click.echo(f"{messages:,} blue messages in at {filled['msgs_per_s']:,.0f} /s")
@@ -103,7 +103,7 @@ def measure(broker: Stompring, messages: int, durable: bool) -> tuple[list[list[
 
 
 def _beside(broker: Stompring, feed: Client, other: Client) -> tuple[Seen, Client]:
-    # two consumers take turns: two red ones, one for each
+    # the broker alternates between two consumers: send two red messages, one for each
     client = Client(broker)
     client.connect()
     client.expect("CONNECTED")
@@ -131,7 +131,7 @@ def _targets(first: Seen, second: Seen, third: Seen) -> None:
 
 
 def untouched(broker: Broker, messages: int) -> list[str]:
-    """Drains the queue: what is wrong with the blue ones."""
+    """Drain the queue, and describe the faults of the blue messages."""
     assert isinstance(broker, Stompring)
     management.expect(broker, QUEUE, "consumerCount", 0)
     found = management.queue(broker, QUEUE)
@@ -152,9 +152,9 @@ def untouched(broker: Broker, messages: int) -> list[str]:
 @click.option("--memory", default="64MB", show_default=True, help="global-max-size.")
 @click.option("--durable", is_flag=True, help="persistent:true on every message.")
 def main(messages: int, memory: str, durable: bool) -> None:
-    """How long a selective consumer waits for its message behind a deep queue, and what a second one costs.
+    """Measure how long a selective consumer waits for its message behind a deep queue, and the cost of a second one.
 
-    Printed are milliseconds to the message, processor seconds of the broker, and blocks that it read from pages,
+    The output has milliseconds to the message, processor seconds of the broker, and blocks that it read from pages,
     from the SUBSCRIBE to two seconds after the message.
     """
     try:

@@ -1,9 +1,9 @@
-"""How fast a task of Spark's format `stomp` sends: rows of 128 bytes with 3 headers, with receipts, to our own broker.
+"""Rate of a task of Spark's format `stomp` that sends rows of 128 bytes with 3 headers, with receipts, to stompring.
 
 python -m benchmarks.spark_sink [--rows 200000] [--tasks 2] [--rounds 3]
 
-`transaction` is one STOMP transaction a task, `ids` the same with duplicate ids, `again` a second time with the same
-ids (which the broker drops), `groups` without a transaction. `stream` is the source: from the broker into the spool.
+`transaction` sends one STOMP transaction per task, `ids` also duplicate ids, `again` the same ids a second time (which
+the broker drops), `groups` no transaction. `stream` is the source: from the broker into the spool.
 Needs `stompring[spark]` and a Java.
 """
 
@@ -31,16 +31,16 @@ from stompring.pipeline.stomp.source import Receiver, Spool
 
 BODY = 128
 
-#: What a row has beside its body.
+#: Headers of a row.
 HEADERS = "map('colour', 'red', 'number', cast(id as string), 'origin', 'benchmark')"
 
-#: As many ids as `again` needs.
+#: Settings for the number of ids that `again` needs.
 IDS = {"id-cache-size": "1000000"}
 
 
 @contextmanager
 def session(tasks: int) -> Iterator[Any]:
-    """A SparkSession with as many cores as tasks."""
+    """Create a SparkSession with one core per task."""
     from pyspark.sql import SparkSession
 
     with tempfile.TemporaryDirectory() as directory:
@@ -54,7 +54,7 @@ def session(tasks: int) -> Iterator[Any]:
 
 
 def send(spark: Any, broker: Broker, rows: int, tasks: int, **options: object) -> float:
-    """Seconds for a job."""
+    """Measure the seconds of a job."""
     frame = spark.range(0, rows * tasks, 1, tasks)
     frame = frame.selectExpr(f"repeat('x', {BODY}) as body", f"{HEADERS} as headers")
     writer = frame.write.format("stomp").mode("append").options(url=f"{HOST}:{broker.port}", **options)
@@ -64,7 +64,7 @@ def send(spark: Any, broker: Broker, rows: int, tasks: int, **options: object) -
 
 
 def receive(broker: Broker, queue: str, rows: int) -> float:
-    """Seconds until that many messages are in a spool and acknowledged."""
+    """Measure the seconds until ``rows`` messages are in a spool and acknowledged."""
     with tempfile.TemporaryDirectory() as directory:
         options = SourceOptions.of({"url": f"{HOST}:{broker.port}", "destination": queue, "spool": directory})
         with Spool(Path(directory)) as spool:
@@ -83,7 +83,7 @@ def receive(broker: Broker, queue: str, rows: int) -> float:
 @click.option("--tasks", default=2, show_default=True, type=click.IntRange(1), help="At the same time.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often.")
 def main(rows: int, tasks: int, rounds: int) -> None:
-    """Prints rows per second and task, medians over the rounds."""
+    """Print rows per second and task, medians over the rounds."""
     found: dict[str, list[float]] = {}
     with Stompring(addresses=IDS) as broker, session(tasks) as spark:
         send(spark, broker, 1000, tasks, destination="warm")

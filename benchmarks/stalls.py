@@ -1,11 +1,11 @@
-"""How long the broker serves nobody else while it deals with many messages at one moment.
+"""Longest pause for other clients while the broker processes many messages at one moment.
 
     python -m benchmarks.stalls [--cases expire,hang-up] [--messages 100000] [--many 1000000] [--durable]
 
-Each case has a fresh broker, fills a queue, and does something that concerns all of its messages at once. From half
-a second before that to half a second after its end a process of its own sends 200 messages a second over one
-connection and receives them on another: the largest gap between two of them is printed, beside how long the case took.
-Without anything in their way the gap is 5 ms and what the machine adds (the case ``nothing``).
+Each case starts a new broker, fills a queue, and begins an operation on all of its messages. From half a second before
+the operation to half a second after it, a probe process sends 200 messages per second over one connection and receives
+them on another. The output has the largest gap between two messages of the probe, and the duration of the operation.
+Without an operation the gap is slightly more than 5 ms (the case ``nothing``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BODY = b"x" * 100
 
 
 def probe(broker: Stompring, pipe: Connection) -> None:
-    """Sends and receives until the pipe has data, then answers the gaps between two messages, in seconds."""
+    """Send and receive until the pipe has data, then send the gaps between messages, in seconds, to the pipe."""
     producer, consumer = Client(broker), Client(broker)
     for client in (producer, consumer):
         client.connect()
@@ -62,7 +62,7 @@ def probe(broker: Stompring, pipe: Connection) -> None:
 
 @contextmanager
 def beside(broker: Stompring, result: list[float]) -> Iterator[None]:
-    """The probe runs; its largest gap is added to ``result``."""
+    """Run the probe during the body. Append its largest gap in seconds to ``result``."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=probe, args=(broker, theirs))
     process.start()
@@ -77,7 +77,7 @@ def beside(broker: Stompring, result: list[float]) -> Iterator[None]:
 
 
 class Case:
-    """One broker, and the words for what is done to it. Each case returns how many seconds it took."""
+    """The cases on one broker. Each returns its duration in seconds."""
 
     def __init__(self, broker: Stompring, messages: int, many: int, durable: bool) -> None:
         self.broker = broker
@@ -93,7 +93,7 @@ class Case:
         return client
 
     def call(self, method: str, path: str) -> int:
-        """Management; returns the status."""
+        """Call the HTTP interface. Returns the status."""
         connection = http.client.HTTPConnection(HOST, self.broker.http_port, timeout=PATIENCE)
         connection.request(method, f"/api/v1{path}", headers={"content-length": "0"})
         status = connection.getresponse().status
@@ -101,7 +101,7 @@ class Case:
         return status
 
     def fill(self, count: int, destination: str = f"/queue/{PILE}", **headers: str) -> None:
-        """Put messages there, and wait until the last one is."""
+        """Send messages to a destination, and wait until the queue has the last one."""
         client = self.connect()
         lines = "".join(f"{name}:{value}\n" for name, value in (headers | self.durable).items())
         frame = (
@@ -158,7 +158,7 @@ class Case:
             client.expect("MESSAGE")
         return self.timed(
             lambda: (client.socket.shutdown(socket.SHUT_RDWR), after())
-        )  # closed: the probe has it too
+        )  # the probe process has a copy of the socket too
 
     def hang_up(self, ahead: float) -> float:
         return self._hang_up("queue", lambda: self.wait("deliveringCount", 0))
@@ -209,7 +209,7 @@ CASES: dict[str, Callable[[Case, float], float]] = {
 
 
 def run(name: str, messages: int, many: int, durable: bool, ahead: float) -> list[Any]:
-    """One row of the table."""
+    """Run one case. Returns a row of the table."""
     settings = {"max-size-bytes": "-1", "expiry-address": "", "redelivery-delay": "0"}
     with Stompring(addresses=settings) as broker:
         case = Case(broker, messages, many, durable)
@@ -228,7 +228,7 @@ def run(name: str, messages: int, many: int, durable: bool, ahead: float) -> lis
     "--ahead", default=30.0, show_default=True, help="Seconds that filling may take before a due time."
 )
 def main(cases: str, messages: int, many: int, durable: bool, ahead: float) -> None:
-    """Prints the largest gap of the probe and the duration of each case."""
+    """Print the largest gap of the probe and the duration of each case."""
     rows = []
     for name in cases.split(","):
         if name not in CASES:

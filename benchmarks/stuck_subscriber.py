@@ -1,10 +1,10 @@
-"""Whether a subscriber that reads nothing slows the others down, and whether it does when it comes back.
+"""Effect of a subscriber that stops reading, and later catches up, on the rate of the other subscribers.
 
     python -m benchmarks.stuck_subscriber [--rounds 3] [--seconds 20] [--stuck-seconds 60] [--subscribers 10]
 
-One producer and all subscribers of a topic but one run without pause. In each round there are three phases: `without`
-the other one, `stuck` (it has subscribed, and reads nothing) and `draining` (it reads what was kept for it, as fast
-as it can). The rate of the others is compared between the phases of one round.
+One producer and all subscribers of a topic except one run without pause. Each round has three phases: `without` the
+last subscriber, `stuck` (it has subscribed, and does not read), and `draining` (it reads its backlog as fast as it
+can). The benchmark compares the rates of the other subscribers in the phases of a round.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ADDRESS = "stuck.0"
 DESTINATION = "/topic/stuck"
 TARGET_STUCK = 0.9
 TARGET_DRAINING = 0.9
-# the first moments of a phase belong to the one before
+# seconds at the beginning of a phase that do not count
 SETTLE_SECONDS = 1.0
 PULSE_SECONDS = 0.25
-# subscribers keep what is under way in the sockets: without a limit far below that nothing would be paged
+# far below the bytes in the sockets of the subscribers, so that the address pages
 MEMORY = "16MB"
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What happened between two moments: deliveries to the others and processor seconds of the broker, per second;
-    what stood in pages at the end."""
+    """One phase: deliveries to the others and processor seconds of the broker, per second; and the number of paged
+    messages at the end."""
 
     name: str
     seconds: float
@@ -48,12 +48,12 @@ class Phase:
 
     @property
     def each(self) -> float:
-        """Microseconds of the broker's processor time for a delivery to the others, all that it did counted in."""
+        """The broker's total processor time in µs per delivery to the others."""
         return 1e6 * self.cpu / max(self.rate, 1)
 
 
 class Others:
-    """All subscribers but the stuck one, and their producer. How many deliveries there were is known at any time."""
+    """The producer and all subscribers except the stuck one, with the number of deliveries so far."""
 
     def __init__(self, running: load.Running, broker: Stompring) -> None:
         self._running = running
@@ -67,7 +67,7 @@ class Others:
             self._delivered.append((told["seconds"], told["done"]))
 
     def watch(self, name: str, seconds: float, until: threading.Event | None = None) -> Phase:
-        """A phase from now on, of so many seconds or until something has happened, whichever is first."""
+        """Measure a phase until ``seconds`` are over or ``until`` is set, whichever is first."""
         time.sleep(SETTLE_SECONDS)
         first, cpu = self._now(), self._broker.cpu_seconds()
         deadline = time.monotonic() + seconds
@@ -92,7 +92,7 @@ class Others:
         return self._delivered[-1]
 
     def end(self) -> dict[str, float]:
-        """Stops the producer; the numbers of it all."""
+        """Stop the producer. Returns the numbers of the whole run."""
         self._running.interrupt()
         self._thread.join()
         return self._running.finish()
@@ -104,14 +104,14 @@ def _in_pages(broker: Stompring) -> tuple[int, int]:
 
 
 def drained(running: load.Running, caught_up: threading.Event, backlog: int) -> None:
-    """Reads what the stuck one gets, and sets ``caught_up`` when that is as much as was kept for it."""
+    """Follow the stuck subscriber, and set ``caught_up`` when it has received its backlog."""
     for told in running.lines():
         if told.get("done", 0) >= backlog:
             caught_up.set()
 
 
 def one_round(broker: Stompring, others: Others, seconds: float, stuck_seconds: float) -> list[Phase]:
-    """Without, stuck and draining."""
+    """Measure the phases without, stuck and draining."""
     phases = [others.watch("without", seconds)]
     options = ["-m", "consume", "-k", "1", "-t", "1", "-C", "1", "-I", "0.25", "-T", "600", "-d", DESTINATION]
     with load.Running(broker, *options) as running:
@@ -134,7 +134,7 @@ def one_round(broker: Stompring, others: Others, seconds: float, stuck_seconds: 
     if numbers["repeated"] or numbers["disordered"]:
         raise load.LoadFailed("the stuck subscriber got messages twice or out of order")
     if not caught_up.is_set():
-        click.echo("  it did not catch up with what was kept for it")
+        click.echo("  it did not catch up with what was kept for it")  # plain: ok
     return phases
 
 
@@ -149,7 +149,7 @@ def _say(phase: Phase) -> None:
 def measure(
     broker: Stompring, subscribers: int, rounds: int, seconds: float, stuck_seconds: float
 ) -> list[list[Phase]]:
-    """All rounds."""
+    """Measure all rounds."""
     found = []
     options = ["-t", "1", "-c", str(subscribers - 1), "-I", str(PULSE_SECONDS), "-T", "60", "-C", "1"]
     length = rounds * (seconds + 4 * stuck_seconds + 60)
@@ -168,7 +168,7 @@ def measure(
 
 
 def report(found: list[list[Phase]]) -> str:
-    """The table, and the targets."""
+    """Format the table, and the verdicts on the targets."""
     rows, lines = [], []
     for index, name in enumerate(("without", "stuck", "draining")):
         rates = [phases[index].rate for phases in found]
@@ -201,7 +201,7 @@ def report(found: list[list[Phase]]) -> str:
 )
 @click.option("--memory", default=MEMORY, show_default=True, help="global-max-size.")
 def main(rounds: int, seconds: float, stuck_seconds: float, subscribers: int, memory: str) -> None:
-    """One of the subscribers of a topic reads nothing for a while, then all that was kept for it."""
+    """Measure subscribers of a topic while one of them does not read, and then drains its backlog."""
     try:
         with Stompring(settings={"global-max-size": memory}) as broker:
             found = measure(broker, subscribers, rounds, seconds, stuck_seconds)

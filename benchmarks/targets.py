@@ -1,4 +1,4 @@
-"""The goals of the benchmark. Each is computed from the medians over the rounds, or is an absolute figure."""
+"""The targets of the benchmark: ratios of medians over the rounds, or limits of a figure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OURS = "stompring"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``field`` of ``case`` on stompring is at least (or at most) ``ratio`` times that of the peer.
+    """A minimum (or maximum) ``ratio`` of ``field`` in ``case`` between stompring and a peer.
 
     Without a peer ``ratio`` is the limit of the figure itself, in ``unit``.
     """
@@ -33,7 +33,7 @@ class Target:
         return f"{what}: {sense} {self.ratio:.3g} times {other}"
 
     def found(self, results: Results) -> float | None:
-        """The ratio, or the figure; None: not measured."""
+        """Return the ratio, or the figure; None: not measured."""
         ours = results.median(self.case, OURS, self.field)
         if self.peer is None or ours is None:
             return ours
@@ -41,19 +41,19 @@ class Target:
         return ours / theirs if theirs else None
 
     def reached(self, results: Results) -> bool | None:
-        """None: not measured."""
+        """Return whether the target is reached; None: not measured."""
         found = self.found(results)
         return None if found is None else (found <= self.ratio if self.below else found >= self.ratio)
 
     def reason(self, results: Results) -> str:
-        """Why there is no figure."""
+        """Return why there is no figure."""
         for broker, case in ((OURS, self.case), (self.peer, self.peer_case or self.case)):
             if broker is not None and results.median(case, broker, self.field) is None:
                 return results.reason(case, broker)
         return ""
 
     def verdict(self, results: Results) -> str:
-        """Reached or missed with the figure, or not measured with the reason."""
+        """Return reached or missed with the figure, or not measured with the reason."""
         found = self.found(results)
         if found is None:
             return f"not measured: {self.reason(results)}"
@@ -61,7 +61,7 @@ class Target:
 
 
 def verdict(found: float, limit: float, below: bool = False) -> str:
-    """What a program prints behind a target: the figure, and whether it is within (or at least) the limit."""
+    """Format a figure, and whether it is at least the limit (``below``: at most)."""
     return f"{'reached' if (found <= limit if below else found >= limit) else 'MISSED'}: {found:,.2f}"
 
 
@@ -109,7 +109,7 @@ TARGETS = (
     Target("drain", None, 2000, field="p99_us", below=True, unit="µs"),
     Target("start", None, 2, field="start_s", below=True, unit="s"),
     Target("held-memory", None, 400, field="overhead_bytes", below=True, unit="bytes"),
-    # earlier goals that no later one contains
+    # earlier targets that no later one includes
     Target("durable-receipts", "rabbitmq", 3),
     Target("durable-receipts", "activemq", 10),
     Target("durable-held", "rabbitmq", 3),

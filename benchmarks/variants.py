@@ -1,7 +1,7 @@
-"""The builds and reactors of stompring that are measured beside each other.
+"""The builds and reactors of stompring that the benchmarks compare.
 
-`stompring` is what a user with a C compiler gets: compiled modules, and the broker's own reactor. The others lack
-one of the two, or both.
+`stompring` is the build of a user with a C compiler: compiled modules, and the broker's own reactor. The other variants
+lack the compiled modules, the reactor, or both.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ STOCK = ("--reactor", "stock")
 
 @cache
 def compiled() -> Path | None:
-    """The compiled copy of this tree, built if it is not up to date (some minutes); None: it cannot be built.
+    """Return the compiled copy of this tree. Build it if it is out of date (some minutes). None: the build failed.
 
-    `STOMPRING_CODE` names another directory with compiled modules, as it is.
+    The environment variable `STOMPRING_CODE` names another directory with compiled modules.
     """
     if named := os.environ.get("STOMPRING_CODE"):
         return Path(named).resolve()

@@ -1,10 +1,10 @@
-"""Runs the same cases on stompring and its peers in turn, and prints medians, ratios and goals.
+"""Benchmark of stompring and its peers: runs each case on all brokers in turn, and prints medians, ratios and targets.
 
     python -m benchmarks.whole_broker [--minutes 12] [--rounds 3] [--only CASE …] [--brokers a,b] [--seconds S]
                                       [--json FILE] [--publish]
 
 --publish writes benchmarks/results/bench.json, and tables and plots of docs/performance.md from it.
-The duration of a run follows from --minutes: what the parts, the starts and the warm-ups leave is shared by all runs.
+The duration of a run follows from --minutes: all runs share the time without the parts, the starts and the warm-ups.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from benchmarks.results import Results, Run
 from benchmarks.targets import OURS, TARGETS
 from benchmarks.variants import VARIANTS, compiled
 
-# of each run, beside its seconds: connecting, and waiting for what is under way at the end
+# seconds of each run beyond its duration: connecting, and receiving the last messages
 RUN_OVERHEAD = 0.6
-# starting and stopping all brokers
+# seconds for starting and stopping all brokers
 STARTS = 45.0
-# of a JVM: what is run before the first measured run of a case, unless the duration is of no concern
+# maximum warm-up of a JVM before the first measured run of a case, if the total duration is limited
 WARM_CASE = 2.0
 DISK_SECONDS = 0.3
 SHORTEST = 0.5
 
 
 def makers(names: Sequence[str], variants: bool) -> dict[str, Callable[[], Broker]]:
-    """What starts each broker, by the label of its row. With ``variants`` stompring comes in all of them."""
+    """Return the function that starts each broker, by the label of its row. ``variants``: all builds of stompring."""
     found: dict[str, Callable[[], Broker]] = {}
     for name in names:
         if name == OURS:
@@ -52,7 +52,7 @@ def makers(names: Sequence[str], variants: bool) -> dict[str, Callable[[], Broke
 def start_all(
     makers: Mapping[str, Callable[[], Broker]], stack: ExitStack, results: Results
 ) -> dict[str, Broker]:
-    """Starts what is installed, and stops it at once (SIGSTOP); the others are in ``results`` with the reason."""
+    """Start and pause (SIGSTOP) the installed brokers. Record the others in ``results`` with the reason."""
     started: dict[str, Broker] = {}
     for label, maker in makers.items():
         kind = (BROKERS | FLOORS).get(label, Stompring)
@@ -78,7 +78,7 @@ def start_all(
 
 
 def runs_on(case: Case, label: str, kind: type[Broker]) -> bool:
-    """Whether a case is measured on a broker of a kind, which has this label."""
+    """Return whether a case is measured on a broker with this label and kind."""
     if kind.protocol != "stomp":
         return case.floor
     if label in VARIANTS and label != OURS:
@@ -112,7 +112,7 @@ def _measure(case: Case, broker: Broker, number: int, seconds: float, warm: floa
 
 
 def _warm(broker: Broker, seconds: float) -> None:
-    # a just-in-time compiler needs far longer for the first case than for the ones after it
+    # a just-in-time compiler needs much more time for the first case than for later ones
     broker.resume()
     load.run(broker, "-S", f"{3 * min(broker.warm_seconds, seconds):g}", "-d", "/queue/bench.first")
     broker.pause()
@@ -137,7 +137,7 @@ def _say(run: Run) -> None:
 
 
 def measure(names: Sequence[str], cases: list[Case], rounds: int, seconds: float) -> Results:
-    """All cases on all brokers. The brokers that are not being measured are stopped (SIGSTOP) meanwhile."""
+    """Measure all cases on all brokers. Only one broker runs at a time, the others are paused (SIGSTOP)."""
     results = Results()
     with ExitStack() as stack:
         play(results, start_all(makers(names, False), stack, results), cases, rounds, seconds)
@@ -153,11 +153,11 @@ def play(
     warm: float = math.inf,
     deadline: float = math.inf,
 ) -> int:
-    """Round by round, so that what else the machine does spreads over all brokers.
+    """Run all cases round by round, so that other load of the machine is spread over all brokers. Returns the rounds.
 
-    They come paused, and in turn: what follows on a busy moment is not always the same one. No warm-up before a case
-    takes more than ``warm`` seconds, and none before everything more than three times that. A round that would
-    end after the ``deadline`` (of the monotonic clock) is left out. Returns how many rounds there were.
+    The brokers are paused at the beginning, and every second round reverses their order. A warm-up takes at most
+    ``warm`` seconds before a case, and three times as long before the first case. A round that would end after
+    ``deadline`` (of the monotonic clock) is left out.
     """
     for broker in started.values():
         _warm(broker, warm)
@@ -181,7 +181,7 @@ def play(
 
 
 def run_parts(results: Results, names: Sequence[str], limits: Limits) -> None:
-    """The parts that stompring runs alone, each on a new broker."""
+    """Run the parts that only stompring runs, each on a new broker."""
     for name in names:
         part = PARTS[name]
         click.echo(name)
@@ -202,7 +202,7 @@ def run_parts(results: Results, names: Sequence[str], limits: Limits) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will run, and how long it takes."""
+    """The number of runs, and the seconds of warm-ups and parts."""
 
     runs: int
     warm: float
@@ -210,7 +210,7 @@ class Plan:
 
     @classmethod
     def of(cls, labels: Sequence[str], cases: Sequence[Case], rounds: int, parts: float) -> Plan:
-        """Counts the runs of all rounds. Brokers that are not installed count too: then it takes less."""
+        """Count the runs of all rounds, including brokers that may not be installed."""
         kinds = {label: (BROKERS | FLOORS).get(label, Stompring) for label in labels}
         pairs = [
             (case, kind) for case in cases for label, kind in kinds.items() if runs_on(case, label, kind)
@@ -220,17 +220,17 @@ class Plan:
         return cls(len(pairs) * rounds, warm if pairs else 0.0, parts)
 
     def seconds_of_a_run(self, minutes: float) -> float:
-        """What is left for each run, at least `SHORTEST`."""
+        """Return the seconds for each run within ``minutes``, at least `SHORTEST`."""
         left = 60 * minutes - self.warm - self.parts - self.runs * RUN_OVERHEAD
         return max(left / max(self.runs, 1), SHORTEST)
 
     def minutes(self, seconds: float) -> float:
-        """How long everything takes with runs of so many seconds."""
+        """Return the total duration in minutes with runs of ``seconds``."""
         return (self.warm + self.parts + self.runs * (seconds + RUN_OVERHEAD)) / 60
 
 
 def goals(results: Results) -> str:
-    """A line for each goal."""
+    """Return a line for each target."""
     return "\n".join(f"goal {target}: {target.verdict(results)}" for target in TARGETS)
 
 
@@ -257,7 +257,7 @@ def main(
     json_file: Path | None,
     publish: bool,
 ) -> None:
-    """Compares stompring with RabbitMQ, ActiveMQ Classic, Artemis, nats-server and a relay, as far as installed."""
+    """Compare stompring with RabbitMQ, ActiveMQ Classic, Artemis, nats-server and a relay, as far as installed."""
     cases = [case for case in CASES.values() if not only or case.name in only]
     names = names_of(brokers, floors=True)
     parts = [name for name in PARTS if OURS in names and (not only or name in only)]
@@ -283,7 +283,7 @@ def main(
         with ExitStack() as stack:
             running = start_all(started, stack, results)
             if running:
-                # the first round has the warm-ups too: a bit of overtime is likely to be none
+                # allow 5 % of overtime: the first round, from which the duration is estimated, includes the warm-ups
                 deadline = begun + 63 * minutes - plan.parts if seconds is None else math.inf
                 results.setup["rounds"] = play(results, running, cases, rounds, length, WARM_CASE, deadline)
         run_parts(results, parts, limits)

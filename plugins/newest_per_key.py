@@ -29,7 +29,7 @@ class _Waiting:
         return waiting
 
     def add(self, key: str, new: MessageView) -> list[MessageView]:
-        """As `of` after adding a message, which may be recorded already if it was returned."""
+        """Add a message, which may be recorded already if it was returned. Returns the waiting messages of its key."""
         waiting = self.of(key)
         if not any(message.number == new.number for message in waiting):
             waiting.append(new)

@@ -13,8 +13,8 @@ MAX_KEYS = 10_000
 class Sample(AddressPolicy):
     """Accepts one message in N while there is pressure, and drops the others.
 
-    For streams of which a part is as good as the whole: metrics, traces, positions. When consumers fall behind, a
-    thinned stream stays current; one that is cut off or paged is late. Pressure is a percentage of a limit of the
+    For streams whose consumers need only a part of the messages: metrics, traces, positions. When consumers fall
+    behind, a thinned stream stays current; a paged one is late. Pressure is a percentage of a limit of the
     address or of the broker, or paging of the address; any one of several is enough. With `key` each value of a header
     is sampled separately, so that rare values are accepted too. Dropped messages count in droppedMessageCount.
 

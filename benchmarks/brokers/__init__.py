@@ -1,4 +1,4 @@
-"""The brokers that can be measured, each started in a fresh directory on loopback ports of its own."""
+"""The brokers under test. Each one runs in a new directory, on its own loopback ports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.brokers.relay import Relay
 from benchmarks.brokers.stompring import Stompring
 
 BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Stompring, RabbitMQ, ActiveMQ, Artemis)}
-# what is no STOMP broker: only some cases can be run on these
+# servers that do not speak STOMP: only some cases run on them
 FLOORS: dict[str, type[Broker]] = {kind.name: kind for kind in (Relay, Nats)}
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""ActiveMQ Classic, as Debian packages it: its jar started directly, with one STOMP connector."""
+"""ActiveMQ Classic from Debian's package, with STOMP connectors. The benchmark starts its jar directly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTIVEMQ_XML = """\
 </beans>
 """
 
-# what Debian's start script passes for a Java after 8
+# packages that Debian's start script opens for a Java after 8
 OPENED = [
     "java.base/java.security",
     "java.base/java.net",
@@ -44,12 +44,11 @@ OPENED = [
 
 
 class ActiveMQ(Broker):
-    """With KahaDB for persistent messages and the memory that Debian's options give it (512 MB).
+    """ActiveMQ Classic with KahaDB for persistent messages, and the memory of Debian's options (512 MB).
 
-    `ACTIVEMQ_TRANSPORT` names the connector's scheme: `stomp` (the default, a thread for each connection: the
-    faster one when there are few) or `stomp+nio`. There is a second connector for latency: with the stock one
-    Nagle's algorithm and delayed acknowledgements cost 40 ms at the 99th percentile, while under full
-    load it is the faster one.
+    `ACTIVEMQ_TRANSPORT` names the scheme of the connector: `stomp` (the default, with a thread for each connection,
+    which is faster with few connections) or `stomp+nio`. Latency has a second connector: in the default one Nagle's
+    algorithm and delayed acknowledgements cost 40 ms at the 99th percentile, but it is faster under full load.
     """
 
     name: ClassVar[str] = "activemq"

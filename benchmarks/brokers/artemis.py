@@ -1,4 +1,4 @@
-"""ActiveMQ Artemis from an unpacked distribution that `ARTEMIS_HOME` names."""
+"""ActiveMQ Artemis from an unpacked distribution, named by the environment variable `ARTEMIS_HOME`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CORE = "{urn:activemq:core}"
 
 
 class Artemis(Broker):
-    """An instance made by `artemis create`: one acceptor for STOMP instead of its own, the rest as made."""
+    """An instance of `artemis create`, with one acceptor for STOMP in place of its own acceptors."""
 
     name: ClassVar[str] = "artemis"
     warm_seconds: ClassVar[float] = 5.0

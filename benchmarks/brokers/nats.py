@@ -1,5 +1,4 @@
-"""nats-server: core publish and subscribe, the fastest broker that people know. Another protocol: no queue, no
-acknowledgement, no headers."""
+"""nats-server with core publish and subscribe: a very fast broker, without queues, acknowledgements and headers."""
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ from benchmarks.brokers.process import HOST, Broker, Launch
 
 
 class Nats(Broker):
-    """As it is installed, or the program that `NATS_SERVER` names, without a configuration.
+    """The installed nats-server, or the program that `NATS_SERVER` names, without a configuration.
 
-    The client is stompload with `-F nats`: the same program, flow control and clock as for STOMP.
+    The client is stompload with `-F nats`, with the same flow control and clock as for STOMP.
     """
 
     name: ClassVar[str] = "nats-server"

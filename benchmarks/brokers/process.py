@@ -1,6 +1,6 @@
-"""A broker as a process: started in a fresh directory, waited for, paused, measured, stopped.
+"""The process of a broker: start in a new directory, pause, measurement and stop.
 
-Each kind of broker says only what is missing on this machine, how it is launched and which version it is.
+Each kind of broker implements only the check for its programs, the configuration and command, and the version.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ HOST = "127.0.0.1"
 
 
 class BrokerDied(Exception):
-    """The broker ended or did not answer in time; the text carries the end of its output."""
+    """The broker ended or did not answer in time. The text contains the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a broker: its command and what it finds in its environment."""
+    """The command of a broker, and its additional environment."""
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """Return a free loopback port."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 class Broker(ABC):
-    """One broker process, as a context manager: inside it listens, afterwards nothing of it is left."""
+    """One broker process, as a context manager: it listens during the body. Afterwards its directory is deleted."""
 
     name: ClassVar[str]
-    # what CONNECT has to carry, None where the broker asks for nothing
+    # login and passcode for CONNECT, None if the broker requires none
     login: ClassVar[str | None] = None
     passcode: ClassVar[str | None] = None
-    # unmeasured seconds of each case before the first measured one (just-in-time compilers)
+    # seconds of warm-up of each case before the first measured run (just-in-time compilers)
     warm_seconds: ClassVar[float] = 0.5
-    # whether SUBSCRIBE takes a selector
+    # whether SUBSCRIBE supports selectors
     selectors: ClassVar[bool] = True
-    # what stompload's option -F names
+    # value of stompload's option -F
     protocol: ClassVar[str] = "stomp"
     start_seconds: ClassVar[float] = 90.0
     stop_seconds: ClassVar[float] = 20.0
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
-        """``env`` is added to the environment of the broker, to compare its settings."""
+        """``env``: additional environment of the broker, to compare its settings."""
         self.port = free_port()
         self._added_env = dict(env or {})
         self.directory = Path()
@@ -68,15 +68,15 @@ class Broker(ABC):
     @classmethod
     @abstractmethod
     def missing(cls) -> str | None:
-        """Why this broker cannot be started on this machine, or None if it can."""
+        """Return why this broker cannot be started on this machine, None if it can."""
 
     @abstractmethod
     def version(self) -> str:
-        """The version, as text for a table. May be asked for only while the broker runs."""
+        """Return the version as text for a table. Call it only while the broker runs."""
 
     @abstractmethod
     def prepare(self) -> Launch:
-        """Writes the configuration into ``self.directory`` and says how to start."""
+        """Write the configuration into ``self.directory``. Returns the command."""
 
     def __enter__(self) -> Self:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
@@ -93,12 +93,12 @@ class Broker(ABC):
         self.stop()
 
     def start(self) -> None:
-        """Starts the broker and returns when it answers a CONNECT."""
+        """Start the broker, and wait until it answers a CONNECT."""
         self.launch()
         self.wait()
 
     def launch(self) -> None:
-        """Starts the broker and returns at once; a second time what it has stored is there again."""
+        """Start the broker without waiting. A later start uses the stored data of the former one."""
         launch = self.prepare() if self._process is None else self._launch
         self._launch = launch
         with self.output.open("ab") as output:
@@ -113,7 +113,7 @@ class Broker(ABC):
             )
 
     def wait(self) -> None:
-        """Returns when the broker answers a CONNECT."""
+        """Wait until the broker answers a CONNECT. Raises `BrokerDied`."""
         deadline = time.monotonic() + self.start_seconds
         while not self._answers():
             self.alive()
@@ -122,18 +122,18 @@ class Broker(ABC):
             time.sleep(0.1)
 
     def alive(self) -> None:
-        """Raises `BrokerDied` when the process that was launched has ended."""
+        """Check the process. Raises `BrokerDied` if it has ended."""
         if self._process is None or self._process.poll() is not None:
             status = None if self._process is None else self._process.returncode
             raise BrokerDied(f"{self.name} ended with {status}:\n{self.tail()}")
 
     def stop(self) -> None:
-        """Ends the broker and removes its directory."""
+        """End the broker, and delete its directory."""
         self.end()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def end(self) -> None:
-        """Asks the broker to end, and kills it after `stop_seconds` if it does not. What it stored stays."""
+        """Terminate the broker, and kill it if it runs for another `stop_seconds`. Its data stays."""
         if self._process is not None:
             self.resume()
             self._process.terminate()
@@ -145,56 +145,56 @@ class Broker(ABC):
             self._end_left_over()
 
     def kill(self) -> None:
-        """Ends the broker without giving it a chance. What it stored stays."""
+        """Kill the broker. Its data stays."""
         if self._process is not None:
             self._signal(signal.SIGKILL)
             self._process.wait()
             self._end_left_over()
 
     def pause(self) -> None:
-        """Freezes a broker that is not being measured, so that it takes nothing from the one that is."""
+        """Stop the process with SIGSTOP, so that it uses no processor time while another broker is measured."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Undoes `pause`."""
+        """Continue the process after `pause`."""
         self._signal(signal.SIGCONT)
 
     @property
     def latency_port(self) -> int:
-        """Where latency is measured: `port`, unless the broker has a listener that is tuned for it."""
+        """The port for latency: `port`, unless the broker has a special listener."""
         return self.port
 
     def transport_port(self, transport: str) -> int | None:
-        """Where stompload's transport (option -E) connects to; None: the broker has no such listener."""
+        """Return the port for a transport of stompload (option -E). None: the broker has no such listener."""
         return self.port if transport == "tcp" else None
 
     @property
     def pid(self) -> int:
-        """The process that was started (its children share its session)."""
+        """The id of the started process, whose children share its session."""
         if self._process is None:
             raise BrokerDied(f"{self.name} was not started")
         return self._process.pid
 
     @property
     def output(self) -> Path:
-        """Where the broker's standard output and error go."""
+        """The file of the broker's standard output and error."""
         return self.directory / "output.log"
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines that the broker wrote."""
+        """Return the last lines of the broker's output."""
         text = self.output.read_text(errors="replace") if self.output.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
     def rss(self) -> int:
-        """Resident memory in bytes, of the process and all its children."""
+        """Return the resident memory of the process and all its children in bytes."""
         return sum(_rss(pid) for pid in self._session())
 
     def peak_rss(self) -> int:
-        """The most memory that was resident since the start (or `reset_peak`), in bytes, summed over processes."""
+        """Return the maximum resident memory since the start (or `reset_peak`) in bytes, summed over the processes."""
         return sum(_peak_rss(pid) for pid in self._session())
 
     def reset_peak(self) -> None:
-        """From now on `peak_rss` tells the most of what comes."""
+        """Reset the maximum of `peak_rss`."""
         for pid in self._session():
             try:
                 Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -202,7 +202,7 @@ class Broker(ABC):
                 continue
 
     def cpu_seconds(self) -> float:
-        """Processor time used so far, of the process and all its children."""
+        """Return the processor time of the process and all its children so far, in seconds."""
         return sum(_cpu_seconds(pid) for pid in self._session())
 
     def _answers(self) -> bool:

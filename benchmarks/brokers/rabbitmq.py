@@ -1,4 +1,4 @@
-"""RabbitMQ with its STOMP plugin, as Debian packages it."""
+"""RabbitMQ with its STOMP plugin, from Debian's package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from benchmarks.brokers.process import HOST, Broker, Launch, free_port
 
-# the scripts themselves: what stands in the PATH changes to the user rabbitmq and its directories
+# RabbitMQ's own scripts: those in the PATH switch to the user rabbitmq and its directories
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 
 CONFIG = """\
@@ -26,7 +26,7 @@ log.file = false
 
 
 class RabbitMQ(Broker):
-    """Its own node name, cookie, database and name server (epmd): an installed service is not touched."""
+    """RabbitMQ with a separate node name, cookie, database and name server (epmd), beside an installed service."""
 
     name: ClassVar[str] = "rabbitmq"
     login: ClassVar[str | None] = "guest"
@@ -62,7 +62,7 @@ class RabbitMQ(Broker):
         plugins.write_text("[rabbitmq_stomp].\n")
         dist_port = str(free_port())
         self._env = {
-            "HOME": str(self.directory),  # the Erlang cookie is kept there
+            "HOME": str(self.directory),  # folder of the Erlang cookie
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": HOST,
             "RABBITMQ_NODENAME": f"bench{self.port}@localhost",

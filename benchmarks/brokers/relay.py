@@ -1,4 +1,4 @@
-"""The relay of `benchmarks.relay` as a row of its own: a rate that no broker on this Python can exceed."""
+"""The relay of `benchmarks.relay` as a broker under test: an upper bound of the rate of a broker on this Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Relay(Broker):
-    """Bytes are passed on unread, by the Python that runs stompring and Twisted's own reactor."""
+    """The relay on the Python that runs stompring, and on Twisted's own reactor."""
 
     name: ClassVar[str] = "relay"
     protocol: ClassVar[str] = "relay"

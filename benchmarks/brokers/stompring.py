@@ -1,4 +1,4 @@
-"""stompring itself, from this tree or another, with the configuration that it ships."""
+"""stompring from this tree or another one, with its shipped configuration."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = "{urn:activemq:core}"
 PREFIXES = "anycastPrefix=/queue/;multicastPrefix=/topic/"
 
-# bytes, without a limit in messages: the default of 100 messages is for clients that are slower than this one
+# a window in bytes: the default of 100 messages is too small for a client as fast as stompload
 WINDOW = "stompConsumerWindowSize=102400"
 
-# enough for every benchmark, and still a limit, so that what it costs to watch it is part of what is measured
+# enough for every benchmark; a limit makes the cost of memory accounting part of the measurement
 GLOBAL_MAX_SIZE = "8GB"
 
 
 class Stompring(Broker):
-    """Run by the Python that runs the benchmark (`STOMPRING_PYTHON` names another), on ports of its own.
+    """stompring on the Python of the benchmark, or on the one that `STOMPRING_PYTHON` names.
 
-    `STOMPRING_PROFILE` names a file for `benchmarks.sampled` to write where the time went.
+    If `STOMPRING_PROFILE` names a file, `benchmarks.sampled` writes its samples there.
     """
 
     name: ClassVar[str] = "stompring"
-    # what is deep in memory takes its time to be written down
+    # many messages in memory take long to write at a stop
     stop_seconds: ClassVar[float] = 120.0
 
     def __init__(
@@ -49,10 +49,12 @@ class Stompring(Broker):
         tls: bool = False,
         code: Path | None = None,
     ) -> None:
-        """``settings`` are elements of <core> in place of the shipped ones, ``addresses`` those of the
-        address-setting for ``#``; ``root`` is the tree to run, ``arguments`` are added to `stompring run`.
-        ``code`` is a compiled copy of the tree, whose modules run in place of those of the tree.
-        With ``tls`` there is an acceptor with a new certificate, if the program openssl is there to make it."""
+        """``settings`` replace elements of <core>, ``addresses`` those of the address-setting for ``#``.
+
+        ``root``: tree to run; ``arguments``: additional arguments of `stompring run`; ``code``: compiled copy of the
+        tree, whose modules run in place of the tree's. ``tls``: add an acceptor with a new certificate, if the program
+        openssl is installed.
+        """
         super().__init__(env)
         self.http_port, self._websocket_port = free_port(), free_port()
         self._tls_port = free_port() if tls and shutil.which("openssl") else None
@@ -76,7 +78,7 @@ class Stompring(Broker):
         return f"{found[1] if found else 'unknown'} ({', '.join(parts)})"
 
     def _running(self) -> list[str]:
-        """The build and the reactor, as the broker itself reports them; an earlier version does not."""
+        """Return the build and the reactor as the broker reports them; earlier versions do not."""
         try:
             with urllib.request.urlopen(
                 f"http://{HOST}:{self.http_port}/api/v1/broker", timeout=10
@@ -88,12 +90,12 @@ class Stompring(Broker):
         return [word for word in (build, reactor and f"reactor {reactor}") if word]
 
     def transport_port(self, transport: str) -> int | None:
-        """The port of an acceptor for WebSocket (ws) or TLS (tls); None: there is none."""
+        """Return the port of the acceptor for WebSocket (ws) or TLS (tls). None: no such acceptor."""
         return {"ws": self._websocket_port, "tls": self._tls_port}.get(transport, self.port)
 
     @property
     def data(self) -> Path:
-        """Where it stores."""
+        """The data directory."""
         return self.directory / "data"
 
     def prepare(self) -> Launch:
@@ -139,7 +141,7 @@ class Stompring(Broker):
         tree.write(str(path), xml_declaration=True, encoding="UTF-8")
 
     def _certificate(self) -> Path:
-        """A new certificate for localhost with its key, as docs/settings.md makes one."""
+        """Create a certificate for localhost with its key, like the example in docs/settings.md."""
         files = self.directory / "tls.pem", self.directory / "tls.key"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -158,5 +160,5 @@ def _put(parent: etree._Element, name: str, text: str) -> None:
 
 
 def python() -> str:
-    """The Python that runs the broker."""
+    """Return the Python that runs the broker."""
     return os.environ.get("STOMPRING_PYTHON", sys.executable)

@@ -1,9 +1,9 @@
-"""How long the cycle collector stands still while a queue grows: ``python -m benchmarks.micro.collector``.
+"""Pauses of the cyclic garbage collector while a queue grows.
 
     python -m benchmarks.micro.collector [--messages 800000] [THRESHOLDS …]
 
-THRESHOLDS are three numbers for ``gc.set_threshold``, with commas. Pauses are taken in processor time, so that what
-else the machine does hardly shows; `benchmarks.gc_pauses` shows the same as clients see it.
+THRESHOLDS are three numbers for ``gc.set_threshold``, separated by commas. Pauses are measured in processor time, which
+hardly depends on the load of the machine. `benchmarks.gc_pauses` measures the latency that clients observe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT = ("700,10,10", f"50000,20,{NEVER}", f"10000,{NEVER},{NEVER}", f"2000,{N
 
 
 class Pauses:
-    """Notes every collection between ``with`` and its end: seconds of processor time, by generation."""
+    """The collections during a ``with`` block: seconds of processor time, by generation."""
 
     def __init__(self) -> None:
         self.seconds: dict[int, list[float]] = {0: [], 1: [], 2: []}
@@ -41,7 +41,7 @@ class Pauses:
 
 
 def grow(thresholds: tuple[int, int, int], messages: int) -> tuple[Pauses, float]:
-    """The pauses while that many messages came to be held, and the processor seconds of it all."""
+    """Fill a queue. Returns the pauses meanwhile, and the total processor seconds."""
     bench = queue.Bench()
     gc.collect()
     gc.freeze()
@@ -62,7 +62,7 @@ def grow(thresholds: tuple[int, int, int], messages: int) -> tuple[Pauses, float
 @click.option("--messages", default=800_000, show_default=True, type=click.IntRange(1))
 @click.argument("thresholds", nargs=-1)
 def main(messages: int, thresholds: tuple[str, ...]) -> None:
-    """Prints number, sum and maximum of the pauses for each setting."""
+    """Print number, sum and maximum of the pauses for each setting."""
     print(f"{'thresholds':<30}{'generation':>11}{'pauses':>8}{'sum ms':>9}{'max ms':>9}{'us/message':>12}")
     for text in thresholds or DEFAULT:
         numbers = text.split(",")

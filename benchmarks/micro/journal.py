@@ -1,8 +1,8 @@
-"""What durable messages cost in the journal, without a reactor: ``python -m benchmarks.micro.journal``.
+"""Cost of durable messages in the journal, without a reactor: ``python -m benchmarks.micro.journal``.
 
-Messages of 128 bytes, 50 in a turn of the reactor where nothing else is said. Printed is the best of some rounds in
-microseconds of processor time for a message: what the reactor's thread takes in all, and what the disk's thread takes
-beside it. Waiting for the disk is in neither. Then what it takes to read a journal back.
+Messages have 128 bytes. By default a round of the reactor has 50. The output has the best of some rounds, in
+microseconds of processor time per message: of the reactor's thread in total, and of the disk's thread. Neither includes
+waiting for the disk. It also has the time for reading a journal back.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Run = Callable[[], None]
 
 
 def held(bench: StoredBroker) -> Run:
-    """Nobody consumes."""
+    """Send without a consumer."""
     return lambda: bench.send(MESSAGES)
 
 
 def held_singly(bench: StoredBroker) -> Run:
-    """The same, each in a turn and a batch of its own."""
+    """Send without a consumer, each message in its own round and batch."""
     return lambda: bench.send(MESSAGES, turn=1)
 
 
 def settled_at_once(bench: StoredBroker) -> Run:
-    """To a waiting consumer, settled within the turn: nothing of it needs to be written."""
+    """Send to a waiting consumer that settles within the round, so that the store writes nothing."""
     bench.queue.add_consumer(Auto())
     return lambda: bench.send(MESSAGES)
 
 
 def settled_later(bench: StoredBroker) -> Run:
-    """To a waiting consumer that acknowledges when all are there."""
+    """Send to a waiting consumer that acknowledges after the last message."""
     consumer = Acknowledging()
     bench.queue.add_consumer(consumer)
 
@@ -54,7 +54,7 @@ def settled_later(bench: StoredBroker) -> Run:
 
 
 def held_then_drained(bench: StoredBroker) -> Run:
-    """Nobody consumes, then somebody takes all."""
+    """Send without a consumer, then consume all messages."""
 
     def run() -> None:
         bench.send(MESSAGES)
@@ -69,7 +69,7 @@ def held_then_drained(bench: StoredBroker) -> Run:
 def measure(
     make: Callable[[StoredBroker], Run], queues: int = 1, durable: bool = True
 ) -> tuple[float, float]:
-    """Microseconds for a message: of the reactor's thread and of the disk's, the best of the rounds."""
+    """Measure µs per message, the best of the rounds: of the reactor's thread and of the disk's."""
     with tempfile.TemporaryDirectory(prefix="bench-journal-") as directory:
         bench = StoredBroker(Path(directory), queues, durable)
         run = make(bench)
@@ -88,7 +88,7 @@ def measure(
 
 
 def recovery(messages: int, settled: int) -> tuple[float, float]:
-    """Microseconds for a message that comes back, and megabytes of the journal, ``settled`` of them being gone."""
+    """Measure the recovery of a journal with ``settled`` messages consumed: µs per recovered message, and its MB."""
     with tempfile.TemporaryDirectory(prefix="bench-journal-") as directory:
         root = Path(directory)
         bench = StoredBroker(root, journal_compact_min_files=0)
@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Callable[[StoredBroker], Run], int, bool]] = {
 @click.command()
 @click.option("--recover", default=200_000, show_default=True, type=click.IntRange(1000), help="Messages.")
 def main(recover: int) -> None:
-    """Prints processor time for a message in the journal, and for one that is read back."""
+    """Print processor time for a message in the journal, and for a message that is read back."""
     print(f"{'µs each':<36}{'reactor':>9}{'disk':>9}")
     for name, (make, queues, durable) in CASES.items():
         reactor, disk = measure(make, queues, durable)

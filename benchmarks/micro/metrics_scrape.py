@@ -1,8 +1,8 @@
-"""What a scrape of many queues costs the reactor: ``python -m benchmarks.micro.metrics_scrape [QUEUES]``.
+"""Cost of a scrape of many queues for the reactor: ``python -m benchmarks.micro.metrics_scrape [QUEUES]``.
 
-The real site answers on a transport in memory, its slices called by a clock of our own, so that each can be timed.
-Printed are the sum of all slices, the longest of them, and the size of the answer; best and worst of some rounds,
-in milliseconds of processor time.
+The real site answers on a transport in memory. A clock of the benchmark calls and measures its time slices. The output
+has the sum of all slices, the longest slice, and the size of the answer: best and worst of some rounds, in milliseconds
+of processor time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDS = 10
 
 
 class TimedClock(Clock):
-    """A clock that knows how long each call took, in seconds of processor time."""
+    """A clock that records the duration of each call in seconds of processor time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class TimedClock(Clock):
 
 
 def filled_service(queues: int) -> BrokerService:
-    """A broker of so many queues, each with its address, one message and a name as long as people give them."""
+    """Create a broker with queues, each with its own address, one message and a name of usual length."""
     service = BrokerService(BrokerConfiguration(security_enabled=False), TimedClock())
     broker = service.broker
     for number in range(queues):
@@ -58,7 +58,7 @@ def filled_service(queues: int) -> BrokerService:
 
 
 def timed_request(service: BrokerService, request: bytes) -> tuple[list[float], int]:
-    """Seconds of each slice of a request, and the bytes of its answer."""
+    """Return the seconds of each slice of a request, and the bytes of its answer."""
     clock = service.reactor
     channel = admin_site(service).buildProtocol(None)
     transport = StringTransport()
@@ -73,7 +73,7 @@ def timed_request(service: BrokerService, request: bytes) -> tuple[list[float], 
 def main() -> None:
     queues = int(sys.argv[1]) if len(sys.argv) > 1 else QUEUES
     service = filled_service(queues)
-    service.garbage.start()  # as the server does when it has started
+    service.garbage.start()  # like the server after its start
     cases = {
         "/metrics": "/metrics",
         "/api/v1/queues": "/api/v1/queues?size=1000",

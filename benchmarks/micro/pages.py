@@ -1,8 +1,8 @@
-"""What paged messages cost in the store, without a reactor: ``python -m benchmarks.micro.pages``.
+"""Cost of paged messages in the store, without a reactor: ``python -m benchmarks.micro.pages``.
 
-Messages of 128 bytes, 50 in a turn of the reactor. Printed is the best of some rounds in microseconds of processor
-time for a message: what the reactor's thread takes, and what the threads of the disk take beside it. Waiting for the
-disk is in neither. What dispatch adds (choosing a consumer, its lists) is not in it.
+Messages have 128 bytes, 50 in a round of the reactor. The output has the best of some rounds, in microseconds of
+processor time per message: of the reactor's thread, and of the disk's threads. Neither includes waiting for the disk,
+or dispatch (choice of a consumer, its lists).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEVEL = 4  # the usual priority
 
 
 class PagedBroker(StoredBroker):
-    """With the pages of one address."""
+    """A stored broker with the pages of one address."""
 
     def __init__(self, directory: Path, queues: int = 1, durable: bool = False) -> None:
         super().__init__(directory, queues, durable)
@@ -39,7 +39,7 @@ class PagedBroker(StoredBroker):
         self.pages = self.door.open(self.queue.address)
 
     def write(self, messages: int, members: Sequence[Queue]) -> None:
-        """Appends for all ``members``."""
+        """Append messages for all ``members``."""
         address, traits, number = self.queue.address, self.traits, self.broker.next_message_number
         append, clock = self.pages.append, self.broker.clock
         for start in range(0, messages, TURN):
@@ -49,7 +49,7 @@ class PagedBroker(StoredBroker):
             self.turn()
 
     def block(self, page: Page, index: int) -> Block:
-        """The block with a position, read from the file where it is not known."""
+        """Return the block with a position. Read it from the file if it is not in memory."""
         found: list[Block | None] = []
         self.pages.fetch(page, index, found.append)
         while not found:
@@ -62,7 +62,7 @@ class PagedBroker(StoredBroker):
         return block
 
     def drain(self, queue: Queue, visit: Callable[[Block, int], object]) -> int:
-        """Goes through all that waits for a queue, in order: takes, has ``visit`` look at it, and settles."""
+        """Take all waiting messages of a queue in order, call ``visit``, and settle. Returns their number."""
         cursor = self.pages.cursor(queue)
         drained = 0
         while (place := cursor.first(LEVEL)) is not None:
@@ -82,7 +82,7 @@ class PagedBroker(StoredBroker):
 
 
 def timed(bench: PagedBroker, run: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the reactor's thread and of the disk's."""
+    """Measure seconds of the reactor's thread and of the disk's threads."""
     gc.collect()
     before = bench.disk.cpu + bench.reader.cpu
     begun = time.thread_time()
@@ -93,11 +93,11 @@ def timed(bench: PagedBroker, run: Callable[[], object]) -> tuple[float, float]:
 
 
 def nothing(block: Block, index: int) -> None:
-    """Look at nothing more than a consumer would."""
+    """Visit a message without reading it."""
 
 
 def measure(queues: int, durable: bool, sealed: bool) -> list[tuple[float, float]]:
-    """Microseconds for a message: written for all queues, then drained by the first (reactor, disk)."""
+    """Measure µs per message (reactor, disk): written for all queues, then drained by the first."""
     best = [(float("inf"), float("inf"))] * 2
     with tempfile.TemporaryDirectory(prefix="bench-pages-") as directory:
         bench = PagedBroker(Path(directory), queues, durable)
@@ -118,7 +118,7 @@ def measure(queues: int, durable: bool, sealed: bool) -> list[tuple[float, float
 
 
 def scan() -> tuple[float, float]:
-    """Microseconds for a message that a selector looks at and does not want: headers only."""
+    """Measure µs per message that a selector rejects by its headers."""
     best = (float("inf"), float("inf"))
     wanted = Traits(b"color:red\n", b"/queue/a")
     with tempfile.TemporaryDirectory(prefix="bench-pages-") as directory:
@@ -149,7 +149,7 @@ def _look(bench: PagedBroker, wanted: Traits) -> None:
 
 @click.command()
 def main() -> None:
-    """Prints processor time for a message that is written to a page, read back and settled."""
+    """Print processor time for a message that is written to a page, read back and settled."""
     print(f"{'µs each':<52}{'reactor':>9}{'disk':>9}")
     for name, queues, durable in (
         ("not durable, 1 queue", 1, False),

@@ -1,7 +1,7 @@
-"""How long the parser takes for a frame, without a reactor: ``python -m benchmarks.micro.parser``.
+"""Duration of the parser for a frame, without a reactor: ``python -m benchmarks.micro.parser``.
 
-Each case is a stream of frames in reads of 64 KiB, as Twisted gives them. Printed is the best of many rounds, in
-microseconds of processor time for a frame.
+Each case is a stream of frames in reads of 64 KiB, the size of Twisted's reads. The output has the best of many rounds,
+in microseconds of processor time per frame.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stompring.stomp.parser import Parser
 
 READ = 64 * 1024
 FRAMES = 2_000
-ROUNDS = 100  # short ones, so that the best is one that nothing else on the machine disturbed
+ROUNDS = 100  # short rounds, so that other programs do not disturb the best one
 
 
 def connected(version: bytes = b"1.2") -> Parser:
@@ -25,7 +25,7 @@ def connected(version: bytes = b"1.2") -> Parser:
 
 
 def same(number: int) -> bytes:
-    """What stompload sends: one header block over and over."""
+    """Create a frame of stompload: all frames have the same headers."""
     headers = [(b"destination", b"/queue/bench.0"), (b"content-type", b"text/plain")]
     return encode_frame(b"SEND", headers, b"%0128d" % number)
 
@@ -35,7 +35,7 @@ def same_to_nul(number: int) -> bytes:
 
 
 def unique(number: int) -> bytes:
-    """Four headers, one of which never comes again."""
+    """Create a frame with four headers, one of which is unique."""
     headers = [(b"destination", b"/queue/bench.0"), (b"correlation-id", b"%d" % number), (b"type", b"order")]
     return encode_frame(b"SEND", headers, b"%0128d" % number)
 

@@ -1,7 +1,7 @@
-"""What a queue costs for a message, without a reactor: ``python -m benchmarks.micro.queue``.
+"""Cost of a queue for a message, without a reactor: ``python -m benchmarks.micro.queue``.
 
-Each case sends messages of 128 bytes through an address into its queue. Printed is the best of many rounds, in
-microseconds of processor time for a message, from `Address.route` to the last word about it.
+Each case sends messages of 128 bytes through an address into its queue. The output has the best of many rounds, in
+microseconds of processor time per message, from `Address.route` to the end of the case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stompring.policy.hooks import Policies
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration, RoutingType
 
 MESSAGES = 2_000
-ROUNDS = 50  # short ones, so that the best is one that nothing else on the machine disturbed
+ROUNDS = 50  # short rounds, so that other programs do not disturb the best one
 BODY = b"x" * 128
 
 Run = Callable[[], None]
@@ -27,7 +27,7 @@ Run = Callable[[], None]
 
 
 class Auto(Consumer):
-    """Acknowledges what it is given at once."""
+    """A consumer that acknowledges each message at once."""
 
     def deliver_message(self, message: Message) -> None:
         self.queue.messages_acknowledged += 1
@@ -37,7 +37,7 @@ class Auto(Consumer):
 
 
 class Acknowledging(Consumer):
-    """Acknowledges what it is given with `settle_all`."""
+    """A consumer that acknowledges all messages with `settle_all`."""
 
     __slots__ = ("unsettled",)
 
@@ -119,7 +119,7 @@ def enqueue_then_drain() -> Run:
 
 
 def requeue_then_drain() -> Run:
-    """Delivered and not settled: all come back, and are drained."""
+    """Deliver messages to a consumer that does not settle, requeue them, and drain the queue."""
     bench = Bench()
 
     def run() -> None:
@@ -134,14 +134,14 @@ def requeue_then_drain() -> Run:
 
 
 def full_ring() -> Run:
-    """Every message evicts one."""
+    """Send to a full ring: every message evicts one."""
     bench = Bench(ring_size=100)
     bench.send()
     return bench.send
 
 
 def last_values() -> Run:
-    """Every message replaces the one with its key, of a hundred."""
+    """Send messages with a hundred keys: each replaces the message with its key."""
     bench = Bench(key="code")
     kinds = [Traits(b"priority:4\npersistent:false\ncode:k%d\n" % n, b"/queue/a") for n in range(100)]
     route, number = bench.address.route, bench.broker.next_message_number
@@ -155,7 +155,7 @@ def last_values() -> Run:
 
 
 def last_values_to_a_consumer() -> Run:
-    """A consumer takes each at once: nothing is replaced."""
+    """Send to a last-value queue with a consumer, so that no message is replaced."""
     bench = Bench(key="code")
     bench.traits = Traits(b"priority:4\npersistent:false\ncode:k1\n", b"/queue/a")
     bench.queue.add_consumer(Auto())
@@ -163,7 +163,7 @@ def last_values_to_a_consumer() -> Run:
 
 
 def expiring() -> Run:
-    """Pending with an expiry that none reaches."""
+    """Send messages with an expiry time that they do not reach."""
     bench = Bench()
 
     def run() -> None:
@@ -176,7 +176,7 @@ def expiring() -> Run:
 
 
 def selector_behind_backlog() -> Run:
-    """A selective consumer beside a backlog that it does not want."""
+    """Send to a selective consumer behind a backlog that its selector rejects."""
     bench = Bench()
     bench.send()
     wanted = Traits(b"colour:red\n", b"/queue/a")
@@ -201,7 +201,7 @@ CASES: dict[str, Callable[[], Run]] = {
 
 
 def measure(run: Run) -> float:
-    """Microseconds for a message, the best of the rounds."""
+    """Measure µs per message, the best of the rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         begin = time.process_time()

@@ -1,9 +1,8 @@
-"""What a replay costs the broker: ``python -m benchmarks.micro.replayed``.
+"""Cost of a replay for the broker: ``python -m benchmarks.micro.replayed``.
 
-Durable SENDs as ``stompring lake replay`` makes them go through a real session and a real journal, without sockets
-and without a reactor: headers of which no two blocks are the same, a duplicate id each, a receipt for every
-thousandth, read 64 KiB at a time. Printed are the microseconds of processor time for a message: of the reactor's
-thread and of the disk's, the best of the rounds.
+Durable SENDs like those of ``stompring lake replay`` pass a real session and a real journal, without sockets and
+reactor: each has different headers and a duplicate id, every thousandth a receipt, and each read has 64 KiB. The output
+has the best of the rounds, in microseconds of processor time per message: of the reactor's thread and of the disk's.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
 from stompring.settings.model import StompAcceptor
 
-#: Messages of a round, and with how many of them comes a receipt; bytes that are read from a socket at once.
+#: Messages of a round, messages per receipt, bytes per read from a socket.
 MESSAGES, GROUP, READ = 10_000, 1000, 65536
 
-#: Reads in which the disk takes one batch.
+#: Reads per batch of the disk.
 READS = 4
 
 
 @dataclass(frozen=True)
 class Case:
-    """``own`` are header lines besides those of `BLOCK`; ``{n}`` in them is another number each time."""
+    """A case. ``own``: header lines besides those of `BLOCK`; ``%d`` in them is the number of the message."""
 
     name: str
     own: bytes
@@ -51,7 +50,7 @@ CASES = (
 
 
 class Bench:
-    """One broker, and a client that sends."""
+    """A broker with a sending client."""
 
     def __init__(self, directory: Path, case: Case) -> None:
         self.case = case
@@ -96,7 +95,7 @@ class Bench:
         return b"".join(frames)
 
     def run(self, profile: cProfile.Profile | None = None) -> tuple[float, float]:
-        """Microseconds for a message: of the reactor's thread, and of the disk's."""
+        """Measure µs per message: of the reactor's thread, and of the disk's."""
         data = self._frames()
         reads = [data[at : at + READ] for at in range(0, len(data), READ)]
         gc.collect()
@@ -123,12 +122,12 @@ class Bench:
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="How often.")
 @click.option("--profile", is_flag=True, help="Where the time of the second case goes, by function.")
 def main(rounds: int, profile: bool) -> None:
-    """Prints processor time for a message of a replay."""
+    """Print processor time for a message of a replay."""
     print(f"{'µs each':<36}{'reactor':>9}{'disk':>9}")
     for case in CASES[1:2] if profile else CASES:
         with tempfile.TemporaryDirectory(prefix="bench-replayed-") as directory:
             bench = Bench(Path(directory), case)
-            for _ in range(3):  # until as many ids are known as ever
+            for _ in range(3):  # until the id cache has its final size
                 bench.run()
             profiler = cProfile.Profile() if profile else None
             found = [bench.run(profiler) for _ in range(rounds)]

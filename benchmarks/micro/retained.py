@@ -1,9 +1,9 @@
-"""What it costs to retain durable messages that are consumed as they come: ``python -m benchmarks.micro.retained``.
+"""Cost of the retention of durable messages that are consumed at once: ``python -m benchmarks.micro.retained``.
 
-A producer's SENDs and a consumer's ACKs go through real sessions and a real journal, without sockets and without a
-reactor. Two brokers that differ in ``journal-retention-directory`` alone take turns, round by round. Printed are the
-microseconds of processor time of the reactor's thread for a message, the best of the rounds of each, and the median
-over the rounds of the rate with retention as a part of the rate without; then the same of all threads together.
+A producer's SENDs and a consumer's ACKs pass real sessions and a real journal, without sockets and reactor. Two brokers
+that differ only in ``journal-retention-directory`` run in turn, round by round. The output has the best of the rounds
+of each broker, in microseconds of processor time of the reactor's thread per message, and the median over the rounds of
+the ratio of the rate with retention to the rate without; and both figures for all threads together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADERS = b"color:red\nkind:order\nregion:north\nsource:till-17\ncurrency:EUR\nw
 
 
 class Wire:
-    """Takes everything at once; keeps it where somebody wants to read it."""
+    """A wire that is always writable. ``keeps``: record the written bytes."""
 
     peer, host, certificate, carrier = "127.0.0.1:1", "127.0.0.1", None, "TCP"
 
@@ -40,16 +40,14 @@ class Wire:
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """What a client would read."""
         if self._keeps:
             self.written.append(data)
 
     def close(self) -> None:
-        """Nobody does."""
         raise AssertionError("an ERROR was sent")
 
     def pause_reading(self) -> None:
-        """It is never slow."""
+        pass
 
     def resume_reading(self) -> None:
         pass
@@ -57,7 +55,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Case:
-    """``headers`` begins a SEND; ``{}`` in it is another number each time. ``queues`` of a topic, or one queue."""
+    """A case. ``headers``: headers of a SEND, ``%d`` in them is its number; ``queues``: number of queues of a topic."""
 
     name: str
     headers: bytes = b""
@@ -75,7 +73,7 @@ CASES = (
 
 
 class Bench:
-    """One broker with a producer and its consumers."""
+    """A broker with a producer and its consumers."""
 
     def __init__(self, directory: Path, case: Case, **settings: Any) -> None:
         self.case = case
@@ -114,7 +112,7 @@ class Bench:
         self._outgoing.flush()
 
     def _make(self) -> list[bytes]:
-        """What the producer writes in each turn."""
+        """Create the bytes that the producer writes in each round."""
         headers, found = self.case.headers, []
         for start in range(0, MESSAGES, TURN):
             frames = []
@@ -125,7 +123,7 @@ class Bench:
         return found
 
     def run(self) -> None:
-        """All messages once, and until everything is written."""
+        """Send all messages once, and wait until the store has written them."""
         for data in self._sends:
             self._receive(self.producer, data)
             self.stored.turn()
@@ -142,7 +140,7 @@ class Bench:
             self.stored.turn()
 
     def measure(self) -> tuple[float, float]:
-        """Microseconds for a message: of the reactor's thread, and of all."""
+        """Measure µs per message: of the reactor's thread, and of all threads."""
         gc.collect()
         apart, begun = self.stored.disk.cpu, time.thread_time()
         self.run()
@@ -153,7 +151,7 @@ class Bench:
 @click.command()
 @click.option("--rounds", default=30, show_default=True, type=click.IntRange(1), help="How often.")
 def main(rounds: int) -> None:
-    """Prints processor time for a message without and with retention."""
+    """Print processor time for a message without and with retention."""
     print(f"{'µs each':<40}{'without':>9}{'with':>9}{'ratio':>9}{'all threads':>24}")
     for case in CASES:
         with tempfile.TemporaryDirectory(prefix="bench-retained-") as directory:

@@ -1,8 +1,8 @@
-"""How long a selector takes for a message, without a reactor: ``python -m benchmarks.micro.selector``.
+"""Duration of a selector for a message, without a reactor: ``python -m benchmarks.micro.selector``.
 
-Printed is the best of many rounds, in nanoseconds of processor time: a test, and what is left of it without the
-message's own part, which is a call of ``get_property`` that looks into a dictionary for each property asked for.
-Then what it takes to compile a selector, in microseconds, the grammar being loaded.
+The output has the best of many rounds, in nanoseconds of processor time: of a test, and of a test without the message's
+calls of ``get_property``, which read a dictionary. It also has the time to compile a selector in microseconds, with the
+grammar already loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from stompring.selector import Selector, compile_selector
 
 TESTS = 5_000
-ROUNDS = 60  # short ones, so that the best is one that nothing else on the machine disturbed
+ROUNDS = 60  # short rounds, so that other programs do not disturb the best one
 
 HEADERS = {"color": "red", "age": "21", "price": "17.25", "region": "eu-west-1", "flag": "true", "empty": ""}
 BODY = b"<order><item sku='a-1' count='2'/><item sku='b-2' count='7'/><customer>x</customer></order>"
@@ -38,7 +38,7 @@ CASES = [
 
 
 class Message:
-    """As cheap a message as can be."""
+    """A message with the least possible cost."""
 
     __slots__ = ("asked",)
 
@@ -53,7 +53,7 @@ class Message:
 
 
 class CountingMessage(Message):
-    """The same, counting what it is asked for."""
+    """A message that counts the calls of ``get_property``."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class CountingMessage(Message):
 
 
 def seconds(call: Callable[[Message], object], tests: int, rounds: int) -> float:
-    """For one call: the best round."""
+    """Measure the seconds of one call, the best of the rounds."""
     message = Message()
     best = float("inf")
     for _ in range(rounds):
@@ -75,7 +75,7 @@ def seconds(call: Callable[[Message], object], tests: int, rounds: int) -> float
 
 
 def compile_seconds(text: str) -> float:
-    """Past the cache, which would otherwise be all that is measured."""
+    """Measure the seconds to compile a selector without the cache."""
     begun = time.process_time()
     for _ in range(50):
         Selector(text)

@@ -1,9 +1,9 @@
-"""What a message costs from the bytes of SEND to the bytes of MESSAGE, without sockets and reactor.
+"""Cost of a message from the bytes of SEND to the bytes of MESSAGE, without sockets and reactor.
 
 python -m benchmarks.micro.session [CASE …]
 
-Processor time per message (128-byte bodies, reads of 64 KiB) of parser, session, queue and outbox; of fan-out per
-delivery. It shows what a change of this code gives where the machine is too busy for rates.
+The output has the processor time of parser, session, queue and outbox per message, for fan-out per delivery, with
+bodies of 128 bytes and reads of 64 KiB. It shows the effect of a change even if the machine is too busy for rates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CASES = {
 
 
 class MemoryWire:
-    """Counts what is written, and keeps it where somebody wants to read it."""
+    """A wire that counts written bytes, and optionally records them."""
 
     peer, host, certificate, carrier = "203.0.113.1:50000", "203.0.113.1", None, "TCP"
 
@@ -81,7 +81,7 @@ class World:
         self.outgoing = Outgoing(self.broker.clock)
 
     def connect(self) -> tuple[StompSession, MemoryWire]:
-        """A session that has sent CONNECT."""
+        """Create a connected session."""
         wire = MemoryWire()
         session = StompSession(
             self.broker, self.acceptor, Destinations(self.acceptor), Anonymous(), wire, self.outgoing, "1"
@@ -90,7 +90,7 @@ class World:
         return session, wire
 
     def read(self, session: StompSession, data: bytes) -> None:
-        """As a transport does it."""
+        """Pass bytes to a session like a transport."""
         self.broker.clock.refresh()
         self.outgoing.within_read = True
         try:
@@ -106,7 +106,7 @@ def _reads(frames: Iterable[bytes]) -> list[bytes]:
 
 
 def _acks(written: list[bytes], every: int) -> list[bytes]:
-    """The ACKs of every so manieth message."""
+    """Create an ACK for every ``every``-th message."""
     identifiers = [part.partition(b"\n")[0] for part in b"".join(written).split(b"\nack:")[1:]]
     return _reads(b"ACK\nid:%b\n\n\0" % identifier for identifier in identifiers[every - 1 :: every])
 
@@ -124,7 +124,7 @@ def _send(case: str, number: int) -> bytes:
 
 
 def measure(case: str) -> float:
-    """Nanoseconds of processor time for a message (a delivery, of fan-out)."""
+    """Measure ns of processor time per message, for fan-out per delivery."""
     world = World()
     subscribers = SUBSCRIBERS if case == "fan-out" else 1
     mode = CASES[case]
@@ -160,7 +160,7 @@ def measure(case: str) -> float:
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(CASES)))
 def main(names: tuple[str, ...]) -> None:
-    """Prints nanoseconds for each case: the least of five runs."""
+    """Print nanoseconds for each case: the minimum of the runs."""
     click.echo(f"{stompring.broker.queue.__file__}")
     for name in names or CASES:
         click.echo(f"{name:20}{min(measure(name) for _ in range(RUNS)):8.0f} ns")

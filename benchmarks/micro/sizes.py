@@ -1,7 +1,7 @@
-"""Memory that one of each thing takes: ``python -m benchmarks.micro.sizes [NUMBER]``, in bytes of Python's objects.
+"""Memory of the broker's objects in bytes of Python's allocator: ``python -m benchmarks.micro.sizes [NUMBER]``.
 
-By these figures the defaults of limits were chosen (docs/settings.md). A session is measured without its socket;
-``benchmarks.idle_connections`` measures whole connections.
+The defaults of limits are based on these figures (docs/settings.md). A session is measured without its socket;
+``benchmarks.idle_connections`` measures complete connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUMBER = 10_000
 
 
 class Wire:
-    """Where nothing goes."""
+    """A wire that discards all bytes."""
 
     peer = "203.0.113.1:50000"
     host = "203.0.113.1"
@@ -43,7 +43,7 @@ class Wire:
 
 
 def grown(make: Callable[[int], object], number: int) -> float:
-    """Bytes that each of ``number`` calls leaves behind."""
+    """Measure the bytes of the result of each of ``number`` calls."""
     gc.collect()
     tracemalloc.start()
     kept = [make(place) for place in range(number)]
@@ -79,7 +79,7 @@ class Scene:
         self.destinations = Destinations(self.acceptor)
 
     def client(self, number: int) -> StompSession:
-        """One that is connected."""
+        """Create a connected session."""
         session = StompSession(
             self.service.broker,
             self.acceptor,
@@ -94,7 +94,7 @@ class Scene:
         return session
 
     def say(self, session: StompSession, frame: bytes) -> None:
-        """A frame of a client, and what follows from it."""
+        """Process a frame of a client, and flush the output."""
         session.receive(frame + b"\n\n\0")
         self.service.outgoing.flush()
 

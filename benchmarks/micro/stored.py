@@ -1,7 +1,7 @@
-"""A broker with its store in a temporary directory and without a reactor: what the micro-benchmarks of the store use.
+"""A broker with its store in a temporary directory and without a reactor, for the micro-benchmarks of the store.
 
-The disk is real, its thread is not: a job is done where it is given, its processor time is noted apart, and its end
-is reported when the bench says so.
+The disk is real, but it has no thread: `TimedDisk` runs a job at once, measures its processor time separately, and
+reports its end when the benchmark calls ``land``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stompring.settings.model import BrokerConfiguration, QueueConfiguration, Ro
 from stompring.store.durable import Durable
 from stompring.store.retention import Retention
 
-TURN = 50  # messages that one turn of the reactor brings, in a busy broker
+TURN = 50  # messages in one round of the reactor of a busy broker
 BODY = b"x" * 128
 
 
 class TimedDisk:
-    """See `stompring.store.files.Disk`. ``cpu`` is the processor time that the thread would have taken, in seconds."""
+    """A `stompring.store.files.Disk` without a thread. ``cpu``: processor seconds of its jobs."""
 
     def __init__(self) -> None:
         self.cpu = 0.0
@@ -36,7 +36,6 @@ class TimedDisk:
         self._ended: list[tuple[Callable[[Any], None], Any]] = []
 
     def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Do it now."""
         begun = time.thread_time()
         try:
             result = job()
@@ -47,14 +46,13 @@ class TimedDisk:
         self._ended.append((done, result))
 
     def land(self) -> bool:
-        """Report what has ended; False when there was nothing."""
+        """Report ended jobs. False if there are none."""
         ended, self._ended = self._ended, []
         for done, result in ended:
             done(result)
         return bool(ended)
 
     def finish(self) -> None:
-        """Until nothing is left."""
         while self.land():
             pass
 
@@ -86,19 +84,19 @@ class StoredBroker:
         self.settle()
 
     def turn(self) -> None:
-        """The end of a turn: what was told is written, synced and reported."""
+        """End a round: write and sync the changes, and report it."""
         self.reactor.advance(0)
         self.disk.land()
 
     def settle(self) -> None:
-        """Turns until nothing is left to write."""
+        """Run rounds until all changes are written."""
         while True:
             self.reactor.advance(0)
             if not self.disk.land():
                 return
 
     def send(self, messages: int, turn: int = TURN) -> None:
-        """Messages of 128 bytes, some in a turn."""
+        """Send messages of 128 bytes, ``turn`` of them in each round."""
         address, broker, traits = self.queue.address, self.broker, self.traits
         number, send = broker.next_message_number, publish.send
         for start in range(0, messages, turn):
@@ -108,5 +106,5 @@ class StoredBroker:
             self.turn()
 
     def close(self) -> None:
-        """Everything is safe when this returns."""
+        """Close the store, which syncs it."""
         self.storage.close()
