@@ -29,7 +29,7 @@ class EvictLowestPriority(AddressPolicy):
 
     Memory becomes free when every queue has evicted a message, so it is evicted from all queues in which it waits. A
     message in delivery cannot be evicted: for each new message at most 16 evictions are ineffective. Costs nothing
-    below the limit, then a look at each queue for each message.
+    below the limit, then a check of each queue for each message.
     """
 
     equal: bool = parameter(
@@ -41,11 +41,10 @@ class EvictLowestPriority(AddressPolicy):
     )
 
     def created(self) -> None:
-        """Initializes the state."""
         self._otherwise = {"DROP": DROP, "FAIL": FAIL, "BLOCK": BLOCK}[self.otherwise]
 
     def full(self, offer: Offer) -> FullVerdict | None:
-        """Evicts messages for the new one."""
+        """Evict messages for the new one."""
         here = self.address
         highest = offer.priority if self.equal else offer.priority - 1
         wanted = here.size - offer.size

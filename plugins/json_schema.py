@@ -42,17 +42,14 @@ class JsonSchema(AddressPolicy):
     )
 
     def check(self) -> None:
-        """Checks the parameters."""
         _compile(self.schema)
 
     def created(self) -> None:
-        """Initializes the state."""
         self._validator = _compile(self.schema)
         types = self.content_types
         self._types = None if types is None else frozenset(map(_plain_type, types))
 
     def admit(self, offer: Offer) -> Refuse | None:
-        """Validates the body."""
         if self._types is not None and _plain_type(offer.header("content-type") or "") not in self._types:
             return None
         if offer.size > self.longest_body:
@@ -74,7 +71,7 @@ class JsonSchema(AddressPolicy):
 
 
 def _compile(path: Path) -> Any:
-    """The validator for a schema file. Raises `ValueError` with the name of the file."""
+    """Return the validator for a schema file. Raises `ValueError` with the name of the file."""
     if jsonschema is None:
         raise ValueError("requires the library jsonschema: pip install jsonschema, or 'stompring[plugins]'")
     try:
@@ -101,7 +98,7 @@ def _compile(path: Path) -> Any:
 
 
 def _within(schema: Any, draft: Any, path: Path) -> Any:
-    """A registry with this schema only. Raises `ValueError` for a reference to anything else."""
+    """Return a registry with this schema only. Raises `ValueError` for a reference to anything else."""
     dialect = draft.META_SCHEMA.get("$schema") or draft.META_SCHEMA["id"]
     specification = referencing.specification_with(dialect)
     resource = specification.create_resource(schema)
@@ -124,7 +121,7 @@ def _within(schema: Any, draft: Any, path: Path) -> Any:
 
 
 def _describe(error: Any) -> str:
-    """Path in the body and violated rule, without the value, which may be long or confidential."""
+    """Describe the path in the body and the violated rule, without the value, which may be long or confidential."""
     where, rule, value = _short(error.json_path), error.validator, error.validator_value
     if rule is None:
         return f"{where} is not allowed"
@@ -141,7 +138,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _plain_type(text: str) -> str:
-    """A content-type without parameters such as charset."""
+    """Return a content-type without parameters such as charset."""
     return text.partition(";")[0].strip().lower()
 
 

@@ -14,14 +14,14 @@ TIDY_INTERVAL = 1.0
 
 
 class _Waiting:
-    """The waiting messages of one queue by key, oldest first. Some may have been consumed meanwhile."""
+    """The recorded messages of one queue by key, oldest first. Some may have been consumed meanwhile."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, list[MessageView]] = {}
         self.count = 0
 
     def of(self, key: str) -> list[MessageView]:
-        """The waiting messages of a key. Removes consumed ones from the record."""
+        """Return the waiting messages of a key. Removes consumed ones from the record."""
         recorded = self.by_key.get(key, [])
         waiting = [message for message in recorded if message.waiting]
         self.count += len(waiting) - len(recorded)
@@ -67,7 +67,7 @@ class NewestPerKey(AddressPolicy):
     )
 
     def created(self) -> None:
-        """Collects messages that wait after a reload. After a start they come by `enqueued`."""
+        """Record the waiting messages after a reload. After a start `enqueued` records them."""
         self._queues: dict[str, _Waiting] = {}
         self._timed = False
         for queue in self.address.queues:
@@ -80,7 +80,7 @@ class NewestPerKey(AddressPolicy):
         return "\0" if key is None and self.without_key == "one-key" else key
 
     def enqueued(self, message: MessageView) -> None:
-        """Evicts messages above the limit."""
+        """Record a message, and evict messages above the limit."""
         key = self._key_of(message)
         if key is None:
             return
@@ -101,14 +101,14 @@ class NewestPerKey(AddressPolicy):
             self.address.call_later(TIDY_INTERVAL, self._tidy)
 
     def _record(self, name: str) -> _Waiting:
-        """A new record for a queue. Records of deleted queues, as of subscribers, are removed."""
+        """Create the record of a queue. Removes records of deleted queues, for example of subscribers."""
         for former in [one for one in self._queues if self.address.queue(one) is None]:
             del self._queues[former]
         record = self._queues[name] = _Waiting()
         return record
 
     def _tidy(self) -> None:
-        """Remove consumed messages from the record while no message comes."""
+        """Remove consumed messages from the record while no message arrives."""
         for name, record in list(self._queues.items()):
             queue = self.address.queue(name)
             record.tidy(0 if queue is None else queue.waiting)
@@ -119,7 +119,7 @@ class NewestPerKey(AddressPolicy):
             self.address.call_later(TIDY_INTERVAL, self._tidy)
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """Evicts the older message of the key. A message that returns to a full ring is lost itself, as in any ring."""
+        """Evict the older message of the key. A message that returns to a full ring is lost itself, as in any ring."""
         if returning:
             return
         new = queue.newest

@@ -25,12 +25,12 @@ class _Rate:
         self.ahead = self.interval * (self.size - 1)
 
     def early(self, full_at: int, now: int) -> int:
-        """Nanoseconds until the next token; 0 or less if one is available."""
+        """Return the nanoseconds until the next token; 0 or less if one is available."""
         early = full_at - now - self.ahead
         return early if early <= self.interval else 0  # more than an interval: the clock was set back
 
     def after(self, full_at: int, now: int) -> int:
-        """Time at which the bucket is full again after one more message."""
+        """Return the time at which the bucket is full again after one more message."""
         return max(now, min(full_at, now + self.ahead)) + self.interval
 
 
@@ -67,7 +67,6 @@ class RateLimit(AddressPolicy):
     )
 
     def check(self) -> None:
-        """Checks the parameters."""
         if self.messages_per_second is None and self.messages_per_second_per_connection is None:
             raise ValueError("messages-per-second or messages-per-second-per-connection is required")
         if self.burst is not None and self.messages_per_second is None:
@@ -76,7 +75,6 @@ class RateLimit(AddressPolicy):
             raise ValueError("burst-per-connection requires messages-per-second-per-connection")
 
     def created(self) -> None:
-        """Initializes the state."""
         all_together, each = self.messages_per_second, self.messages_per_second_per_connection
         self._shared = None if all_together is None else _Rate(all_together, self.burst)
         self._own = None if each is None else _Rate(each, self.burst_per_connection)
@@ -85,11 +83,11 @@ class RateLimit(AddressPolicy):
         self._many = MIN_CONNECTIONS
 
     def replaces(self, former: Self) -> None:
-        """Takes over the buckets: a reload does not refill them."""
+        """Take over the buckets: a reload does not refill them."""
         self._full_at, self._connections = former._full_at, former._connections
 
     def admit(self, offer: Offer) -> Verdict | None:
-        """Takes all required tokens, or none."""
+        """Take all required tokens, or none."""
         now = self.address.now * MILLISECOND
         shared, own = self._shared, self._own
         early, rate, scope = 0, shared, "this address"
@@ -112,7 +110,7 @@ class RateLimit(AddressPolicy):
         return None
 
     def refused(self, offer: Offer, reason: str) -> None:
-        """Returns the tokens of a message that does not enter."""
+        """Return the tokens of a message that does not enter to the buckets."""
         if self._shared is not None:
             self._full_at -= self._shared.interval
         if self._own is not None and offer.connection in self._connections:

@@ -36,17 +36,15 @@ class Sample(AddressPolicy):
     key: str | None = parameter("Header whose values are sampled separately.", None)
 
     def check(self) -> None:
-        """Checks the parameters."""
         if self.address_percent is None and self.broker_percent is None and not self.while_paging:
             raise ValueError("address-percent, broker-percent or while-paging is required")
 
     def created(self) -> None:
-        """Initializes the state."""
         self._count = 0
         self._counts: OrderedDict[str | None, int] = OrderedDict()
 
     def admit(self, offer: Offer) -> Verdict | None:
-        """Accepts the first message of a key under pressure, then every N-th."""
+        """Accept the first message of a key under pressure, then every N-th."""
         here = self.address
         if not (
             (self.while_paging and here.paging)

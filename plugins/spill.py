@@ -25,12 +25,10 @@ class Spill(AddressPolicy):
     to: str = parameter("The address that receives evicted messages. It must be another address.")
 
     def check(self) -> None:
-        """Checks the parameters."""
         if "::" in self.to or not {"#", "*"}.isdisjoint(self.to.split(".")):
             raise ValueError(f"to is '{self.to}': must be an address, not a queue and not a pattern")
 
     def created(self) -> None:
-        """Initializes the state."""
         if self.to == self.address.name:
             raise ValueError(
                 f"address {self.to} would spill to itself: exclude it from the match of the address-setting, or "
@@ -39,7 +37,7 @@ class Spill(AddressPolicy):
         self._lost = 0
 
     def evicted(self, message: MessageView) -> None:
-        """Sends a copy of the evicted message."""
+        """Send a copy of the evicted message."""
         if message.copy_to(self.to, keep_expiry=True):
             return
         self._lost += 1

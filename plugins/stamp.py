@@ -44,14 +44,13 @@ class Stamp(AddressPolicy):
     )
 
     def _names(self) -> Iterator[tuple[str, str]]:
-        """The values to write, and their headers."""
+        """Yield the names of the values to write, and their headers."""
         for what in ("user", "client_id", "connection", "peer", "time"):
             name: str | None = getattr(self, f"{what}_header")
             if name is not None:
                 yield what, name
 
     def check(self) -> None:
-        """Checks the parameters."""
         named: dict[str, str] = {}
         for what, name in self._names():
             key = f"{what.replace('_', '-')}-header"
@@ -68,13 +67,12 @@ class Stamp(AddressPolicy):
             )
 
     def created(self) -> None:
-        """Initializes the state."""
         self._who = [(what, name) for what, name in self._names() if what != "time"]
         self._last = ("", -1)
         self._verdict = ChangeHeaders({})
 
     def admit(self, offer: Offer) -> ChangeHeaders:
-        """Messages of one read of a socket get the same headers."""
+        """Return the headers to write. Consecutive messages of a connection at the same time share them."""
         key = (offer.connection, 0 if self.time_header is None else self.address.now)
         if key != self._last:
             headers: dict[str, str | None] = {name: getattr(offer, what) for what, name in self._who}

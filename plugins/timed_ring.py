@@ -39,7 +39,7 @@ class TimedRing(AddressPolicy):
     )
 
     def created(self) -> None:
-        """Collects messages that wait after a reload. After a start they come by `enqueued`."""
+        """Record the waiting messages after a reload. After a start `enqueued` records them."""
         self._order = count()
         self._heaps: dict[str, list[Entry]] = {}
         self._timer_at = 0  # no timer
@@ -58,7 +58,7 @@ class TimedRing(AddressPolicy):
         return message.timestamp + self.max_age, message.number, next(self._order), message
 
     def enqueued(self, message: MessageView) -> None:
-        """Evicts messages above the limit."""
+        """Record a message, and evict messages above the limits."""
         entry = self._entry(message)
         due = entry[0]
         if due <= self.address.now:
@@ -78,7 +78,7 @@ class TimedRing(AddressPolicy):
             self._arm(due)
 
     def overflow(self, queue: QueueView, returning: bool) -> None:
-        """Evicts the oldest message. A message that returns to a full ring is lost itself, as in any ring."""
+        """Evict the oldest message. A message that returns to a full ring is lost itself, as in any ring."""
         if not returning:
             _evict_oldest(self._heaps.get(queue.name, []))
 

@@ -3,7 +3,7 @@
 One thread writes and another one reads pages, so that reads never wait for a sync. Each thread puts its results into a
 queue, and one wake-up of the reactor processes all of them. A stopping broker waits for the queue without a running
 reactor. Each thread has an eventfd(2) that the reactor polls like a socket: the round of the wake-up processes the
-results and sends what they cause. ``callFromThread`` would need one more iteration of the reactor.
+results and sends the resulting data. ``callFromThread`` would need one more iteration of the reactor.
 
 The monitor measures the disks of journal and pages every ``disk-scan-period``. A disk without a free byte could not
 store the acknowledgements that free space. Above ``max-disk-usage``, or below ``min-disk-free``, durable messages
@@ -252,7 +252,7 @@ def log_full_reason(
 
 @dataclass(eq=False, repr=False)
 class DiskMonitor:
-    """The monitor that sets and clears ``broker.disk.fault``. ``reading``: the last measurement of the fullest disk."""
+    """The monitor that sets and clears ``broker.disk.fault``. ``reading``: the last one of the fullest disk."""
 
     broker: Broker
     disk: Disk

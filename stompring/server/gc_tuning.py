@@ -127,7 +127,7 @@ class GcTuning:
         return sum(amount * rates[amount > 0] for amount, rates in zip(grown, BLOCKS_PER_OBJECT, strict=True))
 
     def _count(self) -> tuple[float, ...]:
-        """Return the numbers of the things whose blocks `BLOCKS_PER_OBJECT` lists, in its order."""
+        """Count the objects of each row of `BLOCKS_PER_OBJECT`."""
         broker, directory = self.broker, self.broker.directory
         return (
             len(self.connections) + len(directory.addresses) + len(directory.queues),

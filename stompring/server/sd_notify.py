@@ -1,8 +1,8 @@
 """Notifications of a service manager: ready, reloading, stopping, alive (sd_notify(3) of systemd).
 
 ``NOTIFY_SOCKET`` names the datagram socket of the manager; if it is missing, the broker sends no notification. With
-``WATCHDOG_USEC`` the manager restarts a service that is silent for this time. The reactor sends a notification after
-each half of it, so that the manager restarts a broker whose reactor hangs.
+``WATCHDOG_USEC`` the manager restarts a service that is silent for this time. The reactor sends notifications at
+intervals of half this time, so that the manager restarts a broker whose reactor hangs.
 """
 
 from __future__ import annotations

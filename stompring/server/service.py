@@ -147,7 +147,7 @@ class BrokerService(MultiService, AdminContext):
         self.systemd = systemd or SystemdNotifier(reactor)
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
         self.management: ManagementRequests = ManagementRequests(self)
-        # without a data directory no message outlives the process: the next process needs no identity of this one
+        # a random identity without a data directory: no message outlives the process, so the next one resends none
         identity = uuid.uuid4().hex if store is None else store.journal.identity.hex()
         self.bridges = Bridges(
             broker,
@@ -594,7 +594,7 @@ class BrokerRun:
     def heed_signals(self) -> None:
         """Have SIGINT and SIGTERM stop the broker. A second signal only ends the drain."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            # a shell ignores e.g. SIGINT for its background jobs
+            # keep an ignored signal ignored: a shell starts its background jobs with SIGINT ignored
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda which, _: self.reactor.callFromThread(self._signalled, which))
 
