@@ -1,1 +1,1 @@
-"""Messages and facts on disk: the journal, the pages, and what recovery makes of them."""
+"""The store on disk: journal, pages, recovery, retention, inspection and export."""

@@ -1,7 +1,7 @@
-"""The file system and the disk thread as the store uses them: the one place that calls the operating system.
+"""The store's interfaces to the file system (`Files`) and to its threads (`Disk`).
 
-Everything raises `OSError` as the operating system does; tests inject faults here. Nothing in `Files` is called on the
-reactor thread once the broker is up, except reads and listings during start.
+Once the broker is up, threads of a `Disk` make all calls of `Files`, because they block. One exception: while syncs are
+fast, the reactor thread writes and syncs small batches (`writer.ReactorSync`).
 """
 
 from __future__ import annotations
@@ -16,23 +16,37 @@ from typing import Any, Protocol
 
 
 class Files:
-    """Plain files, read and written at positions."""
+    """The file system, with reads and writes at positions in a file, in bytes.
 
-    #: Whether each change goes to other machines first: then zeros are not written ahead, and only the disk thread
-    #: writes.
+    Every method may raise `OSError`. Several threads use one object at once, but one thread at a time makes changes. A
+    thread reads its own changes, also before `flush`.
+
+    Changes take effect in the order of the calls. Each survives a crash of the machine when its call returns, except
+    `write`, which needs `sync`, and except in a batch.
+    """
+
+    #: Whether changes are stored on other machines first. The store then leaves all writes to the disk thread, because
+    #: they are slow, and does not write zeros ahead of records.
     replicated = False
 
-    #: Seconds until a batch that failed is tried again.
+    #: Seconds until the store retries a batch or a file task that failed.
     retry_interval = 1.0
 
     def begin_batch(self) -> None:
-        """What this thread changes from now on may wait for `flush`, and may be lost with it as one."""
+        """Begin a batch of changes by this thread. Until `flush`, an implementation may buffer them, even after `sync`.
+
+        A crash may lose buffered changes. One thread at a time has a batch.
+        """
 
     def flush(self) -> None:
-        """End a batch: what was changed before is where it belongs, as far as it needs no `sync`."""
+        """End the batch and store its buffered changes.
+
+        If it raises, the caller repeats the writes in another batch. It does not repeat other changes whose calls
+        returned: the implementation stores those before the next batch.
+        """
 
     def open(self, path: Path) -> int:
-        """A file to write to, made where it is missing, as are its directories. Returns a descriptor."""
+        """Open a file for writing, and return its descriptor. Creates the file and its directories if missing."""
         try:
             return self._open(path)
         except FileNotFoundError:
@@ -48,16 +62,16 @@ class Files:
             self.sync_directory(path.parent)
         except OSError:
             os.close(descriptor)
-            os.unlink(path)  # else the next try would take it for one whose name is safe
+            os.unlink(path)  # else a retry would find the file, and not sync its directory
             raise
         return descriptor
 
     def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
-        """Write at a position; returns how many bytes it took, which may be fewer than given."""
+        """Write bytes at position ``at``, also beyond the end. Returns the number of bytes written, maybe not all."""
         return os.pwrite(descriptor, data, at)
 
     def write_all(self, descriptor: int, data: bytes | memoryview, at: int) -> None:
-        """Write at a position, in as many steps as it takes."""
+        """Write all bytes at position ``at``, with as many calls of `write` as necessary."""
         left = memoryview(data)
         while left:
             taken = self.write(descriptor, left, at)
@@ -65,20 +79,19 @@ class Files:
             left = left[taken:]
 
     def sync(self, descriptor: int) -> None:
-        """What was written survives a crash when this returns."""
+        """Make the contents of an open file survive a crash of the machine (fdatasync(2))."""
         os.fdatasync(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """The descriptor is not used any more."""
         os.close(descriptor)
 
     def truncate(self, path: Path, size: int) -> None:
-        """Cut a file off, and make sure of it."""
+        """Shorten a file to ``size`` bytes, and sync it. Raises `FileNotFoundError`."""
         os.truncate(path, size)
         _sync(path, os.O_RDWR)
 
     def remove(self, path: Path) -> None:
-        """Delete a file for good; one that is not there is no fault."""
+        """Delete a file. Does nothing if the file does not exist."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -86,12 +99,15 @@ class Files:
         self.sync_directory(path.parent)
 
     def rename(self, path: Path, target: Path) -> None:
-        """Give a file another name in the same directory, for good. An older ``target`` is replaced."""
+        """Rename a file within its directory, replacing an existing ``target``. Raises `FileNotFoundError`."""
         os.replace(path, target)
         self.sync_directory(path.parent)
 
     def move(self, path: Path, target: Path) -> None:
-        """Move a file to another directory for good, of another disk too; one that is not there has been moved."""
+        """Move a file to another directory, which may be on another disk. Creates that directory if missing.
+
+        Does nothing if the file does not exist, because an earlier attempt may have moved it.
+        """
         self.make_directory(target.parent)
         try:
             os.rename(path, target)
@@ -109,14 +125,14 @@ class Files:
         self.sync_directory(path.parent)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it that are missing."""
+        """Create a directory and its missing parents. Does nothing if it exists."""
         missing = list(takewhile(lambda each: not each.is_dir(), (path, *path.parents)))
         path.mkdir(mode=0o750, parents=True, exist_ok=True)
         for each in missing:
             self.sync_directory(each.parent)
 
     def remove_directory(self, path: Path) -> None:
-        """Delete a directory with the files in it for good; one that is not there is no fault."""
+        """Delete a directory and its files. Does nothing if the directory is missing. Raises if it has subdirectories."""
         for name in self.names(path):
             os.unlink(path / name)
         try:
@@ -126,27 +142,30 @@ class Files:
         self.sync_directory(path.parent)
 
     def sync_directory(self, path: Path) -> None:
-        """Files that were made, renamed or deleted in a directory stay so after a crash."""
+        """Make created, renamed and deleted names in a directory survive a crash of the machine."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def names(self, path: Path) -> list[str]:
-        """The names in a directory, sorted; none when it does not exist."""
+        """Return the sorted names in a directory, an empty list if it does not exist."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
 
     def status(self, path: Path) -> tuple[int, int]:
-        """Bytes in a file, and when it was written to last (epoch ms)."""
+        """Return the size of a file (bytes) and its modification time (epoch ms). Raises `FileNotFoundError`."""
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns // 1_000_000
 
     def size(self, path: Path) -> int:
-        """Bytes in a file."""
+        """Return the size of a file in bytes. Raises `FileNotFoundError`."""
         return self.status(path)[0]
 
     def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
-        """Bytes ``start`` to before ``stop`` (-1: the end) of a file; fewer where the file is shorter."""
+        """Return bytes ``start`` to ``stop`` (exclusive; -1: the end) of a file, fewer if the file is shorter.
+
+        Raises `FileNotFoundError`.
+        """
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return read_range(descriptor, start, os.fstat(descriptor).st_size if stop < 0 else stop)
@@ -154,7 +173,10 @@ class Files:
             os.close(descriptor)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Write a small file as a whole: after a crash it has the old contents or the new."""
+        """Create or replace a small file atomically: after a crash it has the old contents or the new.
+
+        Creates its directory if missing.
+        """
         self.make_directory(path.parent)
         draft = path.with_name(path.name + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
@@ -165,19 +187,19 @@ class Files:
         self.rename(draft, path)
 
 
-#: Files that `OpenFiles` keeps open; more addresses than that seldom page at once.
+#: Maximum number of open files in `OpenFiles`. More addresses than that seldom page at once.
 OPEN_FILES = 64
 
 
 class OpenFiles:
-    """Descriptors of files that are written to, the least recently used first."""
+    """A cache of descriptors of files that the store writes to, the least recently used first."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
         self.descriptors: dict[Path, int] = {}
 
     def descriptor(self, path: Path) -> int:
-        """The open descriptor of a file; the least recently used one beyond `OPEN_FILES` is closed for it."""
+        """Return the descriptor of a file, opened if necessary. Closes the least recently used beyond `OPEN_FILES`."""
         descriptors = self.descriptors
         descriptor = descriptors.pop(path, None)
         if descriptor is None:
@@ -188,7 +210,7 @@ class OpenFiles:
         return descriptor
 
     def close(self, path: Path) -> None:
-        """Close the descriptor of a file, if there is one."""
+        """Close the descriptor of a file if the cache has one."""
         descriptor = self.descriptors.pop(path, None)
         if descriptor is not None:
             self.files.close(descriptor)
@@ -203,16 +225,16 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def read_range(descriptor: int, start: int, stop: int) -> bytes:
-    """Bytes ``start`` to before ``stop`` of an open file; fewer where the file is shorter."""
+    """Return bytes ``start`` to ``stop`` (exclusive) of an open file, fewer if the file is shorter."""
     parts: list[bytes] = []
     while start < stop and (part := os.pread(descriptor, stop - start, start)):
         parts.append(part)
         start += len(part)
-    return b"".join(parts)  # of one part that part
+    return b"".join(parts)  # does not copy a single part
 
 
 def free_name(files: Files, path: Path, ending: str) -> Path:
-    """An unused path next to a file: its name and ``ending``, with a number if that exists already."""
+    """Return an unused path beside ``path``: its name with ``ending``, and ``.2`` or higher if that exists."""
     name, names = path.name + ending, set(files.names(path.parent))
     candidate = name
     for place in count(2):
@@ -223,13 +245,13 @@ def free_name(files: Files, path: Path, ending: str) -> Path:
 
 
 class Disk(Protocol):
-    """One thread that carries out jobs in the order they were given (`server.disk` has the real one)."""
+    """A thread that runs jobs in the order of their `run` calls (`server.disk.DiskThread`)."""
 
     def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Do ``job`` in the thread, then call ``done`` on the reactor with its result or the exception it raised.
+        """Run ``job`` in the thread, then call ``done`` in the reactor thread, always after `run` has returned.
 
-        ``done`` is never called before `run` has returned.
+        ``done`` gets the result of ``job``, or the exception that it raised.
         """
 
     def finish(self) -> None:
-        """Wait until nothing is left to do, every ``done`` called. Only when the broker stops: all else waits."""
+        """Block the reactor thread until every job has run and every ``done`` was called. For start and stop only."""
