@@ -132,7 +132,7 @@ class Files:
             self.sync_directory(each.parent)
 
     def remove_directory(self, path: Path) -> None:
-        """Delete a directory and its files. Does nothing if the directory is missing. Raises if it has subdirectories."""
+        """Delete a directory and the files in it. Does nothing if the directory is missing."""
         for name in self.names(path):
             os.unlink(path / name)
         try:

@@ -1,20 +1,16 @@
-"""The journal: a sequence of segments with messages and events, and its compaction.
+"""The journal: segments with the durable messages that are in memory and events of all messages, and its compaction.
 
-Compaction: what still counts in the oldest segment is written once more, so that the segment can go.
+The journal collects events, and encodes them as records at the end of the reactor turn: a message that arrives and is
+settled in one turn needs no record. All records go to the newest segment. Segments without live records are deleted,
+the oldest first. An event is never older than its message, so that a message is never left without its events.
 
-It happens in small steps between other things, never far ahead of the disk, and only while little of the journal
-counts (``journal-compact-min-files``, ``journal-compact-percentage``), so that what is written twice is a part of
-what is written anyway. A segment that is damaged goes as soon as it is the oldest.
+The path of a durable message has four steps: `Journal.append` queues it, `Journal.gather` encodes it as a record
+(`RecordEncoder`), `WriteBatch.write` writes and syncs the record in the disk thread, and `WriteBatch.confirm` runs the
+callbacks that wait for it, such as receipts.
 
-The journal: a sequence of segments with the durable messages that are in memory, and events about all messages.
-
-Events are appended to a list and encoded as records at the end of the reactor turn: a message that is settled within
-the turn it came in costs nothing. Every record goes to the newest segment. A segment is deleted when it has no live
-record, always the oldest first: an event is never older than the message it is about, so it is deleted after it.
-
-The path of a durable message has four steps: `Journal.append` takes it, `Journal.gather` has it encoded as a record
-(`RecordEncoder`), `WriteBatch.write` writes and syncs the record in the disk thread, and `WriteBatch.confirm` calls
-those who wait for it, such as receipts.
+Compaction writes the live records of the oldest segment again, so that this segment can be deleted. It runs in small
+steps, pauses while the disk is behind, and starts only if a small share of the journal is live
+(``journal-compact-min-files``, ``journal-compact-percentage``). A damaged segment starts it in any case.
 """
 
 from __future__ import annotations
@@ -55,10 +51,10 @@ DAMAGED = ".damaged"
 
 
 class LiveRecord:
-    """Something besides messages: a binding, or what a queue has settled in a page.
+    """A live part of the journal other than a message: a binding, duplicate ids, or the state of a queue in a page.
 
-    ``segment`` is the oldest one that holds something of it which no later record repeats. ``whole`` says that
-    `encode` writes all of it, so that older records no longer count; ``gone`` that it writes its own removal.
+    ``segment``: the oldest segment with a record of this object that still counts. ``whole``: `encode` writes the whole
+    object, so that older records no longer count. ``gone``: `encode` writes its removal.
     """
 
     whole = True
@@ -68,32 +64,32 @@ class LiveRecord:
         self.gone = False
 
     def encode(self, encoder: RecordEncoder) -> None:
-        """Add what is new since the last time; called once at the end of the turn for each `Journal.update`."""
+        """Add a record of the changes since the last call. Called at the end of the turn for each `Journal.update`."""
         raise AssertionError("a subclass encodes its record")
 
     def encode_all(self, encoder: RecordEncoder) -> None:
-        """Add all of it, because the segment goes that has it."""
+        """Add a record of the whole object, because ``segment`` will be deleted."""
         self.encode(encoder)
 
     def encode_logged(self, encoder: RecordEncoder) -> None:
-        """Add what `Journal.log_page` was called for."""
+        """Add the events for which `Journal.log_page` was called."""
         raise AssertionError("a subclass encodes its record")
 
 
 class Binding(LiveRecord):
-    """JSON under a number: an address, a durable queue, or a value that others want to find again."""
+    """The JSON description of an address, a durable queue or a stored value, under its number."""
 
     def __init__(
         self, what: int, number: int, subject: object, describe: Callable[[], Mapping[str, Any]]
     ) -> None:
         super().__init__()
-        self.subject = subject  # what is described
+        self.subject = subject
         self._what = what
         self._number = number
         self._describe = describe
 
     def record(self) -> bytes:
-        """The payload of its record, as it is now."""
+        """Return the payload of a record with the present description."""
         return pack_binding(self._what, self._number, None if self.gone else self._describe())
 
     def encode(self, encoder: RecordEncoder) -> None:
@@ -101,9 +97,9 @@ class Binding(LiveRecord):
 
 
 class MessageReferences:
-    """The references of a message that several queues hold. ``left`` counts those that are not settled.
+    """The references of a message that several queues hold. ``left`` counts the unsettled ones.
 
-    Until the message is written it stands also for one that a single queue holds, where something happened to that.
+    A message with one reference has it, too, if the reference changes before the message is written.
     """
 
     __slots__ = ("changes", "left", "logged", "refs")
@@ -111,33 +107,33 @@ class MessageReferences:
     def __init__(self, refs: list[Reference], logged: dict[Reference, int] | None = None) -> None:
         self.refs = refs
         self.left = len(refs)
-        self.changes: list[StateChange] = []  # before it was written
-        #: Where a segment has the message without the latest of these: deliveries of the others that were logged.
+        self.changes: list[StateChange] = []  # before the message was written
+        #: None, except if the latest record of the message lacks new ``refs``: logged deliveries of the others.
         self.logged = logged
 
 
-#: What stands for a live message in its segment.
+#: A live message in `JournalSegment.live`.
 LiveMessage = Reference | MessageReferences
 
 
 @dataclass(eq=False)
 class JournalSegment:
-    """One file of the journal, and what in it still counts.
+    """One file of the journal, and its live records.
 
-    A message's ``segment`` is the one with its latest record. Before the message is written it is the `Reference`
-    or `MessageReferences` that will be.
+    ``Message.segment`` is the segment with the latest record of a message. Before the message is written it is the
+    `Reference` or `MessageReferences` to write.
     """
 
     number: int
     path: Path
-    stream: AppendOnlyFile | None = None  # None for one of an earlier run
-    size: int = 0
-    #: messages by number, and runs of them by themselves
+    stream: AppendOnlyFile | None = None  # None for a complete segment of an earlier run
+    size: int = 0  # bytes
+    #: messages by number; live records and runs of references by themselves
     live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = field(default_factory=dict)
-    damaged: bool = False  # it is set aside, and not deleted, when its time comes
+    damaged: bool = False  # set aside by `remove`, not deleted
 
     def remove(self, writer: Writer, retention: Retention | None) -> None:
-        """The file goes, or is set aside where it is damaged: everything that counts in it is safe elsewhere."""
+        """Delete the file, move it to ``retention``, or set it aside if it is damaged. It has no live records."""
         path = self.path
         if self.damaged:
             writer.run_task(lambda files: files.rename(path, path.with_name(path.name + DAMAGED)))
@@ -149,40 +145,40 @@ class JournalSegment:
             writer.run_task(lambda files: files.remove(path))
 
 
-#: Bytes of a record beyond the tail of its message, more or less, for the share of what is live.
+#: Approximate bytes of a message record beyond the message's tail, for the live share of the journal.
 RECORD_OVERHEAD = 120
 
 
-#: What one step may write: about a millisecond of work.
+#: Maximum records and bytes of one compaction step: about a millisecond of work.
 STEP_RECORDS, STEP_BYTES = 200, 256 * 1024
 
-#: Seconds between two steps, and until a disk that is behind is looked at again.
+#: Seconds between two compaction steps, and until the next check of a disk that is behind or fails.
 STEP_INTERVAL, BACKLOG_INTERVAL = 0.004, 0.1
 
-#: Bytes that wait for the disk from which on it is behind.
+#: Unwritten bytes above which the disk counts as behind.
 BACKLOG_BYTES = 4 * 1024 * 1024
 
 
 class Compaction:
-    """Keeps one journal small. ``segments`` and ``rewritten`` count what it has done."""
+    """The compaction of one journal."""
 
     def __init__(self, journal: Journal, clock: Clock, min_files: int, percentage: int) -> None:
-        self.segments = 0
-        self.rewritten = 0  # bytes
+        self.segments = 0  # emptied segments since the start
+        self.rewritten = 0  # bytes written again since the start
         self.clock = clock
         self._journal = journal
         self._min_files = min_files
         self._percentage = percentage
         self._timer: Any = None
-        self._at: object = None  # the segment that is being emptied
-        self._last = 0  # the number of the newest segment when this pass over the journal began
-        self._own = 0  # segments that were begun by compaction itself
-        self._others = -1  # how many others there had been when this pass began
+        self._at: object = None  # the segment to empty
+        self._last = 0  # number of the newest segment when this pass over the journal began
+        self._own = 0  # segments created by compaction
+        self._others = -1  # `_news` when this pass began
         journal.on_roll = self.consider
 
     @property
     def needed(self) -> bool:
-        """Whether the oldest segment should go."""
+        """Whether to empty the oldest segment."""
         journal = self._journal
         segments = journal.segments
         if len(segments) < 2:
@@ -197,20 +193,19 @@ class Compaction:
 
     @property
     def _news(self) -> int:
-        """How many segments were begun for events of the broker.
+        """Number of segments created for events of the broker, not by compaction.
 
-        Without another one of these a new pass would find what the last one has written, and nothing else: where
-        bindings alone are most of a small journal it would go on for ever.
+        A new pass needs another one. Otherwise it would only rewrite the records of the previous pass, endlessly in a
+        small journal that consists mainly of bindings.
         """
         return self._journal.segments[-1].number - self._own
 
     def consider(self) -> None:
-        """The journal has grown, or something in it has ended."""
+        """Schedule a step if `needed`. Called when the journal has a new segment, and after recovery."""
         if self._timer is None and self.needed:
             self._timer = self.clock.reactor.callLater(STEP_INTERVAL, self._step)
 
     def stop(self) -> None:
-        """No timer is left behind."""
         cancel(self._timer)
 
     def _step(self) -> None:
@@ -236,75 +231,70 @@ class Compaction:
         self.consider()
 
 
-#: Queue numbers given out ahead of use, so that one of a queue that is not stored is not given to another later.
+#: Queue numbers reserved ahead of use: after a crash no queue gets the number of an earlier one that was not stored.
 LEASE = 1000
 
-#: Events encoded in one slice: some milliseconds of work.
+#: Events encoded in one time slice: some milliseconds of work.
 MAX_ENCODED_AT_ONCE = 2000
 
-#: Bytes of transactions that become one, where they may: what a record has that counts as a whole or not at all.
+#: Maximum bytes of small transactions that are merged into one TRANSACTION record.
 MAX_JOINED_BYTES = 64 * 1024
 
-#: Events between two looks at how many there were.
+#: Events encoded between two checks of `MAX_ENCODED_AT_ONCE`.
 ENCODED_AT_ONCE = 64
 
 #: Retained messages that take as long to encode as one event.
 RETAINED_AT_ONCE = 10
 
-#: Milliseconds within which what is only retained is safe from a power cut.
+#: Milliseconds until records that only retention needs are synced.
 RETAINED_SYNC_INTERVAL = 1000
 
-#: Numbers of messages given out ahead of use: more than a broker gives in a few minutes.
+#: Message numbers reserved ahead of use: more than a broker uses in a few minutes.
 MESSAGE_LEASE = 10_000_000
 
 
 class Journal:
-    """See the module. ``sync`` False leaves it to the operating system when records reach the disk."""
+    """The journal of one broker. ``sync`` False: the operating system decides when records reach the disk."""
 
     def __init__(self, directory: Path, writer: Writer, clock: Clock, file_size: int, *, sync: bool) -> None:
         self.directory = directory
         self.writer = writer
         self.segments: list[JournalSegment] = []  # ascending; the last is being written
         self.bytes = 0  # of all segments
-        self.live_bytes = 0  # of what in them counts, more or less
+        self.live_bytes = 0  # of live records, approximately
         self.identity = NO_IDENTITY  # of the data directory
-        self.next_message = 1  # greater than the number of any message in it
-        self.leased_message = 1  # greater than any message's number that may be in use after a crash now
-        #: Called with the end of the reservation that is on disk.
+        self.next_message = 1  # greater than the number of any message in the journal
+        self.leased_message = 1  # message numbers below this are reserved
+        #: Called with ``leased_message`` when that reservation is on disk.
         self.on_lease: Callable[[int], object] = lambda number: None
         self.next_page = 0  # greater than any page's number; 0 until all existing pages have a record
-        self.last_segment = 0  # the greatest number of a file that was found at the start, or was begun since
+        self.last_segment = 0  # highest segment number that was found at the start or used since
         self.next_transaction = 1
-        self.complete_transaction = 1  # those with smaller numbers are in the journal, or never will be
-        self.next_queue = 1  # greater than any queue's number that may be in use after a crash now
+        self.complete_transaction = 1  # transactions with lower numbers are in the journal, or lost
+        self.next_queue = 1  # queue numbers below this are reserved
         self.next_address = count(1)
         self.on_roll: Callable[[], object] = lambda: None
-        self.retention: Retention | None = None  # with one all is written, also what has gone already
+        self.retention: Retention | None = None  # if set, settled messages are written, too
         self.clock = clock
-        self.file_size = file_size
-        self.prefill_from = (
-            PREFILL_FROM  # bytes of a segment from which on zeros are written ahead of records
-        )
+        self.file_size = file_size  # bytes at which a segment is full
+        self.prefill_from = PREFILL_FROM  # offset in a segment above which zeros are written ahead of records
         self._sync = sync
-        self.unwritten: dict[object, Binding] = {}  # bindings of which nothing is on disk yet
-        self._pending: list[object] = []
-        self._replaced: list[object] = []  # settled because a newer message has come: written behind that
-        self._entries: list[Entries] = []  # with messages that are retained and need not come back
-        self._taken: dict[
-            tuple[QueueBase, ConsumerBase], Entries
-        ] = {}  # those of messages that were settled before they were written
-        self._logged: list[
-            tuple[Reference, int] | StateChange | LiveRecord
-        ] = []  # what became of such messages
-        self._gather_due = False  # `gather` has something to do, and will be called
-        self._syncing: Timer | None = None  # when what was retained is synced
-        self._depth = 0
-        self.mark = Transaction()  # the one that was begun last
-        self._gathering: Iterator[int] | None = None  # events that are being encoded; gives how many
-        self._going_on = False  # with that, soon
+        self.unwritten: dict[object, Binding] = {}  # bindings without a record on disk, by subject
+        self._pending: list[object] = []  # events to encode
+        self._replaced: list[object] = []  # events with Reason.REPLACED
+        # messages that only retention needs; those that a consumer acknowledged before they were written; their events
+        self._entries: list[Entries] = []
+        self._taken: dict[tuple[QueueBase, ConsumerBase], Entries] = {}
+        self._logged: list[tuple[Reference, int] | StateChange | LiveRecord] = []
+        self._gather_due = False  # there are events, and a call of `gather` is scheduled
+        self._syncing: Timer | None = None  # of `_sync_retained`
+        self._depth = 0  # of nested transactions
+        self.mark = Transaction()  # the latest transaction
+        self._gathering: Iterator[int] | None = None  # encodes events; yields their number
+        self._going_on = False  # `_go_on` is scheduled
         self._lease_written = 0
-        self._sync_next = False  # what is put next must be safe, whatever the settings
-        self._skipped = False  # something shall be gathered once the transaction that is open has ended
+        self._sync_next = False  # sync the next records whatever the settings
+        self._skipped = False  # gather after the end of the open transaction
         self._next_page = 0
         self._encoder = RecordEncoder(0, self.next_address)
         writer.gather = self.gather
@@ -312,7 +302,7 @@ class Journal:
     # ---- the start
 
     def begin(self, segments: list[JournalSegment], encoder: RecordEncoder | None = None) -> None:
-        """Continue after the ``segments`` of an earlier run: in the last with its ``encoder``, else in a new one."""
+        """Continue after the ``segments`` of an earlier run: in the last with its ``encoder``, or else in a new one."""
         self.segments = segments
         self.leased_message = self.next_message + MESSAGE_LEASE
         self.bytes = sum(segment.size for segment in segments)
@@ -325,10 +315,9 @@ class Journal:
             self._encode_numbers()
             self._append_records()
 
-    # ---- step 1: append events; they are encoded at the end of the turn
+    # ---- step 1: append events (see `Storage`); they are encoded at the end of the turn
 
     def append(self, ref: Reference) -> None:
-        """A message entered a queue."""
         message = ref.message
         live = message.segment
         if live is None:
@@ -344,7 +333,7 @@ class Journal:
             self._append_again(ref)
 
     def _append_again(self, ref: Reference) -> None:
-        """A message that is written already entered another queue: it is written again, with all of them."""
+        """Write a message again with all its references: it has a record, and entered one more queue."""
         message = ref.message
         segment = message.segment
         assert type(segment) is JournalSegment
@@ -356,12 +345,11 @@ class Journal:
         self.update(ref)
 
     def settle(self, ref: Reference, reason: Reason) -> None:
-        """A queue gave up a message."""
         message = ref.message
         segment = message.segment
         if type(segment) is not JournalSegment:
             if segment is ref:
-                message.segment = None  # not written yet, and never will be
+                message.segment = None  # it is not written
                 if self.retention is not None and message.traits.retained:
                     self._retain(ref, reason)
             elif type(segment) is MessageReferences and (
@@ -387,11 +375,11 @@ class Journal:
             self._pending.append((ref, reason))
 
     def _retains(self, message: Message) -> bool:
-        """Whether a message is written even where no restart has to bring it back."""
+        """Return whether retention needs a record of a message, even if recovery does not."""
         return self.retention is not None and message.traits.retained != NOWHERE
 
     def _retain(self, ref: Reference, reason: Reason) -> None:
-        """A message that one queue had was settled before it was written: no restart brings it back."""
+        """Log a message, only for retention, that its one queue settled before it was written."""
         taker = ref.last_rejected_by if reason is Reason.ACKNOWLEDGED else None
         if taker is not None and ref.deliveries == 1:
             entries = self._taken.get((ref.queue, taker))
@@ -407,7 +395,6 @@ class Journal:
             self.log(ref, event)
 
     def log(self, ref: Reference, event: int) -> None:
-        """What became of a message that is retained, and that no restart brings back."""
         self._schedule_gather()
         if event >= RETURNED:
             cause = Cause.RETURNED if event == RETURNED else Cause.SCHEDULED
@@ -416,16 +403,14 @@ class Journal:
             self._logged.append((ref, event))
 
     def log_page(self, page_state: LiveRecord) -> None:
-        """The same of messages of a page."""
+        """Log events of messages of a page that only retention needs, with `LiveRecord.encode_logged`."""
         self._schedule_gather()
         self._logged.append(page_state)
 
     def returned(self, ref: Reference) -> None:
-        """A delivery came back: the counts of a message in a queue are new, and its due time perhaps."""
         self._changed(ref, Cause.RETURNED)
 
     def postponed(self, ref: Reference) -> None:
-        """A message has come with a due time, or a recurring one waits for its next."""
         self._changed(ref, Cause.SCHEDULED)
 
     def _changed(self, ref: Reference, cause: Cause) -> None:
@@ -438,17 +423,15 @@ class Journal:
             self.update(change)
             return
         if type(live) is not MessageReferences:
-            # so that it is not taken for one to which nothing happened
+            # a `Reference` alone would be encoded without the change
             live = message.segment = MessageReferences([ref])
         live.changes.append(change)
 
     def delivered(self, ref: Reference) -> None:
-        """A message that waited went out to a consumer."""
         if type(ref.message.segment) is JournalSegment:
             self.update((ref, DELIVERY))
 
     def record(self, entries: Entries) -> None:
-        """Retained messages that need not survive a restart are about to be collected in ``entries``."""
         self._schedule_gather()
         self._entries.append(entries)
 
@@ -458,28 +441,28 @@ class Journal:
             self.writer.require_end_of_turn()
 
     def bind(self, binding: Binding) -> None:
-        """What it describes was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
+        """Record a new or changed subject. Pages that name it repeat the binding while that is `unwritten`."""
         if binding.segment is None:
             self.unwritten[binding.subject] = binding
         self.update(binding)
 
     def unbind(self, binding: Binding) -> None:
-        """It was deleted."""
+        """Record the deletion of the subject."""
         self.unwritten.pop(binding.subject, None)
         binding.gone = True
         self.update(binding)
 
     def forget(self, record: LiveRecord) -> None:
-        """No record of it counts any more."""
+        """Remove an object from the live records of its segment: none of its records counts."""
         segment, record.segment = record.segment, None
         if segment is not None:
             del segment.live[record]
 
     def begin_transaction(self, size: int = 0) -> None:
-        """What follows takes effect as one. Transactions nest.
+        """Begin a transaction: the events until `commit` take effect together. Transactions nest.
 
-        With a ``size`` in bytes it may be merged with such a transaction that ended right before: both are written
-        together in any case, and neither was confirmed before.
+        A transaction with a ``size`` (bytes) may be merged with one that ended right before it: one batch writes both,
+        and neither is confirmed yet.
         """
         if not self._depth:
             opened, pending = self.mark, self._pending
@@ -492,7 +475,7 @@ class Journal:
         self._depth += 1
 
     def commit(self) -> None:
-        """End of what `begin_transaction` opened."""
+        """End the transaction that the last `begin_transaction` began."""
         self._depth -= 1
         if not self._depth:
             self.update(self.mark)
@@ -501,7 +484,10 @@ class Journal:
                 self.writer.require_end_of_turn()
 
     def transaction(self) -> int:
-        """The number that pages write with their messages, which count once it is committed; 0: outside of one."""
+        """Return the number of the open transaction, 0 if there is none.
+
+        Pages store it with their messages, which count only if that transaction is committed.
+        """
         if not self._depth:
             return 0
         if not self.mark.number:
@@ -511,34 +497,34 @@ class Journal:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether one is open."""
+        """Whether a transaction is open."""
         return self._depth > 0
 
     def pages_recovered(self, page: int) -> None:
-        """All pages, up to number ``page``, and the settling of incomplete transactions were appended."""
+        """Note that the events include records of all pages, up to ``page``, and settle incomplete transactions."""
         self._next_page = page + 1
         self.update(TRANSACTIONS_COMPLETE)
 
     def number_of(self, address: AddressBase) -> int:
-        """The number of an address; a new one if it has none."""
+        """Return the number of an address, which gets one if it has none."""
         if not address.number:
             address.number = next(self.next_address)
         return address.number
 
     def reserve_queue(self, number: int) -> None:
-        """A queue has this number, which must not be given to another after a crash."""
+        """Reserve the number of a queue, so that no other queue gets it after a crash."""
         if number + LEASE // 2 >= self.next_queue:
             self.next_queue = number + LEASE
             if self.segments:
                 self.update(RENEW_NUMBERS)
 
     def lease_messages(self, end: int) -> None:
-        """Reserve message numbers before ``end``; ``on_lease`` is called when the reservation is on disk."""
+        """Reserve message numbers below ``end``. The journal calls ``on_lease`` when the reservation is on disk."""
         self.leased_message = max(self.leased_message, end)
         self.update(RENEW_NUMBERS)
 
     def update(self, event: object) -> None:
-        """Encode an event, such as a change of a live record, at the end of the turn, in order with the others."""
+        """Queue an event, such as a changed `LiveRecord`. The end of the turn encodes events in the order of calls."""
         self._schedule_gather()
         self._pending.append(event)
 
@@ -547,8 +533,8 @@ class Journal:
     def gather(self) -> bool:
         """Encode pending events and append the records to the newest segment.
 
-        False if some are left: many events are encoded in slices, and those of an open transaction not before its end.
-        `Writer.end_of_turn` is called again for the rest.
+        Returns False if events are left: many events take several time slices, and those of an open transaction wait
+        for its end. The journal then calls `Writer.end_of_turn` again.
         """
         left = MAX_ENCODED_AT_ONCE
         while True:
@@ -556,12 +542,12 @@ class Journal:
                 if not self._gather_due:
                     return True
                 if self._depth:
-                    self._skipped = True  # only ever whole transactions
+                    self._skipped = True  # a record has whole transactions
                     return False
                 self._gather_due = False
                 pending, self._pending = self._pending, []
                 if self._replaced:
-                    # behind all messages of the turn: a write that is torn must not lose both
+                    # after all messages of the turn: a torn write must not lose both the old message and the new one
                     pending += self._replaced
                     self._replaced = []
                 self._gathering = self._encode(pending)
@@ -589,7 +575,7 @@ class Journal:
         pending.reverse()
         some = min(ENCODED_AT_ONCE, MAX_ENCODED_AT_ONCE)
         done = 0
-        while pending:  # each is let go of when it is written, and not all at once at the end
+        while pending:  # `pop` frees each event at once, instead of all of them at the end
             if done == some:
                 yield done
                 done = 0
@@ -601,7 +587,7 @@ class Journal:
                     if message.segment is not event or event.state == GONE:
                         self._write(event, batch)
                         continue
-                    # one queue holds it, as it is with most
+                    # only one queue holds the message, which is the most frequent case
                     encoder.message(message, event)
                     live[message.number] = event
                     message.segment = newest
@@ -616,7 +602,7 @@ class Journal:
                 else:
                     batch.flush()
                     self._encode_other(event)
-            except Exception:  # a bug: the other events must be written all the same
+            except Exception:  # a bug must not keep the other events from the journal
                 log.exception("journal record could not be encoded: %r", event)
         batch.flush()
         self.next_message = max(self.next_message, encoder.footer.greatest_number + 1)
@@ -651,7 +637,7 @@ class Journal:
             self._syncing = steady.call_at(steady.now + RETAINED_SYNC_INTERVAL, self._sync_retained)
 
     def _write(self, ref: Reference, batch: RecordBatch) -> None:
-        """A message that several queues hold, or none any more."""
+        """Encode a message with `MessageReferences`. Does nothing if the message is written already, or settled."""
         message = ref.message
         live = message.segment
         if type(live) is MessageReferences:
@@ -662,8 +648,8 @@ class Journal:
                 return
             refs, retains = live.refs, self._retains(message)
             if live.logged is not None:
-                batch.flush()  # they count from that record on
-                if not retains:  # settled by a later record, so they must be in this one, too
+                batch.flush()  # events up to now precede the new record
+                if not retains:  # a later record settles logged references, so this record has them, too
                     refs = [each for each in refs if each.state != GONE or each in live.logged]
             elif not retains:
                 refs = alive
@@ -678,7 +664,7 @@ class Journal:
             self._keep_message(message, live)
 
     def _keep_message(self, message: Message, live: MessageReferences) -> None:
-        """Note that the newest segment has the record of a message."""
+        """Add a message to the live messages of the newest segment, which has its record."""
         newest = message.segment = self.segments[-1]
         live.left = len(live.refs)
         newest.live[message.number] = live if live.left > 1 else live.refs[0]
@@ -710,7 +696,7 @@ class Journal:
             self._encode_numbers()
 
     def keep_live(self, record: LiveRecord) -> None:
-        """Note the segment with its oldest record that counts, after ``record`` was encoded."""
+        """Add an encoded object to the live records of the newest segment, unless an older record still counts."""
         newest = self.segments[-1]
         if record.whole and record.segment is not newest:
             self.forget(record)
@@ -719,14 +705,14 @@ class Journal:
             newest.live[record] = record
 
     def rewrite(self, key: int | LiveRecord, live: LiveMessage | LiveRecord) -> None:
-        """Write something live once more, at the end; it was taken out of its segment."""
+        """Write a live message or object to the newest segment. The caller has removed it from its segment."""
         if isinstance(live, LiveRecord):
             live.segment = None
             live.encode_all(self._encoder)
             self.keep_live(live)
         else:
             found = live.refs if isinstance(live, MessageReferences) else [live]
-            # of a queue that was deleted nothing counts, whether it has let go of all its messages already or not
+            # a deleted queue may not have settled all its messages yet
             refs = [each for each in found if each.state != GONE and not each.queue.deleted]
             message = found[0].message
             if not refs:
@@ -737,10 +723,10 @@ class Journal:
             newest.live[key] = live
 
     def _append_records(self, *, sync: bool = False, retained: bool = False) -> None:
-        """Append what is encoded to the newest segment.
+        """Append encoded records to the newest segment.
 
-        ``retained``: no restart needs it. It is written with the batch and synced later: it survives the end of the
-        process; a power cut may lose the last second of it.
+        ``retained``: only retention needs the records. The next batch writes them, and `_sync_retained` syncs them: a
+        power cut may lose the last second of them, the end of the process does not.
         """
         encoder = self._encoder
         data, encoder.parts = b"".join(encoder.parts), []
@@ -756,7 +742,6 @@ class Journal:
         self.bytes += len(data)
 
     def stop(self) -> None:
-        """No timer is left behind."""
         cancel(self._syncing)
 
     def _sync_retained(self) -> None:
@@ -769,7 +754,7 @@ class Journal:
     # ---- segments
 
     def _open_segment(self, previous: int = 0) -> None:
-        """``previous`` is how many bytes of records the one before has; 0 where that is not known."""
+        """``previous``: size of the segment before in bytes, without its footer; 0: unknown."""
         number = self.last_segment = self.last_segment + 1
         path = self.directory / f"{number:09d}.journal"
         self.segments.append(JournalSegment(number, path, self._open_stream(path)))
@@ -812,20 +797,23 @@ class Journal:
         self.on_roll()
 
     def drop_dead(self) -> None:
-        """Delete the oldest segments in which nothing counts, once what made it so is safe."""
+        """Remove the oldest segments without live records, once the records that replaced theirs are on disk."""
         dead = []
         while len(self.segments) > 1 and not self.segments[0].live:
             dead.append(self.segments.pop(0))
         if not dead:
             return
-        self._encode_numbers()  # which segment is the oldest now
+        self._encode_numbers()  # the number of the oldest segment
         self._append_records(sync=True)
         for segment in dead:
             self.bytes -= segment.size
             self.writer.after_next_batch(partial(segment.remove, self.writer, self.retention))
 
     def compact_step(self, items: int, size: int) -> int:
-        """Write some of what counts in the oldest segment once more, at the end; returns the bytes that took."""
+        """Write live records of the oldest segment to the newest: up to ``items`` records and about ``size`` bytes.
+
+        Returns the bytes written.
+        """
         if not self.gather():
             return 0
         if self._encoder.at >= self.file_size:
@@ -835,7 +823,7 @@ class Journal:
         while live and items > 0 and self._encoder.at - before < size and oldest is not self.segments[-1]:
             key, item = live.popitem()
             if isinstance(key, ReferenceRun):
-                key.references()  # they are in ``live`` now
+                key.references()  # adds them to ``live``
                 continue
             self.rewrite(key, item)
             items -= 1
