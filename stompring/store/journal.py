@@ -173,7 +173,7 @@ class Compaction:
         self._at: object = None  # the segment to empty
         self._last = 0  # number of the newest segment when this pass over the journal began
         self._own = 0  # segments created by compaction
-        self._others = -1  # `_news` when this pass began
+        self._known_event_segments = -1  # `_event_segments` when this pass began
         journal.on_roll = self.consider
 
     @property
@@ -189,10 +189,10 @@ class Compaction:
             return False
         if journal.live_bytes * 100 >= journal.bytes * self._percentage:
             return False
-        return segments[0].number <= self._last or self._news > self._others
+        return segments[0].number <= self._last or self._event_segments > self._known_event_segments
 
     @property
-    def _news(self) -> int:
+    def _event_segments(self) -> int:
         """Number of segments created for events of the broker, not by compaction.
 
         A new pass needs another one. Otherwise it would only rewrite the records of the previous pass, endlessly in a
@@ -221,7 +221,7 @@ class Compaction:
         oldest = self._at = segments[0]
         newest = segments[-1].number
         if oldest.number > self._last:
-            self._last, self._others = newest, self._news
+            self._last, self._known_event_segments = newest, self._event_segments
         self.rewritten += self._journal.compact_step(STEP_RECORDS, STEP_BYTES)
         self._own += segments[-1].number - newest
         if self._journal.segments[0] is not oldest:
@@ -291,7 +291,7 @@ class Journal:
         self._depth = 0  # of nested transactions
         self.mark = Transaction()  # the latest transaction
         self._gathering: Iterator[int] | None = None  # encodes events; yields their number
-        self._going_on = False  # `_go_on` is scheduled
+        self._continuing = False  # `_continue` is scheduled
         self._lease_written = 0
         self._sync_next = False  # sync the next records whatever the settings
         self._skipped = False  # gather after the end of the open transaction
@@ -554,14 +554,14 @@ class Journal:
             for encoded in self._gathering:
                 left -= encoded
                 if left <= 0 and not self.writer.draining:
-                    if not self._going_on:
-                        self._going_on = True
-                        self.clock.soon(self._go_on)
+                    if not self._continuing:
+                        self._continuing = True
+                        self.clock.soon(self._continue)
                     return False
             self._gathering = None
 
-    def _go_on(self) -> None:
-        self._going_on = False
+    def _continue(self) -> None:
+        self._continuing = False
         self.writer.end_of_turn()
 
     def _encode(self, pending: list[object]) -> Iterator[int]:
