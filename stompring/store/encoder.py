@@ -1,7 +1,4 @@
-"""The record encoder: turns messages and events of one reactor turn into records for the newest segment.
-
-Names of queues, addresses and consumers are written before they are used, so that each segment can be read alone.
-"""
+"""The record encoder: it encodes messages and events of a reactor turn as records of the newest segment."""
 
 from __future__ import annotations
 
@@ -45,30 +42,31 @@ from .record import (
 )
 from .segment import Footer, ReadFile
 
-#: Messages, and bytes of them, in one record: a millisecond or two of work. A message that is larger has one to itself.
+#: Maximum messages, and bytes of messages, in one RETAINED record: one to two milliseconds of work. A larger message
+#: has a record of its own.
 MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
 
-#: States in RETAINED of messages in a queue: waiting, or acknowledged by a consumer.
+#: States of messages in the queues of a RETAINED record: waiting, or acknowledged by a consumer.
 RETAINED_WAITING, RETAINED_ACKNOWLEDGED = 0, 1
 
 
 class RetainedPart(NamedTuple):
-    """What goes into one record: messages, and which of them entered a queue in which way."""
+    """The contents of one RETAINED record: messages, and the queues that they entered."""
 
     messages: list[Message]
-    #: With their places among the messages; None: all of them.
+    #: queue and consumer, and the indexes in ``messages`` of the messages that entered the queue; None: all messages
     entries: list[tuple[Entries, array[int] | None]]
 
 
 def retained_parts(found: Sequence[Entries]) -> Iterator[RetainedPart]:
-    """What is in entries, put into records of bearable size. The entries are empty then."""
+    """Divide the messages of entries into parts, each for one RETAINED record. Empties the entries."""
     if len(found) == 1:
         entries = found[0]
         messages, entries.messages = entries.messages, []
         for some in _slices(messages):
             yield RetainedPart(some, [(entries, None)])
         return
-    places: dict[Message, int] = {}  # a message that enters several queues at once is written once
+    places: dict[Message, int] = {}  # indexes in the record: a message that enters several queues has one
     within: list[tuple[Entries, array[int] | None]] = []
     size = 0
     for entries in found:
@@ -106,13 +104,13 @@ _U32 = Struct("<I")
 _pack_message = MESSAGE.pack
 _pack_prefix = PREFIX.pack
 
-#: The greatest delivery count in a message record.
+#: Maximum delivery count in a MESSAGE record (a byte). A higher count needs a STATE record.
 MAX_DELIVERIES = 255
 
-#: The most new deliveries in one STATE or PAGE_STATE record.
+#: Maximum number of new deliveries in a STATE or PAGE_STATE record (16 bits).
 MAX_NEW_DELIVERIES = 65535
 
-#: The most consumers that one segment can name: later ones are not known.
+#: Maximum number of consumers that one segment can name (16 bits). Later ones are recorded as unknown.
 MAX_CONSUMERS = 65535
 
 
@@ -121,12 +119,12 @@ class MessageState(NamedTuple):
 
     deliveries: int
     attempts: int  # failed deliveries
-    due: int  # epoch ms
-    recurrence: bytes = b""  # packed; empty for none
+    due: int  # epoch ms; 0: not scheduled
+    recurrence: bytes = b""  # JSON (`recurrence_fields`); empty: none
 
     @classmethod
     def of(cls, ref: Reference) -> MessageState:
-        """The present state."""
+        """Return the present state of a reference."""
         recurrence = b""
         if ref.recurrence is not None:
             recurrence = json.dumps(recurrence_fields(ref.recurrence), separators=(",", ":")).encode()
@@ -143,11 +141,11 @@ class StateChange(NamedTuple):
 
 
 class RecordEncoder:
-    """Records for one segment. Names are written before they are used, so that each segment can be read alone.
+    """The records of one segment. A name is written before its first use, so that each segment can be read alone.
 
-    ``at`` is where the next record will begin, ``parts`` are the bytes that are not appended yet; ``footer`` has the
-    records that an earlier run wrote, ``consumers`` how many consumers it named. Between `open` and `close` records
-    become one TRANSACTION.
+    ``at``: offset of the next record. ``parts``: encoded bytes to append. ``footer``: index of the records, with those
+    of an earlier run. ``consumers``: number of consumers that the earlier run named. The records between `open` and
+    `close` become one TRANSACTION record.
     """
 
     def __init__(
@@ -163,7 +161,7 @@ class RecordEncoder:
         self._last_consumer = consumers
         self.parts: list[bytes] = []
         self._inner: list[bytes] | None = None
-        # of the message before: see `_prepare`
+        # values of the message before, set by `_prepare`
         self._traits: Traits | None = None
         self._queue: QueueBase | None = None
         self._address: AddressBase | None = None
@@ -173,7 +171,7 @@ class RecordEncoder:
     # ---- records
 
     def add(self, payload: bytes, scope: int = 0) -> None:
-        """Any record, given without its frame; for a ``scope`` alone where that is given (`record.SCOPED`)."""
+        """Add a record with this payload. ``scope``: only these readers use it (`record.SCOPED`); 0: all readers."""
         if scope:
             payload = scoped(payload, scope)
         if self._inner is not None:
@@ -187,7 +185,7 @@ class RecordEncoder:
         self.parts.append(framed(payload))
 
     def message(self, message: Message, ref: Reference) -> None:
-        """A message that one queue holds, and where it stands there. The hot one."""
+        """Add a message that one queue holds, and its state there. The most frequent record, so this is hot code."""
         traits, deliveries = message.traits, ref.deliveries
         if (
             (
@@ -222,7 +220,10 @@ class RecordEncoder:
         self._add_message(message, head)
 
     def _prepare(self, message: Message, queue: QueueBase) -> bool:
-        """Note what is the same in all messages with these traits for this queue; False: names are to be written."""
+        """Cache the parts of a record that all messages with the same traits share in a queue.
+
+        Returns False if the segment lacks the name of the queue or the address.
+        """
         address, ids = message.address.number, self._queues.get(queue.number)
         if ids is None or address not in self._addresses:
             return False
@@ -234,7 +235,7 @@ class RecordEncoder:
         return True
 
     def message_in_queues(self, message: Message, refs: list[Reference]) -> None:
-        """A message that several queues hold: encoded once, with the numbers of all of them."""
+        """Add a message that several queues hold: one record with the numbers of the queues if the states are equal."""
         queues, deliveries, ids = self._queues, refs[0].deliveries, []
         address = message.address.number
         if address in self._addresses and deliveries <= MAX_DELIVERIES:
@@ -254,7 +255,7 @@ class RecordEncoder:
         tail, number, timestamp = message.tail, message.number, message.timestamp
         if self._inner is not None:
             self._inner.append(head + tail)
-        else:  # in two parts, so that the tail is not copied
+        else:  # two parts, so that the tail is not copied
             at, size = self.at, len(head) + len(tail)
             self.at = at + 8 + size
             self._starts.append(at)
@@ -274,10 +275,11 @@ class RecordEncoder:
         logged: Mapping[Reference, int] | None = None,
         time: int = 0,
     ) -> None:
-        """A message, and where it stands in each of the queues that hold it.
+        """Add a message, and its state in each of its queues.
 
-        ``changes`` have no record yet. ``logged`` is for a message that has a record already: the logged deliveries of
-        each reference. It enters the queues of the others now.
+        ``changes``: those without a record. ``logged``: for a message that has a record, the deliveries of each
+        reference that were logged. References that it lacks are new: the message enters their queues at ``time``
+        (epoch ms).
         """
         address = self.name_address(message.address)
         ids = b"".join([self._queues.get(ref.queue.number) or self.name_queue(ref.queue) for ref in refs])
@@ -306,7 +308,7 @@ class RecordEncoder:
             self.close()
 
     def retained(self, part: RetainedPart, now: int) -> None:
-        """Messages that no restart brings back, and what became of them in their queues."""
+        """Add a RETAINED record of messages that recovery does not restore. ``now``: epoch ms."""
         messages = part.messages
         numbers = array("Q", [message.number for message in messages])
         times = array("Q", [message.timestamp for message in messages])
@@ -354,7 +356,7 @@ class RecordEncoder:
         return RETAINED_TRAITS.pack(self.name_address(address), len(record)) + record
 
     def _retained_entries(self, part: RetainedPart) -> bytes:
-        """Which queues had the messages of a part."""
+        """Encode the queues that the messages of a part entered, and their states there."""
         packed: list[bytes] = []
         for entries, places in part.entries:
             queue, taker = entries.queue, entries.taker
@@ -366,18 +368,18 @@ class RecordEncoder:
         return b"".join(packed)
 
     def change(self, change: StateChange, scope: int = 0) -> None:
-        """What happened to a message in a queue; its deliveries have records already."""
+        """Add a change of a message in a queue. Its deliveries have records already."""
         self.name_queue(change.ref.queue)
         self.add(_state(change.ref, change.cause, 0, change.state, change.time), scope)
 
     # ---- transactions
 
     def open(self) -> None:
-        """What follows takes effect as one."""
+        """Begin a transaction: its records take effect together."""
         self._inner = []
 
     def close(self, number: int = 0) -> None:
-        """End of what `open` began; pages know it by ``number`` where that is not 0."""
+        """End the transaction. ``number``: its number in the messages of pages, 0 if there are none."""
         inner, self._inner = self._inner or [], None
         if number or len(inner) > 1:
             parts = [TRANSACTION.pack(Kind.TRANSACTION, 0, 0, len(inner), number)]
@@ -390,9 +392,9 @@ class RecordEncoder:
     # ---- names
 
     def name_queue(self, queue: QueueBase, *, alone: bool = False) -> bytes:
-        """Write the name of a queue and its address if this segment does not have them, and return its packed id.
+        """Write the name of a queue and its address if this segment lacks them. Returns the packed id of the queue.
 
-        ``alone``: without the address, for files whose own records have it.
+        ``alone``: without the address, for files whose other records have it.
         """
         packed = self._queues.get(queue.number)
         if packed is None:
@@ -404,9 +406,9 @@ class RecordEncoder:
         return packed
 
     def name_consumer(self, name: str) -> int:
-        """Write the name of a consumer if this segment does not have it, and return its number here.
+        """Write the name of a consumer if this segment lacks it. Returns its number in this segment.
 
-        0: it has no name, or the segment has too many.
+        Returns 0 if the name is empty, or if the segment names `MAX_CONSUMERS` already.
         """
         number = self._consumers.get(name, 0)
         if name and not number and self._last_consumer < MAX_CONSUMERS:
@@ -415,7 +417,7 @@ class RecordEncoder:
         return number
 
     def name_address(self, address: AddressBase) -> int:
-        """Tell the name of an address if this segment does not have it, and return its id; a new one if it has none."""
+        """Write the name of an address if this segment lacks it. Returns its id, a new one if it has none."""
         if not address.number:
             address.number = next(self._next_address)
         number = address.number
@@ -425,7 +427,7 @@ class RecordEncoder:
         return number
 
     def ending(self, read: ReadFile, size: int) -> bytes:
-        """Footer and trailer (see `Stream.close`)."""
+        """Return the footer and trailer of the segment, which has ``size`` bytes (a `writer.Seal`)."""
         self.footer.addresses = tuple(sorted({*self.footer.addresses, *self._addresses}))
         return self.footer.ending_of(read, size)
 
@@ -435,7 +437,10 @@ def _due(ref: Reference) -> int:
 
 
 def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateChange]]) -> int:
-    """The due time that a message was sent with. MESSAGE has it, so it is removed from the changes."""
+    """Return the due time that a message was sent with (epoch ms, 0: none).
+
+    The MESSAGE record has it, so this function removes that change from ``happened``.
+    """
     firsts = [
         changes[0].state.due
         for changes in happened.values()
@@ -456,9 +461,9 @@ def _due_when_sent(refs: list[Reference], happened: dict[Reference, list[StateCh
 def _states(
     ref: Reference, changes: Iterable[StateChange], state: MessageState, known: int, time: int
 ) -> Iterator[bytes]:
-    """STATE records behind a MESSAGE with ``state`` for one of its queues.
+    """Yield the STATE records that follow a MESSAGE record with ``state``, for one of its queues.
 
-    ``known`` deliveries were logged; -1: neither a delivery nor that the message entered the queue.
+    ``known``: number of deliveries that were logged; -1: not even that the message entered the queue.
     """
     if known < 0:
         known, state = 0, MessageState(0, 0, 0)
@@ -473,7 +478,7 @@ def _states(
 
 
 def _state(ref: Reference, cause: Cause, delivered: int, state: MessageState, time: int) -> bytes:
-    """The payload of a STATE record that is the first with ``delivered`` deliveries."""
+    """Return the payload of a STATE record. ``delivered``: deliveries that no earlier record has."""
     deliveries, attempts, due, recurrence = state
     delivered = min(max(delivered, 0), MAX_NEW_DELIVERIES)
     number, queue = ref.message.number, ref.queue.number
@@ -483,12 +488,12 @@ def _state(ref: Reference, cause: Cause, delivered: int, state: MessageState, ti
 
 
 def recurrence_fields(recurrence: Recurrence) -> dict[str, Any]:
-    """How a scheduled message goes on, as JSON."""
+    """Return the JSON fields of a recurrence."""
     return {name: getattr(recurrence, name) for name in ("period", "repeat", "cron", "delay")}
 
 
 def unpack_recurrence(data: bytes) -> Recurrence | None:
-    """The recurrence that ends a STATE record, None where there is none. `ValueError` for what is none."""
+    """Decode the recurrence at the end of a STATE record, None if empty. Raises `ValueError` if malformed."""
     if not data:
         return None
     fields = json.loads(data)
@@ -509,15 +514,15 @@ DELIVERY = -1
 #: An event: write a NUMBERS record.
 RENEW_NUMBERS = "numbers"
 
-#: The same, after all transactions of an earlier run are complete.
+#: An event: all transactions of earlier runs are complete. Write a NUMBERS record with that fact.
 TRANSACTIONS_COMPLETE = "complete"
 
 
 class Transaction:
-    """A transaction: an event where it begins, and the same event where it ends. Pages give it a number.
+    """An event that begins a transaction, and again the event that ends it.
 
-    ``spare`` is how many bytes of others may still become one with it, after it was closed. ``begun``: its beginning
-    is encoded.
+    ``number`` is 0 unless pages have messages of the transaction. ``spare``: bytes of later transactions that may be
+    merged with it. ``begun``: the encoder has begun it.
     """
 
     def __init__(self, spare: int = 0) -> None:
@@ -527,10 +532,10 @@ class Transaction:
 
 
 class RecordBatch:
-    """Message numbers by queue and fact, of one turn: one record for each. Deliveries come first.
+    """Deliveries and settlements of one turn, by queue and reason: each group becomes one record, deliveries first.
 
-    ``scope`` limits the readers (`record.SCOPED`). ``retaining``: the consumers are recorded too, and messages that are
-    not retained have records of their own.
+    ``scope`` limits the readers (`record.SCOPED`). ``retaining``: records name the consumers too, and messages that are
+    not retained have separate records.
     """
 
     def __init__(self, encoder: RecordEncoder, now: int, scope: int = 0, *, retaining: bool = False) -> None:
@@ -538,19 +543,19 @@ class RecordBatch:
         self._now = now
         self._scope = scope
         self._settled: dict[tuple[QueueBase, int, ConsumerBase | None], list[int]] = {}
-        # those of the last one
+        # group of the settlement before
         self._queue: QueueBase | None = None
         self._fact = 0
         self._taker: ConsumerBase | None = None
         self._numbers: list[int] = []
         self._out: dict[QueueBase, list[int]] = {}
-        self._out_queue: QueueBase | None = None  # of the last one that went out
+        self._out_queue: QueueBase | None = None  # of the delivery before
         self._out_numbers: list[int] = []
-        #: Those of messages that are not retained.
+        #: The batch for messages that are not retained.
         self._hidden = RecordBatch(encoder, now, FOR_RESTARTS) if retaining else None
 
     def went_out(self, ref: Reference) -> None:
-        """A message went out to a consumer."""
+        """Add a delivery to a consumer."""
         if self._hidden is not None and ref.message.traits.retained == NOWHERE:
             self._hidden.went_out(ref)
             return
@@ -560,7 +565,7 @@ class RecordBatch:
         self._out_numbers.append(ref.message.number)
 
     def add(self, ref: Reference, fact: int) -> None:
-        """One more: ``fact`` is a `Reason`."""
+        """Add a settlement. ``fact``: its `Reason`."""
         taker: ConsumerBase | None = None
         if self._hidden is not None:
             if ref.message.traits.retained == NOWHERE:
@@ -574,7 +579,7 @@ class RecordBatch:
         self._numbers.append(ref.message.number)
 
     def flush(self) -> None:
-        """Put them into records."""
+        """Encode the batch as records, and empty it."""
         encoder, now, scope = self._encoder, self._now, self._scope
         for queue, numbers in self._out.items():
             encoder.name_queue(queue)

@@ -201,7 +201,7 @@ class Compaction:
         return self._journal.segments[-1].number - self._own
 
     def consider(self) -> None:
-        """Schedule a step if `needed`. Called when the journal has a new segment, and after recovery."""
+        """Schedule a step if `needed`. Called for a new segment, after recovery, and while a disk is full."""
         if self._timer is None and self.needed:
             self._timer = self.clock.reactor.callLater(STEP_INTERVAL, self._step)
 
